@@ -1,1 +1,4 @@
 //! To be written.
+
+pub mod config;
+pub use config::*;
