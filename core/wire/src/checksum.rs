@@ -1,0 +1,145 @@
+//! The Internet checksum (RFC 1071), pseudo headers, and the incremental update of RFC 1624.
+//!
+//! A [`Sum`] is a partial ones' complement sum. Sums of pieces add up as long as every piece but
+//! the last has an even number of bytes. The bulk loop adds whole 64-bit words into independent
+//! lanes, because the sum is the same in any word size and byte order (RFC 1071 §2).
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A partial ones' complement sum of big-endian 16-bit words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// The sum of nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// The sum of `bytes`; an odd last byte counts as the high half of a word.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(u64::from(bulk(bytes).swap_bytes()))
+    }
+
+    /// Adds another piece.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    /// Adds one 16-bit word.
+    #[must_use]
+    pub const fn plus_word(self, word: u16) -> Self {
+        Self(self.0 + word as u64)
+    }
+
+    /// Adds a 32-bit word: both its halves.
+    #[must_use]
+    pub const fn plus_long(self, long: u32) -> Self {
+        Self(self.0 + (long >> 16) as u64 + (long & 0xffff) as u64)
+    }
+
+    /// The sum folded to 16 bits, not complemented: what a partial checksum field holds.
+    #[must_use]
+    pub const fn fold(self) -> u16 {
+        let sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        sum as u16
+    }
+
+    /// The checksum: the folded sum, complemented.
+    #[must_use]
+    pub const fn checksum(self) -> u16 {
+        !self.fold()
+    }
+
+    /// The checksum as UDP sends it: a zero is sent as all ones (RFC 768).
+    #[must_use]
+    pub const fn udp_checksum(self) -> u16 {
+        match self.checksum() {
+            0 => 0xffff,
+            checksum => checksum,
+        }
+    }
+
+    /// Whether data that includes its own checksum adds up.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        self.fold() == 0xffff
+    }
+}
+
+/// The pseudo header of IPv4 (RFC 9293 §3.1): `len` is the transport header and payload, bytes.
+#[must_use]
+pub fn pseudo_v4(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, len: u32) -> Sum {
+    Sum::ZERO
+        .plus_long(source.to_bits())
+        .plus_long(destination.to_bits())
+        .plus_word(u16::from(protocol))
+        .plus_long(len)
+}
+
+/// The pseudo header of IPv6 (RFC 8200 §8.1): `len` is the transport header and payload, bytes.
+#[must_use]
+pub fn pseudo_v6(source: Ipv6Addr, destination: Ipv6Addr, protocol: u8, len: u32) -> Sum {
+    Sum::of(&source.octets())
+        .plus(Sum::of(&destination.octets()))
+        .plus_word(u16::from(protocol))
+        .plus_long(len)
+}
+
+/// The pseudo header for two addresses of one family; a mixed pair sums as IPv6 with mapped
+/// addresses, which no packet has.
+#[must_use]
+pub fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, len: u32) -> Sum {
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            pseudo_v4(source, destination, protocol, len)
+        }
+        (source, destination) => pseudo_v6(mapped(source), mapped(destination), protocol, len),
+    }
+}
+
+/// The checksum after one 16-bit word under it changed (RFC 1624, equation 3).
+#[must_use]
+pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
+    Sum(!checksum as u64 + !old as u64 + new as u64).checksum()
+}
+
+/// The checksum after a 32-bit word under it changed.
+#[must_use]
+pub const fn update_long(checksum: u16, old: u32, new: u32) -> u16 {
+    let checksum = update(checksum, (old >> 16) as u16, (new >> 16) as u16);
+    update(checksum, old as u16, new as u16)
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// Little-endian sum of `bytes`, folded to 16 bits.
+fn bulk(bytes: &[u8]) -> u16 {
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    let mut lanes = [0u64; 8];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<8>();
+        for (lane, word) in lanes.iter_mut().zip(words) {
+            let word = u64::from_le_bytes(*word);
+            *lane += (word & 0xffff_ffff) + (word >> 32);
+        }
+    }
+    let mut sum: u64 = lanes.iter().map(|lane| (lane & 0xffff_ffff) + (lane >> 32)).sum();
+    let (words, rest) = rest.as_chunks::<8>();
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        sum += (word & 0xffff_ffff) + (word >> 32);
+    }
+    let mut tail = [0; 8];
+    tail[..rest.len()].copy_from_slice(rest);
+    let tail = u64::from_le_bytes(tail);
+    Sum(sum + (tail & 0xffff_ffff) + (tail >> 32)).fold()
+}
