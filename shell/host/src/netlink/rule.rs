@@ -1,0 +1,122 @@
+//! Rules: which table the kernel looks in for a packet, of the kinds a default route needs.
+
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+
+use super::{Family, Netlink, Result};
+
+/// A rule that looks in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// For which family.
+    pub family: Family,
+    /// Only for packets that do *not* carry this firewall mark.
+    pub unless_mark: Option<u32>,
+    /// Take nothing from the table whose prefix is this short or shorter.
+    pub suppress_prefix_bits: Option<u32>,
+    /// Which table.
+    pub table: u32,
+    /// Smaller is asked earlier. `None` when adding: before all others but the kernel's first.
+    pub priority: Option<u32>,
+}
+
+impl Rule {
+    /// Everything without `mark` looks in `table`.
+    pub fn unless_marked(family: Family, mark: u32, table: u32) -> Self {
+        let unless_mark = Some(mark);
+        Self { family, unless_mark, suppress_prefix_bits: None, table, priority: None }
+    }
+
+    /// Everything looks in `table`, but its default route does not count.
+    pub fn but_default(family: Family, table: u32) -> Self {
+        let suppress_prefix_bits = Some(0);
+        Self { family, unless_mark: None, suppress_prefix_bits, table, priority: None }
+    }
+
+    /// Whether both say the same, whatever their priorities.
+    pub fn same_meaning(&self, other: &Self) -> bool {
+        Self { priority: None, ..*self } == Self { priority: None, ..*other }
+    }
+}
+
+impl Netlink {
+    /// The rules of `family` that look in a table and match on nothing but an inverted mark, in the
+    /// order in which they are asked.
+    pub fn rules(&mut self, family: Family) -> Result<Vec<Rule>> {
+        let mut message = RuleMessage::default();
+        message.header.family = family.into();
+        let answers = self.query("list the routing rules", true, Message::GetRule(message))?;
+        Ok(answers.into_iter().filter_map(|m| read(family, m)).collect())
+    }
+
+    /// Adds `rule`.
+    pub fn add_rule(&mut self, rule: &Rule) -> Result<()> {
+        self.create(|| format!("add the rule `{}`", shown(rule)), Message::NewRule(written(rule)))
+    }
+
+    /// Removes the first rule that says the same; of any priority if `rule` names none.
+    pub fn remove_rule(&mut self, rule: &Rule) -> Result<()> {
+        let what = || format!("remove the rule `{}`", shown(rule));
+        self.change(what, Message::DelRule(written(rule)))
+    }
+}
+
+fn shown(rule: &Rule) -> String {
+    let mut text = String::new();
+    if let Some(mark) = rule.unless_mark {
+        text += &format!("not fwmark {mark} ");
+    }
+    text += &format!("lookup {}", rule.table);
+    if let Some(bits) = rule.suppress_prefix_bits {
+        text += &format!(" suppress_prefixlength {bits}");
+    }
+    text
+}
+
+fn written(rule: &Rule) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = rule.family.into();
+    message.header.action = RuleAction::ToTable;
+    message.header.table = u8::try_from(rule.table).unwrap_or(0);
+    let attributes = &mut message.attributes;
+    attributes.push(RuleAttribute::Table(rule.table));
+    if let Some(mark) = rule.unless_mark {
+        message.header.flags = RuleFlags::Invert;
+        attributes.push(RuleAttribute::FwMark(mark));
+    }
+    if let Some(bits) = rule.suppress_prefix_bits {
+        attributes.push(RuleAttribute::SuppressPrefixLen(bits));
+    }
+    if let Some(priority) = rule.priority {
+        attributes.push(RuleAttribute::Priority(priority));
+    }
+    message
+}
+
+fn read(family: Family, message: Message) -> Option<Rule> {
+    let Message::NewRule(message) = message else { return None };
+    let header = &message.header;
+    if header.action != RuleAction::ToTable || header.src_len != 0 || header.dst_len != 0 {
+        return None;
+    }
+    let inverted = header.flags.contains(RuleFlags::Invert);
+    let mut table = u32::from(header.table);
+    let (mut mark, mut suppress_prefix_bits, mut priority) = (None, None, None);
+    for attribute in message.attributes {
+        match attribute {
+            RuleAttribute::Table(id) => table = id,
+            RuleAttribute::FwMark(value) => mark = Some(value),
+            RuleAttribute::FwMask(u32::MAX) | RuleAttribute::Protocol(_) => {}
+            RuleAttribute::SuppressPrefixLen(u32::MAX) => {}
+            RuleAttribute::SuppressPrefixLen(bits) => suppress_prefix_bits = Some(bits),
+            RuleAttribute::Priority(value) => priority = Some(value),
+            _ => return None,
+        }
+    }
+    if mark.is_some() != inverted {
+        return None;
+    }
+    // the kernel leaves the priority out when it is 0
+    let priority = Some(priority.unwrap_or(0));
+    Some(Rule { family, unless_mark: mark, suppress_prefix_bits, table, priority })
+}
