@@ -1,0 +1,280 @@
+//! Keys: 32 bytes each, one type per meaning. Secrets wipe themselves, print nothing and compare in
+//! constant time.
+
+use core::fmt;
+use core::str::FromStr;
+
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::{Random, encoding, kdf};
+
+/// A Curve25519 public key: a peer's name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey(pub [u8; 32]);
+
+/// A Curve25519 private key. Wiped when dropped; clamped when made.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct PrivateKey([u8; 32]);
+
+/// A secret both ends may share beforehand; all zeros means none. Wiped when dropped.
+#[derive(Clone, Zeroize, ZeroizeOnDrop, Default)]
+pub struct PresharedKey([u8; 32]);
+
+/// A text that is not a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadKey {
+    /// Not 44 characters of base64 (or 64 of hex, where hex is asked for).
+    Length,
+    /// A character outside the alphabet, or padding bits that are not zero.
+    Alphabet,
+}
+
+impl PublicKey {
+    /// From 64 hexadecimal digits, as the configuration protocol writes keys.
+    ///
+    /// # Errors
+    /// `BadKey` if the text has another length or other characters.
+    pub fn from_hex(text: &str) -> Result<Self, BadKey> {
+        encoding::from_hex(text).map(Self)
+    }
+
+    /// 64 hexadecimal digits, lower case.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        encoding::to_hex(&self.0)
+    }
+
+    /// The 32 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl PrivateKey {
+    /// From 32 bytes, clamped as RFC 7748 section 5 says.
+    #[must_use]
+    pub fn from_bytes(mut bytes: [u8; 32]) -> Self {
+        bytes[0] &= 248;
+        bytes[31] = (bytes[31] & 127) | 64;
+        let key = Self(bytes);
+        bytes.zeroize();
+        key
+    }
+
+    /// A new key.
+    #[must_use]
+    pub fn generate(random: &mut dyn Random) -> Self {
+        let mut bytes = [0; 32];
+        random.fill(&mut bytes);
+        let key = Self::from_bytes(bytes);
+        bytes.zeroize();
+        key
+    }
+
+    /// From 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// `BadKey` if the text has another length or other characters.
+    pub fn from_hex(text: &str) -> Result<Self, BadKey> {
+        encoding::from_hex(text).map(Self::from_bytes)
+    }
+
+    /// 64 hexadecimal digits, lower case. The caller wipes the text.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        encoding::to_hex(&self.0)
+    }
+
+    /// 44 characters of base64. The caller wipes the text.
+    #[must_use]
+    pub fn to_base64(&self) -> String {
+        encoding::to_base64(&self.0)
+    }
+
+    /// The 32 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The public key that belongs to it.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        PublicKey(x25519_dalek::x25519(self.0, x25519_dalek::X25519_BASEPOINT_BYTES))
+    }
+
+    /// Diffie-Hellman with `public`. `None` if the result is all zeros, which a public key of low
+    /// order forces (threat DP-15, RFC 7748 section 6.1).
+    #[must_use]
+    pub(crate) fn agree(&self, public: &PublicKey) -> Option<kdf::Secret> {
+        let shared = kdf::Secret(x25519_dalek::x25519(self.0, public.0));
+        (!bool::from(shared.0.ct_eq(&[0; 32]))).then_some(shared)
+    }
+}
+
+impl PresharedKey {
+    /// From 32 bytes. All zeros is the same as having none.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// From 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// `BadKey` if the text has another length or other characters.
+    pub fn from_hex(text: &str) -> Result<Self, BadKey> {
+        encoding::from_hex(text).map(Self)
+    }
+
+    /// 64 hexadecimal digits, lower case. The caller wipes the text.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        encoding::to_hex(&self.0)
+    }
+
+    /// 44 characters of base64. The caller wipes the text.
+    #[must_use]
+    pub fn to_base64(&self) -> String {
+        encoding::to_base64(&self.0)
+    }
+
+    /// The 32 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// `true` if all bytes are zero: no preshared key.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.0.ct_eq(&[0; 32]).into()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    /// 44 characters of base64.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&encoding::to_base64(&self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(…)")
+    }
+}
+
+impl fmt::Debug for PresharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PresharedKey(…)")
+    }
+}
+
+impl PartialEq for PrivateKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for PrivateKey {}
+
+impl PartialEq for PresharedKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for PresharedKey {}
+
+impl FromStr for PublicKey {
+    type Err = BadKey;
+
+    /// From 44 characters of base64.
+    fn from_str(text: &str) -> Result<Self, BadKey> {
+        encoding::from_base64(text).map(Self)
+    }
+}
+
+impl FromStr for PrivateKey {
+    type Err = BadKey;
+
+    /// From 44 characters of base64.
+    fn from_str(text: &str) -> Result<Self, BadKey> {
+        encoding::from_base64(text).map(Self::from_bytes)
+    }
+}
+
+impl FromStr for PresharedKey {
+    type Err = BadKey;
+
+    /// From 44 characters of base64.
+    fn from_str(text: &str) -> Result<Self, BadKey> {
+        encoding::from_base64(text).map(Self)
+    }
+}
+
+impl fmt::Display for BadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Length => "a key is 44 characters of base64 or 64 of hexadecimal",
+            Self::Alphabet => "the key contains a character that is not of its alphabet",
+        })
+    }
+}
+
+impl core::error::Error for BadKey {}
+
+/// Our static key pair with the hashes that depend only on it.
+#[derive(Clone)]
+pub struct Identity {
+    private: PrivateKey,
+    public: PublicKey,
+    /// HASH(HASH(CONSTRUCTION ‖ IDENTIFIER) ‖ public): where a responder's transcript begins.
+    pub(crate) transcript: [u8; 32],
+    /// HASH(LABEL_MAC1 ‖ public): the key of mac1 in messages sent to us.
+    pub(crate) mac1_key: kdf::Secret,
+    /// HASH(LABEL_COOKIE ‖ public): the key of the cookie replies that we send.
+    pub(crate) cookie_key: kdf::Secret,
+}
+
+impl Identity {
+    /// Derives the public key and the hashes from `private`.
+    #[must_use]
+    pub fn new(private: PrivateKey) -> Self {
+        let public = private.public();
+        Self {
+            transcript: kdf::hash(&[&kdf::INITIAL_TRANSCRIPT, &public.0]),
+            mac1_key: kdf::Secret(kdf::hash(&[kdf::LABEL_MAC1, &public.0])),
+            cookie_key: kdf::Secret(kdf::hash(&[kdf::LABEL_COOKIE, &public.0])),
+            private,
+            public,
+        }
+    }
+
+    /// Our public key.
+    #[must_use]
+    pub const fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
+    /// Our private key.
+    #[must_use]
+    pub const fn private(&self) -> &PrivateKey {
+        &self.private
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.public)
+    }
+}
