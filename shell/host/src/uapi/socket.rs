@@ -1,0 +1,165 @@
+//! The listening socket: made with its final permissions, never stolen from a living owner, removed
+//! only while it is still ours.
+
+use std::fs;
+use std::io;
+use std::mem::{offset_of, size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use crate::sys::check;
+
+/// Clients that may wait to be accepted.
+const BACKLOG: libc::c_int = 16;
+
+/// A listening socket in the file system and the eye that is kept on it.
+#[derive(Debug)]
+pub(super) struct Listener {
+    fd: OwnedFd,
+    watch: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the socket we made.
+    identity: (u64, u64),
+}
+
+impl Listener {
+    /// Listens at `path`, readable and writable for the owner only. EADDRINUSE if somebody else
+    /// answers there; what nobody answers at is removed.
+    pub(super) fn bind(path: &Path) -> io::Result<Self> {
+        if let Some(directory) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let fd = match listen(path) {
+            Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) && is_stale(path)? => {
+                fs::remove_file(path)?;
+                listen(path)?
+            }
+            other => other?,
+        };
+        let identity = identity(path)?;
+        let watch = watch(path)?;
+        Ok(Self { fd, watch, path: path.to_owned(), identity })
+    }
+
+    /// Readable when the socket's file was touched: see [`Listener::is_gone`].
+    pub(super) fn watch_fd(&self) -> RawFd {
+        self.watch.as_raw_fd()
+    }
+
+    /// The next client, if one waits.
+    pub(super) fn accept(&self) -> io::Result<Option<UnixStream>> {
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let (null, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: a null address asks for none; the new descriptor is ours alone.
+        let accepted = unsafe { libc::accept4(self.fd.as_raw_fd(), null, no_len, flags) };
+        match check(accepted) {
+            // SAFETY: as above.
+            Ok(fd) => Ok(Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(None),
+            Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Drinks the watch empty and tells whether the socket's file is no longer ours.
+    pub(super) fn is_gone(&self) -> bool {
+        let mut events = [0u8; 4096];
+        loop {
+            let fd = self.watch.as_raw_fd();
+            // SAFETY: pointer and length describe `events`; the descriptor does not block.
+            let got = unsafe { libc::read(fd, events.as_mut_ptr().cast(), events.len()) };
+            if got <= 0 {
+                break;
+            }
+        }
+        !self.is_ours()
+    }
+
+    fn is_ours(&self) -> bool {
+        identity(&self.path).is_ok_and(|found| found == self.identity)
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
+}
+
+/// Whether `path` is a socket that nobody listens at.
+fn is_stale(path: &Path) -> io::Result<bool> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Ok(false);
+    }
+    let fd = socket()?;
+    let (address, len) = address(path)?;
+    // SAFETY: pointer and length describe `address`, which outlives the call.
+    let connected = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), len) };
+    // the socket does not block: a full backlog is EAGAIN, a sign of life
+    Ok(check(connected).is_err_and(|e| e.raw_os_error() == Some(libc::ECONNREFUSED)))
+}
+
+fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let fd = socket()?;
+    let (address, len) = address(path)?;
+    // SAFETY: all three take the descriptor; bind's pointer and length describe `address`. The mode
+    // that the socket has when it is bound is the mode its file gets, so there is no moment at which
+    // others could connect, and the umask of the process stays alone.
+    unsafe {
+        check(libc::fchmod(fd.as_raw_fd(), 0o600))?;
+        check(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len))?;
+        check(libc::listen(fd.as_raw_fd(), BACKLOG))?;
+    }
+    Ok(fd)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: the call takes no pointers; the descriptor is ours alone.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_UNIX, kind, 0))?)) }
+}
+
+fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    // SAFETY: all zeros is a valid sockaddr_un.
+    let mut address: libc::sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket's path is too long"));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = from.cast_signed() as libc::c_char;
+    }
+    let len = offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1;
+    debug_assert!(len <= size_of::<libc::sockaddr_un>());
+    Ok((address, libc::socklen_t::try_from(len).unwrap_or(0)))
+}
+
+/// An inotify descriptor that is readable when the file at `path` is unlinked or replaced.
+fn watch(path: &Path) -> io::Result<OwnedFd> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::IN_NONBLOCK | libc::IN_CLOEXEC;
+    let mask = libc::IN_ATTRIB | libc::IN_DELETE_SELF | libc::IN_MOVE_SELF;
+    // SAFETY: `path` ends with a NUL byte and outlives the call; the descriptor is ours alone.
+    unsafe {
+        let fd = OwnedFd::from_raw_fd(check(libc::inotify_init1(flags))?);
+        check(libc::inotify_add_watch(fd.as_raw_fd(), path.as_ptr(), mask))?;
+        Ok(fd)
+    }
+}
