@@ -1,1 +1,38 @@
-//! To be written.
+//! One peer: everything between us and one other machine.
+//!
+//! A [`Link`] owns the protocol machine of its peer (`noise::Peer`), the endpoint at which the
+//! peer was last heard, and the packets that wait for a session. It knows neither sockets nor
+//! interfaces nor other peers: the node hands it what is for this peer, and lends it an
+//! [`Outbox`] to write datagrams into.
+//!
+//! The life of a packet on its way out:
+//!
+//! 1. [`Link::send`] gets a superpacket that the node has parsed and routed: one decision for
+//!    up to 64 KiB.
+//! 2. Without a session the packet is staged, within [`STAGED_PACKETS_MAX`] and
+//!    [`STAGED_BYTES_MAX`], and the handshake that it wants is asked for; when the session
+//!    comes, the staged packets leave first and in order.
+//! 3. With a session each segment is written once, straight into a slot of the outbox, padded,
+//!    and sealed where it stands. The slot is then complete; the shell sends it.
+//!
+//! And on its way in: [`Link::receive`] opens a datagram where the shell received it and tells
+//! where the plaintext lies; the datagram's source becomes the link's endpoint, since it was
+//! authentic and fresh (roaming). What the plaintext may claim is the node's to judge.
+//!
+//! What the peer wants to do by itself (handshakes, keepalives) is done by
+//! [`Link::handle_actions`], after every input.
+//!
+//! Left open on purpose (docs/decisions.md, "the seam for frames and paths"): a plaintext whose
+//! first nibble is neither 4 nor 6 is a frame, and is dropped and counted until frames exist; the
+//! one `endpoint` becomes a set of paths; `Destination` gets further carriers. None of the three
+//! changes a signature here.
+
+#![forbid(unsafe_code)]
+
+mod link;
+mod outbox;
+mod staged;
+
+pub use self::link::{Link, Outcome, Refusal, World};
+pub use self::outbox::{Destination, Endpoint, Outbox, Source};
+pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};

@@ -1,4 +1,42 @@
-//! To be written.
+//! One machine, composed: peers, cryptokey routing, datagrams in and out.
+//!
+//! A [`Node`] is a value. It opens no socket, reads no clock and draws no randomness: the shell
+//! hands it packets, datagrams, configuration and deadlines, lends it memory for what shall
+//! leave, and drains what it wants done. One loop owns it; nothing in it is shared.
+//!
+//! The life of a packet on its way out ([`Node::handle_packet`]):
+//!
+//! 1. `wire::superpacket::parse` checks what the kernel claims of it, once a superpacket.
+//! 2. [`allowed::Table::lookup`] finds the peer that owns its destination; nobody's is dropped.
+//! 3. `link::Link::send` cuts, pads and seals it into the outbox, or stages it until there is a
+//!    session.
+//!
+//! The life of a datagram on its way in ([`Node::handle_datagram`]):
+//!
+//! 1. `wire::wireguard::classify` says what it is.
+//! 2. A transport datagram goes to the peer that owns its receiver index, and is opened where it
+//!    lies. The owner of the inner *source* must be that same peer (threat PF-01), or it is
+//!    dropped. What remains is pushed to the [`Inbox`] as a range of the shell's memory.
+//! 3. A handshake message must pass the gate (mac1, and under load a cookie and a rate), then
+//!    waits in a bounded queue: its Diffie-Hellman is done by [`Node::handle_handshakes`], a few
+//!    at a time, so that a flood of them never holds up data (threat DP-01).
+//!
+//! After each input the driver calls [`Node::handle_actions`]; it sleeps until
+//! [`Node::poll_timeout`] and then calls [`Node::handle_timeout`]. Every packet that does not
+//! arrive is counted by its [`Reason`].
 
+#![forbid(unsafe_code)]
+
+pub mod allowed;
 pub mod config;
+mod counters;
+mod inbox;
+mod node;
+mod peers;
+mod timers;
+
 pub use config::*;
+pub use counters::{Counters, Reason};
+pub use inbox::Inbox;
+pub use link::{Destination, Endpoint, Outbox, Source, World};
+pub use node::{Clock, ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX};

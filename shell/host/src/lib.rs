@@ -1,1 +1,46 @@
-//! To be written.
+//! Everything of a node that touches Linux: the TUN device, the sockets, netlink, the control
+//! socket, and the loop that drives a [`node::Node`]. The only crate of Warren with unsafe code.
+//!
+//! The life of a turn of the loop ([`driver::Driver::run`]):
+//!
+//! 1. The loop sleeps in one epoll until a descriptor is ready or the node wants to be woken.
+//!    The clock is read once.
+//! 2. [`engine::Engine::pump_out`]: [`tun::Device::read`] takes packets and superpackets, the
+//!    node seals them into [`batch::Batch`], [`udp::Sockets::flush`] sends each run of equal
+//!    datagrams as one unit. A full socket is waited for.
+//! 3. [`engine::Engine::pump_in`]: [`udp::Arena::receive`] takes coalesced datagrams, the node
+//!    opens them where they lie, the coalescer joins what belongs together, and
+//!    [`tun::Device::write`] gathers each superpacket from where its pieces lie.
+//! 4. Handshakes get a few milliseconds at most, timers fire, and what peers want done is done.
+//! 5. The rest: the control socket ([`uapi`]), signals ([`signals`]), changes of links and routes
+//!    ([`monitor`]).
+//!
+//! One thread does all of this, so nothing here is locked or shared, and a packet is copied once
+//! between the two system calls that it costs. Closing the TUN's descriptor removes the interface
+//! with its addresses and routes, whatever ended the process; the control socket's file is
+//! removed by its owner, or by the next one.
+//!
+//! [`netlink`] and [`quick`] are what `warren link` needs besides: interfaces, addresses, routes
+//! and rules, and wg-quick's files.
+
+pub mod batch;
+pub mod driver;
+pub mod engine;
+pub mod monitor;
+pub mod netlink;
+pub mod signals;
+mod sys;
+pub mod tun;
+pub mod uapi;
+pub mod udp;
+
+/// The kernel's generator.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelRandom;
+
+impl noise::Random for KernelRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        // Without randomness no key and no nonce is safe: to go on would be worse than to stop.
+        sys::random(bytes).expect("the kernel's random generator works");
+    }
+}

@@ -1,0 +1,369 @@
+//! The link to one peer.
+//!
+//! Stages, in the order in which they appear below: `send`, `receive`, the three handshake
+//! messages, `handle_actions`.
+
+use std::ops::Range;
+
+use noise::{
+    Action, Context, Drop, Identity, Index, Indices, Instant, OpenedInitiation, Peer, PeerId,
+    PublicKey, Random, Session, Tai64n, Why,
+};
+use wire::superpacket::{self, Superpacket};
+use wire::{virtio, wireguard};
+
+use crate::outbox::{Destination, Endpoint, Outbox};
+use crate::staged::Staged;
+
+/// What a link needs from outside for anything that may send: our keys and indices, randomness,
+/// the two clocks, and the inner MTU, above which nothing is padded (threat DP-24).
+pub struct World<'a> {
+    /// Our key pair; without one nothing is initiated.
+    pub identity: Option<&'a Identity>,
+    /// The node's receiver indices.
+    pub indices: &'a mut Indices,
+    /// Unpredictable bytes.
+    pub random: &'a mut dyn Random,
+    /// The monotonic clock.
+    pub now: Instant,
+    /// The wall clock.
+    pub wall: Tai64n,
+    /// The interface's MTU in bytes; 0 = unknown.
+    pub mtu: usize,
+}
+
+impl std::fmt::Debug for World<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// Why packets on their way out were not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nobody knows where the peer is: no endpoint configured, and it was not heard from.
+    NoEndpoint,
+    /// The outbox takes no datagram of that size.
+    NoRoom,
+    /// The session's counter came to its end in the middle of a superpacket.
+    Exhausted,
+}
+
+/// What became of packets on their way out, counted in segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Sealed and committed to the outbox.
+    pub sent: u64,
+    /// Now waiting for a session.
+    pub staged: u64,
+    /// Dropped from the front of the stage, to make room.
+    pub overflowed: u64,
+    /// Dropped from the stage, because the peer does not answer.
+    pub expired: u64,
+    /// Dropped, with the reason.
+    pub refused: Option<(Refusal, u64)>,
+}
+
+/// One peer, and what is between us.
+pub struct Link {
+    peer: Peer,
+    endpoint: Option<Endpoint>,
+    staged: Staged,
+    rx_bytes: u64,
+    tx_bytes: u64,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// A link to the peer with `key`, which the node calls `id`.
+    #[must_use]
+    pub fn new(id: PeerId, key: PublicKey, random: &mut dyn Random) -> Self {
+        let peer = Peer::new(id, key, random);
+        Self { peer, endpoint: None, staged: Staged::default(), rx_bytes: 0, tx_bytes: 0 }
+    }
+
+    /// The protocol machine.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The protocol machine, to configure it.
+    pub fn peer_mut(&mut self) -> &mut Peer {
+        &mut self.peer
+    }
+
+    /// Where the peer was last heard, or was configured to be.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        self.endpoint
+    }
+
+    /// Says where the peer is, until it is heard from elsewhere.
+    pub fn set_endpoint(&mut self, endpoint: Endpoint) {
+        self.endpoint = Some(endpoint);
+    }
+
+    /// Forgets which of our addresses the peer spoke to: routes or addresses have changed, and
+    /// the kernel shall choose again.
+    pub fn forget_source(&mut self) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.source = None;
+        }
+    }
+
+    /// Bytes of datagrams from the peer that were authentic.
+    #[must_use]
+    pub fn rx_bytes(&self) -> u64 {
+        self.rx_bytes
+    }
+
+    /// Bytes of datagrams sealed for the peer.
+    #[must_use]
+    pub fn tx_bytes(&self) -> u64 {
+        self.tx_bytes
+    }
+
+    /// Segments that wait for a session.
+    #[must_use]
+    pub fn staged(&self) -> u64 {
+        self.staged.segments()
+    }
+
+    /// Ends every session, and gives back indices and staged packets (whose number is returned).
+    pub fn clear(&mut self, indices: &mut Indices) -> u64 {
+        self.peer.clear(indices);
+        self.staged.clear()
+    }
+
+    /// Sends a superpacket, or stages it. On the path of every packet.
+    #[inline]
+    pub fn send<O: Outbox>(
+        &mut self,
+        header: virtio::Header,
+        packet: &Superpacket<'_>,
+        now: Instant,
+        mtu: usize,
+        out: &mut O,
+    ) -> Outcome {
+        let segments = packet.segments() as u64;
+        let mut outcome = Outcome::default();
+        let Some(endpoint) = self.endpoint else {
+            outcome.refused = Some((Refusal::NoEndpoint, segments));
+            return outcome;
+        };
+        let Some(session) = self.peer.sealer(now) else {
+            outcome.staged = segments;
+            outcome.overflowed = self.staged.push(header, packet);
+            return outcome;
+        };
+        let to = Destination::Udp(endpoint);
+        let (mut bytes, mut datagrams) = (0, 0);
+        for i in 0..packet.segments() {
+            match seal_segment(session, packet, i, mtu, &to, out) {
+                Ok(len) => {
+                    bytes += len as u64;
+                    datagrams += 1;
+                }
+                Err(refusal) => {
+                    outcome.refused = Some((refusal, segments - outcome.sent));
+                    break;
+                }
+            }
+            outcome.sent += 1;
+        }
+        self.tx_bytes += bytes;
+        if datagrams > 0 {
+            self.peer.data_sent(now, datagrams, bytes);
+        }
+        outcome
+    }
+
+    /// Opens a transport datagram in place; returns where its plaintext lies, empty for a
+    /// keepalive. On the path of every packet.
+    ///
+    /// # Errors
+    /// The reason, to be counted; nothing has changed.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        from: Endpoint,
+        index: Index,
+        datagram: &mut [u8],
+        indices: &mut Indices,
+        now: Instant,
+    ) -> Result<Range<usize>, Drop> {
+        let len = datagram.len();
+        let plain = self.peer.open(indices, index, datagram, now)?;
+        self.learn(from, len);
+        self.peer.data_received(now, 1, plain.len() as u64);
+        Ok(plain)
+    }
+
+    /// Answers an initiation that names this peer.
+    ///
+    /// # Errors
+    /// The reason, to be counted; nothing has changed.
+    pub fn handle_initiation<O: Outbox>(
+        &mut self,
+        from: Endpoint,
+        opened: OpenedInitiation,
+        world: &mut World<'_>,
+        out: &mut O,
+    ) -> Result<(), Drop> {
+        let Some(mut context) = context(world) else { return Err(Drop::UnknownPeer) };
+        let response = self.peer.accept_initiation(&mut context, opened)?;
+        self.learn(from, wireguard::INITIATION_LEN);
+        self.emit(&response, out);
+        Ok(())
+    }
+
+    /// Completes a handshake of ours.
+    ///
+    /// # Errors
+    /// The reason, to be counted; nothing has changed.
+    pub fn handle_response(
+        &mut self,
+        from: Endpoint,
+        message: &[u8; wireguard::RESPONSE_LEN],
+        world: &mut World<'_>,
+    ) -> Result<(), Drop> {
+        let Some(mut context) = context(world) else { return Err(Drop::UnexpectedResponse) };
+        self.peer.accept_response(&mut context, message)?;
+        self.learn(from, wireguard::RESPONSE_LEN);
+        Ok(())
+    }
+
+    /// Keeps a cookie for the next handshake message.
+    ///
+    /// # Errors
+    /// The reason, to be counted; nothing has changed.
+    pub fn handle_cookie(
+        &mut self,
+        message: &[u8; wireguard::COOKIE_REPLY_LEN],
+        now: Instant,
+    ) -> Result<(), Drop> {
+        self.peer.accept_cookie(message, now)?;
+        self.rx_bytes += wireguard::COOKIE_REPLY_LEN as u64;
+        Ok(())
+    }
+
+    /// Does what is due at `now`. What is to be sent comes with [`Link::handle_actions`].
+    pub fn handle_timeout(&mut self, indices: &mut Indices, now: Instant) {
+        self.peer.handle_timeout(indices, now);
+    }
+
+    /// Does all that the peer wants done, and says what became of staged packets.
+    pub fn handle_actions<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) -> Outcome {
+        let mut total = Outcome::default();
+        while let Some(action) = self.peer.poll_action() {
+            match action {
+                Action::ForgetSource => self.forget_source(),
+                Action::Initiate => self.initiate(world, out),
+                Action::SendStaged => self.send_staged(world, out, &mut total),
+                Action::Keepalive if self.staged.is_empty() => self.keepalive(world.now, out),
+                Action::Keepalive => self.send_staged(world, out, &mut total),
+                Action::DropStaged => total.expired += self.staged.clear(),
+            }
+        }
+        total
+    }
+
+    /// When to call [`Link::handle_timeout`] next, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Instant, Why)> {
+        self.peer.poll_timeout()
+    }
+
+    fn learn(&mut self, from: Endpoint, len: usize) {
+        self.rx_bytes += len as u64;
+        if self.endpoint != Some(from) {
+            self.endpoint = Some(from);
+        }
+    }
+
+    fn initiate<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) {
+        if self.endpoint.is_none() {
+            return;
+        }
+        let Some(mut context) = context(world) else { return };
+        if let Some(message) = self.peer.initiate(&mut context) {
+            self.emit(&message, out);
+        }
+    }
+
+    /// Sends a handshake message.
+    fn emit<O: Outbox>(&mut self, message: &[u8], out: &mut O) {
+        let Some(endpoint) = self.endpoint else { return };
+        if let Some(slot) = out.reserve(&Destination::Udp(endpoint), message.len()) {
+            slot.copy_from_slice(message);
+            out.commit();
+            self.tx_bytes += message.len() as u64;
+        }
+    }
+
+    fn keepalive<O: Outbox>(&mut self, now: Instant, out: &mut O) {
+        let Some(endpoint) = self.endpoint else { return };
+        let Some(session) = self.peer.sealer(now) else { return };
+        let to = Destination::Udp(endpoint);
+        let Some(slot) = out.reserve(&to, wireguard::KEEPALIVE_LEN) else { return };
+        if session.seal(slot).is_ok() {
+            out.commit();
+            self.tx_bytes += wireguard::KEEPALIVE_LEN as u64;
+            self.peer.data_sent(now, 1, 0);
+        }
+    }
+
+    fn send_staged<O: Outbox>(&mut self, world: &World<'_>, out: &mut O, total: &mut Outcome) {
+        while !self.staged.is_empty() && self.peer.sealer(world.now).is_some() {
+            let Some(mut waiting) = self.staged.pop() else { break };
+            let Ok(packet) = superpacket::parse(waiting.header, &mut waiting.bytes) else {
+                continue;
+            };
+            let outcome = self.send(waiting.header, &packet, world.now, world.mtu, out);
+            total.sent += outcome.sent;
+            total.overflowed += outcome.overflowed;
+            if let Some((refusal, segments)) = outcome.refused {
+                let before = total.refused.map_or(0, |(_, before)| before);
+                total.refused = Some((refusal, before + segments));
+            }
+        }
+    }
+}
+
+/// Writes, pads and seals one segment in a slot of the outbox; returns the datagram's length.
+#[inline]
+fn seal_segment<O: Outbox>(
+    session: &mut Session,
+    packet: &Superpacket<'_>,
+    index: usize,
+    mtu: usize,
+    to: &Destination,
+    out: &mut O,
+) -> Result<usize, Refusal> {
+    let len = packet.segment_len(index);
+    let padded = wireguard::padded_len(len, mtu);
+    let total = padded + wireguard::OVERHEAD_LEN;
+    let slot = out.reserve(to, total).ok_or(Refusal::NoRoom)?;
+    let plain = &mut slot[wireguard::TRANSPORT_HEADER_LEN..][..padded];
+    packet.write_segment(index, plain);
+    plain[len..].fill(0);
+    session.seal(slot).map_err(|_| Refusal::Exhausted)?;
+    out.commit();
+    Ok(total)
+}
+
+fn context<'a>(world: &'a mut World<'_>) -> Option<Context<'a>> {
+    Some(Context {
+        identity: world.identity?,
+        indices: world.indices,
+        random: world.random,
+        now: world.now,
+        wall: world.wall,
+    })
+}

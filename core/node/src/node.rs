@@ -1,0 +1,422 @@
+//! The node.
+//!
+//! Stages, in the order in which they appear below: `handle_packet` (out), `handle_datagram`
+//! (in), `handle_handshakes`, `handle_timeout`, `handle_actions`. What configures a node stands
+//! in the second half.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use link::{Destination, Endpoint, Link, Outbox, Outcome, World};
+use noise::{
+    Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
+    read_initiation,
+};
+use wire::wireguard::{self, Message};
+use wire::{packet, superpacket, virtio};
+
+use crate::allowed;
+use crate::config::{PeerChange, PeerStatus, Prefix};
+use crate::counters::{Counters, Reason};
+use crate::inbox::Inbox;
+use crate::peers::Peers;
+use crate::timers::Timers;
+
+/// Peers of a node, at most, as for the kernel's WireGuard.
+pub const PEERS_MAX: usize = 1 << 20;
+/// Handshake messages that wait for their Diffie-Hellman, at most.
+pub const HANDSHAKES_MAX: usize = 1024;
+/// From so many on we are under load, and for [`LOAD_TIME`] afterwards.
+const LOAD_AT: usize = HANDSHAKES_MAX / 8;
+const LOAD_TIME: Duration = Duration::from_secs(1);
+/// Cookie replies a second, at most: each costs as much as a packet, and a flood from many
+/// sources must not buy more of our time than that.
+const COOKIES_PER_SECOND: u64 = 4000;
+
+/// A handshake message that passed the gate.
+#[derive(Debug)]
+enum Waiting {
+    Initiation(Endpoint, Box<[u8; wireguard::INITIATION_LEN]>),
+    Response(Endpoint, PeerId, Box<[u8; wireguard::RESPONSE_LEN]>),
+}
+
+/// One machine.
+pub struct Node {
+    identity: Option<Identity>,
+    gate: Option<Gate>,
+    indices: Indices,
+    peers: Peers,
+    allowed: allowed::Table,
+    handshakes: VecDeque<Waiting>,
+    loaded_until: Instant,
+    cookies: CookieBudget,
+    timers: Timers,
+    /// Peers that may want something done.
+    touched: Vec<PeerId>,
+    mtu: usize,
+    up: bool,
+    counters: Counters,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("peers", &self.peers.len()).finish_non_exhaustive()
+    }
+}
+
+/// The time, as a driver reads it once a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Since boot, suspend included.
+    pub now: Instant,
+    /// The wall clock; may be wrong and may jump.
+    pub wall: Tai64n,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Node {
+    /// A node without key or peers, down.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            identity: None,
+            gate: None,
+            indices: Indices::new(),
+            peers: Peers::default(),
+            allowed: allowed::Table::new(),
+            handshakes: VecDeque::new(),
+            loaded_until: Instant::ZERO,
+            cookies: CookieBudget::default(),
+            timers: Timers::default(),
+            touched: Vec::new(),
+            mtu: 0,
+            up: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What came of every packet so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Segments that wait for sessions, of all peers.
+    #[must_use]
+    pub fn staged(&self) -> u64 {
+        self.peers.iter().map(|(_, link)| link.staged()).sum()
+    }
+
+    /// Takes a packet or superpacket that the machine sends. On the path of every packet.
+    #[inline]
+    pub fn handle_packet<O: Outbox>(
+        &mut self,
+        header: virtio::Header,
+        bytes: &mut [u8],
+        now: Instant,
+        out: &mut O,
+    ) {
+        let Ok(packet) = superpacket::parse(header, bytes) else {
+            self.counters.packets_out += 1;
+            self.counters.drop(Reason::PacketMalformed, 1);
+            return;
+        };
+        let segments = packet.segments() as u64;
+        self.counters.packets_out += segments;
+        let owner = self.allowed.lookup(packet.destination());
+        let found = owner.and_then(|id| Some((id, self.peers.link(id)?)));
+        let Some((id, link)) = found else {
+            self.counters.drop(Reason::NoRoute, segments);
+            return;
+        };
+        let outcome = link.send(header, &packet, now, self.mtu, out);
+        self.count(&outcome);
+        self.touch(id);
+    }
+
+    /// Takes a datagram that lies in `memory` at `range`, opens it in place, and tells `inbox`
+    /// where an inner packet lies. On the path of every packet.
+    #[inline]
+    pub fn handle_datagram<O: Outbox>(
+        &mut self,
+        from: Endpoint,
+        memory: &mut [u8],
+        range: Range<usize>,
+        clock: Clock,
+        random: &mut dyn Random,
+        inbox: &mut Inbox,
+        out: &mut O,
+    ) {
+        self.counters.datagrams_in += 1;
+        let start = range.start;
+        let datagram = &mut memory[range];
+        let dropped = match wireguard::classify(datagram) {
+            Ok(Message::Transport { receiver, .. }) => {
+                self.open(from, Index(receiver), datagram, start, clock.now, inbox)
+            }
+            Ok(_) => self.admit(from, datagram, clock.now, random, out),
+            Err(_) => Err(Reason::Protocol(Drop::Malformed)),
+        };
+        if let Err(reason) = dropped {
+            self.counters.drop(reason, 1);
+        }
+    }
+
+    #[inline]
+    fn open(
+        &mut self,
+        from: Endpoint,
+        index: Index,
+        datagram: &mut [u8],
+        start: usize,
+        now: Instant,
+        inbox: &mut Inbox,
+    ) -> Result<(), Reason> {
+        let unknown = Reason::Protocol(Drop::UnknownIndex);
+        let id = self.indices.owner(index).ok_or(unknown)?;
+        let link = self.peers.link(id).ok_or(unknown)?;
+        let plain = link
+            .receive(from, index, datagram, &mut self.indices, now)
+            .map_err(Reason::Protocol)?;
+        self.touch(id);
+        if plain.is_empty() {
+            self.counters.keepalives_in += 1;
+            return Ok(());
+        }
+        let inner = &datagram[plain.clone()];
+        if !matches!(inner[0] >> 4, 4 | 6) {
+            return Err(Reason::UnknownFrame);
+        }
+        let len = packet::total_len(inner).map_err(|_| Reason::InnerMalformed)?;
+        let source = packet::source(inner).map_err(|_| Reason::InnerMalformed)?;
+        if len > inner.len() {
+            return Err(Reason::InnerMalformed);
+        }
+        if self.allowed.lookup(source) != Some(id) {
+            return Err(Reason::SourceNotAllowed);
+        }
+        self.counters.delivered += 1;
+        let from = start + plain.start;
+        inbox.push(from..from + len);
+        Ok(())
+    }
+
+    /// The cheap half of a handshake message: the gate, then the queue.
+    fn admit<O: Outbox>(
+        &mut self,
+        from: Endpoint,
+        datagram: &[u8],
+        now: Instant,
+        random: &mut dyn Random,
+        out: &mut O,
+    ) -> Result<(), Reason> {
+        let message = wireguard::classify(datagram);
+        if let Ok(Message::CookieReply(reply)) = message {
+            return self.handle_cookie(reply, now);
+        }
+        let gate = self.gate.as_mut().ok_or(Reason::NoIdentity)?;
+        let loaded = now < self.loaded_until || self.handshakes.len() >= LOAD_AT;
+        match gate.admit(datagram, from.remote, now, loaded, random) {
+            Admission::Accept => {}
+            Admission::Refuse(drop) => return Err(Reason::Protocol(drop)),
+            Admission::Cookie(reply) => {
+                if !self.cookies.take(now) {
+                    return Err(Reason::CookieBudget);
+                }
+                self.counters.handshakes_in += 1;
+                if let Some(slot) = out.reserve(&Destination::Udp(from), reply.len()) {
+                    slot.copy_from_slice(&reply);
+                    out.commit();
+                }
+                return Ok(());
+            }
+        }
+        if self.handshakes.len() >= LOAD_AT {
+            self.loaded_until = now.after(LOAD_TIME);
+        }
+        if self.handshakes.len() >= HANDSHAKES_MAX {
+            return Err(Reason::HandshakesFull);
+        }
+        let waiting = match message {
+            Ok(Message::Initiation(message)) => Waiting::Initiation(from, Box::new(*message)),
+            Ok(Message::Response(message)) => {
+                let receiver = Index(wireguard::Response(message).receiver());
+                let unexpected = Reason::Protocol(Drop::UnexpectedResponse);
+                let id = self.indices.owner(receiver).ok_or(unexpected)?;
+                Waiting::Response(from, id, Box::new(*message))
+            }
+            _ => return Err(Reason::Protocol(Drop::Malformed)),
+        };
+        self.handshakes.push_back(waiting);
+        Ok(())
+    }
+
+    fn handle_cookie(
+        &mut self,
+        reply: &[u8; wireguard::COOKIE_REPLY_LEN],
+        now: Instant,
+    ) -> Result<(), Reason> {
+        let refused = Reason::Protocol(Drop::BadCookie);
+        let receiver = Index(wireguard::CookieReply(reply).receiver());
+        let id = self.indices.owner(receiver).ok_or(refused)?;
+        let link = self.peers.link(id).ok_or(refused)?;
+        link.handle_cookie(reply, now).map_err(Reason::Protocol)?;
+        self.counters.handshakes_in += 1;
+        self.touch(id);
+        Ok(())
+    }
+
+    /// Whether handshake messages wait for [`Node::handle_handshakes`].
+    #[must_use]
+    pub fn has_handshakes(&self) -> bool {
+        !self.handshakes.is_empty()
+    }
+
+    /// Does the costly half of up to `budget` handshake messages: about 0.1 ms each.
+    pub fn handle_handshakes<O: Outbox>(
+        &mut self,
+        budget: usize,
+        clock: Clock,
+        random: &mut dyn Random,
+        out: &mut O,
+    ) {
+        for _ in 0..budget {
+            let Some(waiting) = self.handshakes.pop_front() else { return };
+            match self.handle_handshake(waiting, clock, random, out) {
+                Ok(id) => {
+                    self.counters.handshakes_in += 1;
+                    self.touch(id);
+                }
+                Err(drop) => self.counters.drop(Reason::Protocol(drop), 1),
+            }
+        }
+    }
+
+    fn handle_handshake<O: Outbox>(
+        &mut self,
+        waiting: Waiting,
+        clock: Clock,
+        random: &mut dyn Random,
+        out: &mut O,
+    ) -> Result<PeerId, Drop> {
+        let identity = self.identity.as_ref().ok_or(Drop::UnknownPeer)?;
+        let mut world = World {
+            identity: Some(identity),
+            indices: &mut self.indices,
+            random,
+            now: clock.now,
+            wall: clock.wall,
+            mtu: self.mtu,
+        };
+        match waiting {
+            Waiting::Initiation(from, message) => {
+                let opened = read_initiation(identity, &message)?;
+                let id = self.peers.id(opened.peer()).ok_or(Drop::UnknownPeer)?;
+                let link = self.peers.link(id).ok_or(Drop::UnknownPeer)?;
+                link.handle_initiation(from, opened, &mut world, out)?;
+                Ok(id)
+            }
+            Waiting::Response(from, id, message) => {
+                let link = self.peers.link(id).ok_or(Drop::UnexpectedResponse)?;
+                link.handle_response(from, &message, &mut world)?;
+                Ok(id)
+            }
+        }
+    }
+
+    /// Wakes every peer whose deadline has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(id) = self.timers.pop_due(now) {
+            let Some(link) = self.peers.link(id) else { continue };
+            if link.poll_timeout().is_some_and(|(deadline, _)| deadline <= now) {
+                link.handle_timeout(&mut self.indices, now);
+            }
+            self.touch(id);
+        }
+        if let Some(gate) = &mut self.gate {
+            gate.handle_timeout(now);
+        }
+    }
+
+    /// Does what peers want done after an input, and notes when they want to be woken.
+    pub fn handle_actions<O: Outbox>(
+        &mut self,
+        clock: Clock,
+        random: &mut dyn Random,
+        out: &mut O,
+    ) {
+        // Each action list is finite, and acting touches nobody else.
+        while let Some(id) = self.touched.pop() {
+            let Some(link) = self.peers.link(id) else { continue };
+            let mut world = World {
+                identity: self.identity.as_ref(),
+                indices: &mut self.indices,
+                random,
+                now: clock.now,
+                wall: clock.wall,
+                mtu: self.mtu,
+            };
+            let outcome = link.handle_actions(&mut world, out);
+            let deadline = link.poll_timeout().map(|(deadline, _)| deadline);
+            self.timers.schedule(id, deadline);
+            self.count(&outcome);
+        }
+    }
+
+    /// When to call [`Node::handle_timeout`] next, at the latest.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.touched.is_empty() || !self.handshakes.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        let gate = self.gate.as_ref().and_then(Gate::poll_timeout);
+        [self.timers.earliest(), gate].into_iter().flatten().min()
+    }
+
+    #[inline]
+    fn touch(&mut self, id: PeerId) {
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, outcome: &Outcome) {
+        self.counters.sealed += outcome.sent;
+        self.counters.drop(Reason::StageOverflow, outcome.overflowed);
+        self.counters.drop(Reason::StageExpired, outcome.expired);
+        if let Some((refusal, segments)) = outcome.refused {
+            self.counters.drop(refusal.into(), segments);
+        }
+    }
+}
+
+/// Cookie replies that may still be sent in this second.
+#[derive(Debug, Default)]
+struct CookieBudget {
+    second: u64,
+    spent: u64,
+}
+
+impl CookieBudget {
+    fn take(&mut self, now: Instant) -> bool {
+        let second = now.since(Instant::ZERO).as_secs();
+        if second != self.second {
+            *self = Self { second, spent: 0 };
+        }
+        self.spent += 1;
+        self.spent <= COOKIES_PER_SECOND
+    }
+}
+
+mod configure;
+#[cfg(test)]
+mod tests;
+
+pub use configure::ConfigError;

@@ -1,0 +1,205 @@
+//! What configures a node, and what it says of itself.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::*;
+
+/// Why a change was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// There are [`PEERS_MAX`] peers already.
+    TooManyPeers,
+    /// There are [`allowed::PREFIXES_MAX`] allowed prefixes already.
+    TooManyPrefixes,
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooManyPeers => write!(f, "no more than {PEERS_MAX} peers can be configured"),
+            Self::TooManyPrefixes => {
+                let max = allowed::PREFIXES_MAX;
+                write!(f, "no more than {max} allowed prefixes can be configured")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Node {
+    /// The interface's MTU in bytes; plaintext is never padded above it.
+    pub fn set_mtu(&mut self, mtu: usize) {
+        self.mtu = mtu;
+    }
+
+    /// The interface came up or went down. Down ends every session; up wakes the peers with a
+    /// persistent keepalive.
+    pub fn set_up(&mut self, up: bool, random: &mut dyn Random) {
+        if up == self.up {
+            return;
+        }
+        self.up = up;
+        for id in self.peers.ids() {
+            let Some(link) = self.peers.link(id) else { continue };
+            if up {
+                let keepalive_s = link.peer().keepalive_s();
+                if keepalive_s > 0 {
+                    link.peer_mut().set_keepalive_s(0);
+                    link.peer_mut().set_keepalive_s(keepalive_s);
+                }
+            } else {
+                let dropped = link.clear(&mut self.indices);
+                self.counters.drop(Reason::StageExpired, dropped);
+            }
+            self.touch(id);
+        }
+        if let (true, Some(identity)) = (up, &self.identity) {
+            self.gate = Some(Gate::new(identity, random));
+        }
+    }
+
+    /// Sets or takes away our key pair. A peer with our own public key is removed, as the
+    /// kernel's WireGuard does; all others shake hands anew.
+    pub fn set_identity(&mut self, identity: Option<Identity>, random: &mut dyn Random) {
+        let same = match (&self.identity, &identity) {
+            (Some(old), Some(new)) => old.public() == new.public(),
+            (None, None) => true,
+            _ => false,
+        };
+        if same {
+            return;
+        }
+        if let Some(id) = identity.as_ref().and_then(|own| self.peers.id(own.public())) {
+            self.remove(id);
+        }
+        self.gate = identity.as_ref().map(|identity| Gate::new(identity, random));
+        self.identity = identity;
+        self.handshakes.clear();
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.peer_mut().handle_identity(&mut self.indices);
+            }
+            self.touch(id);
+        }
+    }
+
+    /// Our key pair.
+    #[must_use]
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// Forgets every peer.
+    pub fn remove_peers(&mut self) {
+        for id in self.peers.ids() {
+            self.remove(id);
+        }
+    }
+
+    /// Makes, changes or removes a peer.
+    ///
+    /// # Errors
+    /// A table is full; what came before in the same change stays done.
+    pub fn change_peer(
+        &mut self,
+        change: &PeerChange,
+        random: &mut dyn Random,
+    ) -> Result<(), ConfigError> {
+        let known = self.peers.id(&change.key);
+        if change.remove {
+            if let Some(id) = known {
+                self.remove(id);
+            }
+            return Ok(());
+        }
+        // Our own key as a peer is ignored, as the kernel's WireGuard does.
+        let own = self.identity.as_ref().is_some_and(|own| *own.public() == change.key);
+        if own || (change.update_only && known.is_none()) {
+            return Ok(());
+        }
+        let id = match known {
+            Some(id) => id,
+            None if self.peers.len() >= PEERS_MAX => return Err(ConfigError::TooManyPeers),
+            None => self.peers.add(change.key, |id| Link::new(id, change.key, random)),
+        };
+        if let Some(link) = self.peers.link(id) {
+            if let Some(key) = &change.preshared_key {
+                link.peer_mut().set_preshared_key(key.clone());
+            }
+            if let Some(remote) = change.endpoint {
+                link.set_endpoint(Endpoint::new(canonical(remote)));
+            }
+            if let Some(seconds) = change.keepalive_s
+                && seconds != link.peer().keepalive_s()
+            {
+                link.peer_mut().set_keepalive_s(seconds);
+            }
+        }
+        if change.replace_allowed_ips && known.is_some() {
+            self.allowed.remove_owner(id);
+        }
+        for allowed in &change.allowed_ips {
+            if allowed.remove {
+                self.allowed.remove(allowed.prefix, id);
+            } else {
+                let full = |_| ConfigError::TooManyPrefixes;
+                self.allowed.insert(allowed.prefix, id).map_err(full)?;
+            }
+        }
+        self.touch(id);
+        Ok(())
+    }
+
+    /// Routes or addresses have changed: the kernel shall choose source addresses again.
+    pub fn forget_sources(&mut self) {
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.forget_source();
+            }
+        }
+    }
+
+    /// Every peer's state, in the order of their keys. `wall` is the time since 1970.
+    #[must_use]
+    pub fn peers(&self, now: Instant, wall: Duration) -> Vec<PeerStatus> {
+        let mut prefixes: Vec<(PeerId, Prefix)> = Vec::with_capacity(self.allowed.len());
+        self.allowed.for_each(|prefix, owner| prefixes.push((owner, prefix)));
+        prefixes.sort_by_key(|entry| entry.0);
+        let status = |(id, link): (PeerId, &Link)| {
+            let start = prefixes.partition_point(|entry| entry.0 < id);
+            let own = prefixes[start..].iter().take_while(|entry| entry.0 == id);
+            PeerStatus {
+                key: *link.peer().key(),
+                preshared_key: link.peer().preshared_key().clone(),
+                endpoint: link.endpoint().map(|endpoint| endpoint.remote),
+                last_handshake: link
+                    .peer()
+                    .last_handshake()
+                    .map(|at| wall.saturating_sub(now.since(at))),
+                rx_bytes: link.rx_bytes(),
+                tx_bytes: link.tx_bytes(),
+                keepalive_s: link.peer().keepalive_s(),
+                allowed_ips: own.map(|entry| entry.1).collect(),
+            }
+        };
+        self.peers.iter().map(status).collect()
+    }
+
+    fn remove(&mut self, id: PeerId) {
+        self.allowed.remove_owner(id);
+        if let Some(mut link) = self.peers.remove(id) {
+            let dropped = link.clear(&mut self.indices);
+            self.counters.drop(Reason::StageExpired, dropped);
+        }
+    }
+}
+
+/// An IPv4-mapped endpoint is an IPv4 endpoint: it must leave by the IPv4 socket. Anything else
+/// keeps its scope.
+fn canonical(remote: SocketAddr) -> SocketAddr {
+    match remote.ip().to_canonical() {
+        IpAddr::V4(address) => SocketAddr::from((address, remote.port())),
+        IpAddr::V6(_) => remote,
+    }
+}

@@ -1,0 +1,365 @@
+//! The loop of a node: one thread, one epoll, everything to completion.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use node::{Change, Status};
+use noise::Identity;
+
+use crate::KernelRandom;
+use crate::engine::Engine;
+use crate::monitor::Monitor;
+use crate::signals::{Asked, Signals};
+use crate::sys::{Interest, Poll, Ready};
+use crate::tun::Device;
+use crate::uapi::{BindError, Errno, Reply, Request, Server, Turn};
+use crate::udp::Sockets;
+
+/// How often the loop looks whether the interface is up: after a move to another namespace no
+/// message tells.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Why a node could not start or had to stop.
+#[derive(Debug)]
+pub enum Error {
+    /// The interface could not be made.
+    Device(io::Error),
+    /// The control socket could not be made.
+    Control(BindError),
+    /// A configuration step was refused.
+    Config(String),
+    /// The kernel refused something that cannot be done without.
+    System(&'static str, io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(error) => write!(f, "{error}"),
+            Self::Control(error) => write!(f, "{error}"),
+            Self::Config(text) => write!(f, "{text}"),
+            Self::System(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What ended the loop, all of them in good order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// SIGTERM or SIGINT.
+    Signal,
+    /// The interface was deleted.
+    DeviceGone,
+    /// The control socket's file was removed, which is how wg-quick ends a program.
+    ControlGone,
+}
+
+/// Reads the configuration again after SIGHUP; `Err` is logged and nothing changes.
+pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Vec<Change>, String>;
+
+/// A node with its interface and control socket.
+#[derive(Debug)]
+pub struct Driver {
+    control: Server,
+    rest: Rest,
+}
+
+/// All but the control socket, which is borrowed while it asks for this.
+#[derive(Debug)]
+struct Rest {
+    engine: Engine,
+    monitor: Option<Monitor>,
+    signals: Signals,
+    poll: Poll,
+    random: KernelRandom,
+    listen_port: u16,
+    fwmark: u32,
+    up: bool,
+}
+
+impl Driver {
+    /// Makes the interface `name` and its control socket; both are there when this returns.
+    ///
+    /// # Errors
+    /// What is missing or taken, and how to mend it.
+    pub fn new(name: &str) -> Result<Self, Error> {
+        let signals = Signals::block().map_err(|error| Error::System("signals", error))?;
+        let poll = Poll::new().map_err(|error| Error::System("epoll", error))?;
+        // The device first: who has it owns the name, and a socket of that name is stale.
+        let device = Device::create(name).map_err(Error::Device)?;
+        let control = Server::bind(name).map_err(Error::Control)?;
+        let monitor = Monitor::new()
+            .inspect_err(|error| tracing::warn!(%error, "changes of routes will not be noticed"))
+            .ok();
+        let watched = [Some(signals.fd()), Some(control.fd()), Some(device.fd())];
+        let monitored = monitor.as_ref().map(Monitor::fd);
+        for fd in watched.into_iter().chain([monitored]).flatten() {
+            poll.watch(fd, Interest::READ).map_err(|error| Error::System("epoll", error))?;
+        }
+        tracing::info!(name, offloads = ?device.offloads(), "interface created");
+        let mut engine = Engine::new(device);
+        engine.node.set_mtu(engine.device.mtu().unwrap_or(0));
+        let rest = Rest {
+            engine,
+            monitor,
+            signals,
+            poll,
+            random: KernelRandom,
+            listen_port: 0,
+            fwmark: 0,
+            up: false,
+        };
+        Ok(Self { control, rest })
+    }
+
+    /// Applies configuration steps in order.
+    ///
+    /// # Errors
+    /// The first step that failed; those before it stay done.
+    pub fn configure(&mut self, changes: &[Change]) -> Result<(), Error> {
+        self.rest.configure(changes).map_err(|(text, _)| Error::Config(text))
+    }
+
+    /// What the node says of itself.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.rest.status()
+    }
+
+    /// Brings sockets and sessions in line with the interface, which the caller has just brought
+    /// up or down.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn look(&mut self) -> Result<(), Error> {
+        self.rest.look().map(drop).map_err(|(text, _)| Error::Config(text))
+    }
+
+    /// Runs until something ends it. `reload` is called after SIGHUP.
+    ///
+    /// # Errors
+    /// The kernel refused something that cannot be done without.
+    pub fn run(&mut self, reload: Reload<'_>) -> Result<End, Error> {
+        let mut ready: Vec<Ready> = Vec::with_capacity(Poll::READY_MAX);
+        let mut more_out = false;
+        let mut more_in = Vec::new();
+        let mut next_look = self.rest.engine.clock.now;
+        loop {
+            let now = self.rest.engine.clock.now;
+            let timeout = if more_out || !more_in.is_empty() {
+                Duration::ZERO
+            } else {
+                let look = next_look.since(now);
+                self.rest.engine.sleep().map_or(look, |sleep| sleep.min(look))
+            };
+            self.rest
+                .poll
+                .wait(Some(timeout), &mut ready)
+                .map_err(|error| Error::System("epoll", error))?;
+            self.rest.engine.tick();
+            for event in &ready {
+                match self.sort(*event, reload)? {
+                    Sorted::Device => more_out = true,
+                    Sorted::Socket if !more_in.contains(&event.fd) => more_in.push(event.fd),
+                    Sorted::End(end) => return Ok(end),
+                    Sorted::Done | Sorted::Socket => {}
+                }
+            }
+            let rest = &mut self.rest;
+            let now = rest.engine.clock.now;
+            if (more_out && !rest.up) || now >= next_look {
+                next_look = now.after(LOOK_EVERY);
+                match rest.look() {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(End::DeviceGone),
+                    Err((text, _)) => tracing::error!("{text}"),
+                }
+            }
+            let busy = more_out || !more_in.is_empty();
+            if more_out {
+                match rest.engine.pump_out() {
+                    Ok(more) => more_out = more,
+                    Err(_) => return Ok(End::DeviceGone),
+                }
+            }
+            more_in.retain(|&fd| rest.engine.pump_in(fd).unwrap_or(false));
+            rest.engine.settle(busy);
+        }
+    }
+
+    /// Deals with a descriptor that is ready, unless it is of the data path.
+    fn sort(&mut self, event: Ready, reload: Reload<'_>) -> Result<Sorted, Error> {
+        let rest = &mut self.rest;
+        if event.fd == rest.engine.device.fd() {
+            return Ok(if event.failed && rest.engine.device.is_up().is_none() {
+                Sorted::End(End::DeviceGone)
+            } else {
+                Sorted::Device
+            });
+        }
+        if event.fd == self.control.fd() {
+            let turn = self
+                .control
+                .handle_ready(&mut |request| rest.answer(request))
+                .map_err(|error| Error::System("control socket", error))?;
+            return Ok(match turn {
+                Turn::Serving => Sorted::Done,
+                Turn::SocketGone => Sorted::End(End::ControlGone),
+            });
+        }
+        if event.fd == rest.signals.fd() {
+            while let Some(asked) = rest.signals.poll_signal() {
+                match asked {
+                    Asked::End => return Ok(Sorted::End(End::Signal)),
+                    Asked::Reload => rest.reload(reload),
+                }
+            }
+            return Ok(Sorted::Done);
+        }
+        if let Some(monitor) = rest.monitor.as_ref().filter(|monitor| monitor.fd() == event.fd) {
+            let changed = monitor.drain();
+            if changed.routes {
+                rest.engine.node.forget_sources();
+            }
+            if changed.links {
+                if let Some(mtu) = rest.engine.device.mtu() {
+                    rest.engine.node.set_mtu(mtu);
+                }
+                if let Err((text, _)) = rest.look() {
+                    tracing::error!("{text}");
+                }
+            }
+            return Ok(Sorted::Done);
+        }
+        Ok(Sorted::Socket)
+    }
+}
+
+/// What a ready descriptor means for the turn.
+enum Sorted {
+    Device,
+    Socket,
+    Done,
+    End(End),
+}
+
+/// A refusal: for people, and for the control protocol.
+type Refused = (String, Errno);
+
+impl Rest {
+    fn answer(&mut self, request: Request) -> Reply {
+        match request {
+            Request::Get => Reply::Status(self.status()),
+            Request::Set(changes) => match self.configure(&changes) {
+                Ok(()) => Reply::Done,
+                Err((text, errno)) => {
+                    tracing::error!("configuration refused: {text}");
+                    Reply::Refused(errno)
+                }
+            },
+        }
+    }
+
+    fn status(&self) -> Status {
+        let node = &self.engine.node;
+        let port = self.engine.sockets.as_ref().map_or(self.listen_port, Sockets::port);
+        Status {
+            private_key: node.identity().map(|identity| identity.private().clone()),
+            listen_port: port,
+            fwmark: self.fwmark,
+            peers: node.peers(self.engine.clock.now, Engine::wall()),
+        }
+    }
+
+    fn configure(&mut self, changes: &[Change]) -> Result<(), Refused> {
+        for change in changes {
+            let node = &mut self.engine.node;
+            match change {
+                Change::PrivateKey(key) => {
+                    let identity = key.clone().map(Identity::new);
+                    node.set_identity(identity, &mut self.random);
+                }
+                Change::ListenPort(port) => self.listen(*port)?,
+                Change::Fwmark(mark) => self.mark(*mark)?,
+                Change::ReplacePeers => node.remove_peers(),
+                Change::Peer(peer) => node
+                    .change_peer(peer, &mut self.random)
+                    .map_err(|error| (error.to_string(), Errno(-libc::ENOSPC)))?,
+            }
+        }
+        self.engine.tick();
+        self.engine.settle(true);
+        Ok(())
+    }
+
+    fn listen(&mut self, port: u16) -> Result<(), Refused> {
+        if let Some(sockets) = &self.engine.sockets
+            && (port == 0 || sockets.port() != port)
+        {
+            self.open(port)?;
+        }
+        self.listen_port = port;
+        Ok(())
+    }
+
+    fn mark(&mut self, mark: u32) -> Result<(), Refused> {
+        if let Some(sockets) = &self.engine.sockets {
+            sockets.set_fwmark(mark).map_err(|error| {
+                let errno = Errno(-error.raw_os_error().unwrap_or(libc::EPERM));
+                (format!("fwmark: {error}; it needs CAP_NET_ADMIN"), errno)
+            })?;
+        }
+        self.fwmark = mark;
+        self.engine.node.forget_sources();
+        Ok(())
+    }
+
+    /// Opens sockets on `port` in place of those there are.
+    fn open(&mut self, port: u16) -> Result<(), Refused> {
+        let sockets = Sockets::bind(port, self.fwmark).map_err(|error| {
+            let errno = match error.kind() {
+                io::ErrorKind::AddrInUse => Errno::PORT_IN_USE,
+                _ => Errno(-error.raw_os_error().unwrap_or(libc::EIO)),
+            };
+            (error.to_string(), errno)
+        })?;
+        for fd in sockets.fds() {
+            self.poll.watch(fd, Interest::READ).map_err(|e| (e.to_string(), Errno::IO))?;
+        }
+        tracing::info!(port = sockets.port(), "listening");
+        self.engine.sockets = Some(sockets);
+        Ok(())
+    }
+
+    /// Notices that the interface went up or down. `false` once it is gone.
+    fn look(&mut self) -> Result<bool, Refused> {
+        let Some(up) = self.engine.device.is_up() else { return Ok(false) };
+        if up == self.up {
+            return Ok(true);
+        }
+        if up {
+            self.open(self.listen_port)?;
+        } else {
+            self.engine.sockets = None;
+        }
+        self.up = up;
+        tracing::info!(up, "interface");
+        self.engine.tick();
+        self.engine.node.set_up(up, &mut self.random);
+        self.engine.settle(true);
+        Ok(true)
+    }
+
+    fn reload(&mut self, reload: Reload<'_>) {
+        match reload() {
+            Ok(changes) => match self.configure(&changes) {
+                Ok(()) => tracing::info!("configuration read again"),
+                Err((text, _)) => tracing::error!("reload: {text}; the rest stays as it was"),
+            },
+            Err(text) => tracing::error!("reload: {text}; nothing was changed"),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! A node with its device and its sockets: what moves packets.
+//!
+//! Stages, in the order in which they appear below: `pump_out`, `pump_in`, `settle`.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use node::{Clock, Inbox, Node};
+use noise::{Instant, Tai64n};
+use wire::coalesce::Coalescer;
+use wire::virtio;
+
+use crate::KernelRandom;
+use crate::batch::{Batch, Outgoing};
+use crate::sys;
+use crate::tun::{self, Device};
+use crate::udp::{Arena, MESSAGES_MAX, Sockets};
+
+/// Packets or superpackets that one turn takes from the device.
+const UNITS_A_TURN: usize = 64;
+/// Bytes that wait in the batch before it is sent: one superpacket, still in the cache.
+const FLUSH_LEN: usize = 60_000;
+/// Bytes that one turn receives at once, while messages are large: what the cache holds.
+const RECEIVE_LEN: usize = 512 * 1024;
+/// Handshake messages a turn while data flows, and while it does not.
+const HANDSHAKES_BUSY: usize = 1;
+const HANDSHAKES_IDLE: usize = 16;
+
+/// What the shell dropped or could not do, beside the node's own counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Units that the device did not take: it is down, or out of memory.
+    pub device: u64,
+}
+
+/// A node, its device, its sockets, and the memory they share.
+#[derive(Debug)]
+pub struct Engine {
+    /// The node.
+    pub node: Node,
+    /// The interface.
+    pub device: Device,
+    /// The sockets, while the interface is up.
+    pub sockets: Option<Sockets>,
+    /// What the shell dropped.
+    pub refused: Refused,
+    /// The clock of this turn.
+    pub clock: Clock,
+    random: KernelRandom,
+    unit: Vec<u8>,
+    batch: Batch,
+    arena: Arena,
+    inbox: Inbox,
+    coalescer: Coalescer,
+    /// Mean length of the messages received last, in bytes.
+    message_len: usize,
+}
+
+impl Engine {
+    /// An engine around `device`, without sockets.
+    #[must_use]
+    pub fn new(device: Device) -> Self {
+        let udp = device.offloads().udp;
+        Self {
+            node: Node::new(),
+            device,
+            sockets: None,
+            refused: Refused::default(),
+            clock: read_clock(),
+            random: KernelRandom,
+            unit: vec![0; tun::UNIT_LEN_MAX],
+            batch: Batch::new(),
+            arena: Arena::new(),
+            inbox: Inbox::with_capacity(INBOX_PACKETS),
+            coalescer: Coalescer::new(INBOX_PACKETS).with_udp(udp),
+            message_len: 1500,
+        }
+    }
+
+    /// Reads the clock; once a turn.
+    pub fn tick(&mut self) {
+        self.clock = read_clock();
+    }
+
+    /// Since 1970, by this turn's clock.
+    #[must_use]
+    pub fn wall() -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    /// Takes what the machine sends. Returns whether more may wait.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn pump_out(&mut self) -> io::Result<bool> {
+        let mut out = Outgoing { batch: &mut self.batch, sockets: self.sockets.as_mut() };
+        let mut more = true;
+        for _ in 0..UNITS_A_TURN {
+            let Some(len) = self.device.read(&mut self.unit)? else {
+                more = false;
+                break;
+            };
+            let Some((header, packet)) = self.unit[..len].split_at_mut_checked(virtio::LEN) else {
+                continue;
+            };
+            let header = virtio::Header::decode(header).unwrap_or_default();
+            self.node.handle_packet(header, packet, self.clock.now, &mut out);
+            if out.batch.len() >= FLUSH_LEN {
+                out.flush();
+            }
+        }
+        self.node.handle_actions(self.clock, &mut self.random, &mut out);
+        out.flush();
+        Ok(more)
+    }
+
+    /// Takes what came on the socket `fd`. Returns whether more may wait.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn pump_in(&mut self, fd: RawFd) -> io::Result<bool> {
+        let wanted = (RECEIVE_LEN / self.message_len.max(1)).clamp(4, MESSAGES_MAX);
+        let got = self.arena.receive(fd, wanted)?;
+        if got == 0 {
+            return Ok(false);
+        }
+        let mut out = Outgoing { batch: &mut self.batch, sockets: self.sockets.as_mut() };
+        let (messages, memory) = self.arena.parts();
+        let mut received = 0;
+        for message in messages {
+            received += message.len;
+            let end = message.start + message.len;
+            let mut start = message.start;
+            while start < end {
+                let datagram = start..(start + message.segment).min(end);
+                start = datagram.end;
+                self.node.handle_datagram(
+                    message.from,
+                    memory,
+                    datagram,
+                    self.clock,
+                    &mut self.random,
+                    &mut self.inbox,
+                    &mut out,
+                );
+            }
+            if self.inbox.bytes() >= FLUSH_LEN || self.inbox.packets().len() >= INBOX_FLUSH {
+                let refused = deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory);
+                self.refused.device += refused;
+            }
+        }
+        let refused = deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory);
+        self.refused.device += refused;
+        self.message_len = received / got;
+        self.node.handle_actions(self.clock, &mut self.random, &mut out);
+        out.flush();
+        Ok(got == wanted)
+    }
+
+    /// Does what is due: handshakes, timers, and what peers want done.
+    pub fn settle(&mut self, busy: bool) {
+        let mut out = Outgoing { batch: &mut self.batch, sockets: self.sockets.as_mut() };
+        let budget = if busy { HANDSHAKES_BUSY } else { HANDSHAKES_IDLE };
+        self.node.handle_handshakes(budget, self.clock, &mut self.random, &mut out);
+        self.node.handle_timeout(self.clock.now);
+        self.node.handle_actions(self.clock, &mut self.random, &mut out);
+        out.flush();
+    }
+
+    /// How long the loop may sleep; `None` = until something is ready.
+    #[must_use]
+    pub fn sleep(&self) -> Option<Duration> {
+        let deadline = self.node.poll_timeout()?;
+        Some(deadline.since(Instant(sys::boottime_ns())))
+    }
+}
+
+/// Packets that one delivery holds: a message of 64 KiB may bring that many small ones.
+const INBOX_PACKETS: usize = 2048;
+/// Packets after which a delivery is due, so that the next message still fits.
+const INBOX_FLUSH: usize = 64;
+
+/// Joins what lies in the inbox and writes it to the device. Returns how many units it refused.
+fn deliver(
+    device: &Device,
+    coalescer: &mut Coalescer,
+    inbox: &mut Inbox,
+    memory: &mut [u8],
+) -> u64 {
+    let mut refused = 0;
+    let mut write = |header: virtio::Header, memory: &[u8], pieces: &[std::ops::Range<usize>]| {
+        let mut places = [&memory[..0]; tun::GATHER_MAX];
+        let count = pieces.len().min(tun::GATHER_MAX);
+        for (place, piece) in places.iter_mut().zip(pieces) {
+            *place = &memory[piece.clone()];
+        }
+        refused += u64::from(device.write(&header.encode(), &places[..count]).is_err());
+    };
+    for packet in inbox.packets() {
+        if coalescer.push(memory, packet.clone()).is_err() {
+            coalescer.flush(memory, &mut write);
+            // An empty coalescer takes any packet.
+            let _ = coalescer.push(memory, packet.clone());
+        }
+    }
+    coalescer.flush(memory, &mut write);
+    inbox.clear();
+    refused
+}
+
+fn read_clock() -> Clock {
+    let wall = Engine::wall();
+    Clock {
+        now: Instant(sys::boottime_ns()),
+        wall: Tai64n::from_unix(wall.as_secs(), wall.subsec_nanos()),
+    }
+}

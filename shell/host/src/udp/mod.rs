@@ -1,0 +1,319 @@
+//! UDP sockets: where sealed datagrams leave and enter.
+//!
+//! Stages: [`Sockets::bind`] opens one socket a family on one port and asks for every offload;
+//! [`Sockets::receive`] fills an [`Arena`] with as many coalesced datagrams as wait; [`Batch`] is
+//! the memory lent to the core for outgoing ones, in runs of equal size to one destination, and
+//! [`Sockets::flush`] hands each run to the kernel as one unit, or cut, where the kernel or the
+//! card refuses units (EIO, EINVAL, EMSGSIZE).
+
+mod arena;
+mod messages;
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use link::{Destination, Endpoint};
+
+pub use self::arena::{Arena, Received};
+use self::messages::{Messages, address_of, name_of};
+use crate::batch::{Batch, Run};
+use crate::sys::{self, check};
+
+/// Socket buffers that are asked for: 40 ms at 1.4 Gbit/s. Forced past the system's limit where
+/// the capability allows, else as large as the limit.
+pub const BUFFER_LEN: libc::c_int = 7 << 20;
+/// Messages that one system call takes or gives.
+pub const MESSAGES_MAX: usize = 64;
+/// Datagrams that the kernel takes as one unit (UDP_MAX_SEGMENTS was 64 until kernel 6.9).
+pub const SEGMENTS_MAX: usize = 64;
+/// Bytes of one unit: the largest UDP payload over IPv4.
+pub const UNIT_LEN_MAX: usize = 65_507;
+
+const SOL_UDP: libc::c_int = 17;
+const UDP_SEGMENT: libc::c_int = 103;
+const UDP_GRO: libc::c_int = 104;
+
+/// One socket.
+#[derive(Debug)]
+struct Socket {
+    fd: OwnedFd,
+    v6: bool,
+    /// Whether the kernel and the card still take units; off for good after EIO or EINVAL.
+    segmentation: bool,
+    messages: Messages,
+}
+
+/// What sending did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Datagrams that the kernel took.
+    pub datagrams: u64,
+    /// Datagrams that it did not take: no route, blocked by a filter, unreachable.
+    pub refused: u64,
+    /// Times that a whole unit was refused and went out cut.
+    pub cut: u64,
+}
+
+/// The sockets of one port, one a family; a kernel without IPv6 has one.
+#[derive(Debug)]
+pub struct Sockets {
+    v4: Option<Socket>,
+    v6: Option<Socket>,
+    port: u16,
+    /// What was sent and refused since the start.
+    pub sent: Sent,
+}
+
+impl Sockets {
+    /// Binds both families to `port`; 0 lets the kernel choose one that is free in both.
+    ///
+    /// # Errors
+    /// "address in use" names the port and how to find who has it.
+    pub fn bind(port: u16, fwmark: u32) -> io::Result<Self> {
+        const TRIES: usize = 100;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let v4 = optional(Socket::bind(false, port))?;
+            let chosen = match &v4 {
+                Some(socket) => socket.port()?,
+                None => port,
+            };
+            match optional(Socket::bind(true, chosen)) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse && port == 0 && tries < TRIES => {}
+                Err(error) => return Err(error),
+                Ok(v6) => {
+                    let chosen = match &v6 {
+                        Some(socket) => socket.port()?,
+                        None => chosen,
+                    };
+                    let sockets = Self { v4, v6, port: chosen, sent: Sent::default() };
+                    if sockets.v4.is_none() && sockets.v6.is_none() {
+                        return Err(io::Error::other("this kernel has neither IPv4 nor IPv6"));
+                    }
+                    if fwmark != 0 {
+                        sockets.set_fwmark(fwmark)?;
+                    }
+                    return Ok(sockets);
+                }
+            }
+        }
+    }
+
+    /// The port that both are bound to.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// For an event loop.
+    pub fn fds(&self) -> impl Iterator<Item = RawFd> {
+        self.each().map(|socket| socket.fd.as_raw_fd())
+    }
+
+    /// Marks what leaves, for policy routing; 0 = no mark.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_ADMIN.
+    pub fn set_fwmark(&self, fwmark: u32) -> io::Result<()> {
+        for socket in self.each() {
+            sys::set_option(
+                socket.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MARK,
+                fwmark.cast_signed(),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Socket> {
+        self.v4.iter().chain(self.v6.iter())
+    }
+
+    /// Sends all that `batch` holds, run by run, and empties it. A full socket is waited for:
+    /// that is the back-pressure of the network under us.
+    pub fn flush(&mut self, batch: &mut Batch) {
+        let (runs, memory) = batch.parts();
+        let mut rest = runs;
+        while let Some(first) = rest.first() {
+            let v6 = is_v6(first);
+            let same = rest.iter().take_while(|run| is_v6(run) == v6).count();
+            let (now, later) = rest.split_at(same);
+            rest = later;
+            let socket = if v6 { self.v6.as_mut() } else { self.v4.as_mut() };
+            match socket {
+                Some(socket) => socket.send(now, memory, &mut self.sent),
+                None => self.sent.refused += now.iter().map(Run::datagrams).sum::<u64>(),
+            }
+        }
+        batch.clear();
+    }
+}
+
+/// A family that the kernel lacks is no error.
+fn optional(socket: io::Result<Socket>) -> io::Result<Option<Socket>> {
+    match socket {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn is_v6(run: &Run) -> bool {
+    let Destination::Udp(endpoint) = run.to;
+    endpoint.remote.is_ipv6()
+}
+
+impl Socket {
+    fn bind(v6: bool, port: u16) -> io::Result<Self> {
+        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no pointers; the descriptor is ours alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(check(libc::socket(family, kind, 0))?) };
+        let raw = fd.as_raw_fd();
+        if v6 {
+            sys::set_option(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            sys::set_option(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+        } else {
+            sys::set_option(raw, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        }
+        let any = if v6 {
+            SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)
+        } else {
+            SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
+        };
+        let (name, len) = name_of(&any);
+        // SAFETY: `name` holds `len` valid bytes and outlives the call.
+        check(unsafe { libc::bind(raw, (&raw const name).cast(), len) })
+            .map_err(|error| bind_failed(port, error))?;
+        for (force, plain) in
+            [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+        {
+            if sys::set_option(raw, libc::SOL_SOCKET, force, BUFFER_LEN).is_err() {
+                sys::set_option(raw, libc::SOL_SOCKET, plain, BUFFER_LEN)?;
+            }
+        }
+        // As the kernel's own WireGuard: outer packets may be fragmented on a path that is
+        // narrower than the interface's MTU says; inner packets never are.
+        if v6 {
+            sys::set_option(raw, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, 0)?;
+        } else {
+            sys::set_option(raw, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, 0)?;
+        }
+        let coalescing = sys::set_option(raw, SOL_UDP, UDP_GRO, 1).is_ok();
+        let segmentation = sys::option(raw, SOL_UDP, UDP_SEGMENT).is_ok();
+        tracing::debug!(v6, coalescing, segmentation, "socket bound");
+        Ok(Self { fd, v6, segmentation, messages: Messages::new() })
+    }
+
+    fn port(&self) -> io::Result<u16> {
+        // SAFETY: a zeroed sockaddr_storage is valid and large enough for every family.
+        let mut name: libc::sockaddr_storage = unsafe { zeroed() };
+        let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        // SAFETY: the pointers describe `name` and `len`, which outlive the call.
+        check(unsafe {
+            libc::getsockname(self.fd.as_raw_fd(), (&raw mut name).cast(), &raw mut len)
+        })?;
+        Ok(address_of(&name).map_or(0, |address| address.port()))
+    }
+
+    /// Sends `runs` in order.
+    fn send(&mut self, runs: &[Run], memory: &[u8], sent: &mut Sent) {
+        let mut next = 0;
+        while next < runs.len() {
+            if !self.segmentation {
+                self.send_cut(&runs[next], memory, sent);
+                next += 1;
+                continue;
+            }
+            let window = &runs[next..(next + MESSAGES_MAX).min(runs.len())];
+            match self.send_units(window, memory) {
+                Ok(taken) => {
+                    sent.datagrams += window[..taken].iter().map(Run::datagrams).sum::<u64>();
+                    next += taken;
+                }
+                Err(error) => {
+                    self.mend(&runs[next], memory, &error, sent);
+                    next += 1;
+                }
+            }
+        }
+    }
+
+    /// The first run of a window was refused: find out whether as a unit or at all.
+    fn mend(&mut self, run: &Run, memory: &[u8], error: &io::Error, sent: &mut Sent) {
+        let whole = run.count == 1;
+        match error.raw_os_error() {
+            // The card cannot checksum units, or the kernel cannot cut them: never again.
+            Some(libc::EIO) => {
+                self.segmentation = false;
+                tracing::info!("segmentation offload refused; sending datagrams one by one");
+                sent.cut += 1;
+                self.send_cut(run, memory, sent);
+            }
+            // A datagram larger than the path's MTU cannot travel in a unit; alone it is
+            // fragmented. A source address that is gone is refused the same way.
+            Some(libc::EINVAL | libc::EMSGSIZE | libc::ENETUNREACH | libc::EADDRNOTAVAIL)
+                if !whole || has_source(run) =>
+            {
+                sent.cut += 1;
+                self.send_cut(&without_source(run), memory, sent);
+            }
+            _ => sent.refused += run.datagrams(),
+        }
+    }
+
+    /// One message a run; returns how many runs the kernel took, at least one.
+    fn send_units(&mut self, runs: &[Run], memory: &[u8]) -> io::Result<usize> {
+        let units =
+            runs.iter().map(|run| (run, &memory[run.start..run.start + run.len], run.count > 1));
+        self.messages.send(&self.fd, units)
+    }
+
+    /// One message a datagram.
+    fn send_cut(&mut self, run: &Run, memory: &[u8], sent: &mut Sent) {
+        let bytes = &memory[run.start..run.start + run.len];
+        let mut next = 0;
+        while next < run.count {
+            let cut = bytes.chunks(run.segment.max(1)).skip(next).map(|bytes| (run, bytes, false));
+            match self.messages.send(&self.fd, cut) {
+                Ok(taken) => {
+                    sent.datagrams += taken as u64;
+                    next += taken;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, v6 = self.v6, "datagram refused");
+                    sent.refused += 1;
+                    next += 1;
+                }
+            }
+        }
+    }
+}
+
+fn has_source(run: &Run) -> bool {
+    let Destination::Udp(endpoint) = run.to;
+    endpoint.source.is_some()
+}
+
+fn without_source(run: &Run) -> Run {
+    let Destination::Udp(endpoint) = run.to;
+    Run { to: Destination::Udp(Endpoint::new(endpoint.remote)), ..*run }
+}
+
+fn bind_failed(port: u16, error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::AddrInUse {
+        return error;
+    }
+    let text = format!(
+        "UDP port {port} is in use; choose another ListenPort, or see who has it: \
+         ss -lunp 'sport = :{port}'"
+    );
+    io::Error::new(io::ErrorKind::AddrInUse, text)
+}
