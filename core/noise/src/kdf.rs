@@ -7,8 +7,10 @@ use blake2::{Blake2s256, Blake2sMac, Digest};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// The Noise protocol name from which the first chaining key is hashed.
+#[cfg(test)]
 pub(crate) const CONSTRUCTION: &[u8; 37] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 /// WireGuard's prologue.
+#[cfg(test)]
 pub(crate) const IDENTIFIER: &[u8; 34] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
 pub(crate) const LABEL_MAC1: &[u8; 8] = b"mac1----";
 pub(crate) const LABEL_COOKIE: &[u8; 8] = b"cookie--";

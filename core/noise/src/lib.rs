@@ -45,11 +45,17 @@ mod index;
 mod kdf;
 mod keys;
 mod limiter;
+#[cfg(feature = "oracle")]
+mod oracle;
 mod peer;
 mod replay;
 mod session;
+#[cfg(test)]
+mod testing;
 mod time;
 mod timers;
+#[cfg(test)]
+mod vectors;
 
 pub use drop::Drop;
 pub use gate::{Admission, Gate};

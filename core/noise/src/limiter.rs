@@ -1,3 +1,129 @@
-//! Placeholder.
+//! Handshakes per source: a token bucket for each IPv4 address and each IPv6 /64.
+//!
+//! Per source, so that one cannot starve others (threat DP-04); by /64, because whoever has one
+//! IPv6 address has 2^64 of them (DP-02); bounded, and refusing newcomers when full rather than
+//! forgetting those it limits (DP-03).
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+use crate::{Drop, Instant, Random};
+
 /// Most sources tracked at once (threat DP-03).
 pub const SOURCES_MAX: usize = 65_536;
+/// Handshakes per second and source, after the burst.
+const RATE_PER_S: u32 = 20;
+/// Handshakes a source may make at once after silence.
+const BURST: u32 = 5;
+/// Sources silent for so long are forgotten; their bucket has refilled long before.
+const FORGET_AFTER: Duration = Duration::from_secs(1);
+
+/// What one handshake costs, in nanoseconds of waiting.
+const COST_NS: u64 = 1_000_000_000 / RATE_PER_S as u64;
+const TOKENS_MAX_NS: u64 = COST_NS * BURST as u64;
+
+/// Counts the handshakes of every source.
+pub(crate) struct Limiter {
+    buckets: HashMap<Source, Bucket, Keyed>,
+    sweep_at: Instant,
+}
+
+/// An IPv4 address, or the upper half of an IPv6 address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Source {
+    V4(u32),
+    V6(u64),
+}
+
+struct Bucket {
+    tokens_ns: u64,
+    seen: Instant,
+}
+
+impl Limiter {
+    pub(crate) fn new(random: &mut dyn Random) -> Self {
+        let keyed = Keyed([random_u64(random), random_u64(random)]);
+        Self { buckets: HashMap::with_hasher(keyed), sweep_at: Instant::MAX }
+    }
+
+    /// Takes a token from the bucket of `source`.
+    ///
+    /// # Errors
+    /// `RateLimited` if it is empty, `LimiterFull` if the source is new and there is no room.
+    pub(crate) fn handle_handshake(&mut self, source: IpAddr, now: Instant) -> Result<(), Drop> {
+        self.sweep(now);
+        let full = self.buckets.len() >= SOURCES_MAX;
+        match self.buckets.entry(Source::new(source)) {
+            Entry::Occupied(mut entry) => {
+                let bucket = entry.get_mut();
+                let refill = now.0.saturating_sub(bucket.seen.0);
+                bucket.tokens_ns = bucket.tokens_ns.saturating_add(refill).min(TOKENS_MAX_NS);
+                bucket.seen = now;
+                bucket.tokens_ns =
+                    bucket.tokens_ns.checked_sub(COST_NS).ok_or(Drop::RateLimited)?;
+                Ok(())
+            }
+            Entry::Vacant(_) if full => Err(Drop::LimiterFull),
+            Entry::Vacant(entry) => {
+                entry.insert(Bucket { tokens_ns: TOKENS_MAX_NS - COST_NS, seen: now });
+                self.sweep_at = self.sweep_at.min(now + FORGET_AFTER);
+                Ok(())
+            }
+        }
+    }
+
+    /// When `sweep` next has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        (self.sweep_at != Instant::MAX).then_some(self.sweep_at)
+    }
+
+    /// Once a second, forgets the sources that have been silent for a second.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        if now < self.sweep_at {
+            return;
+        }
+        self.buckets.retain(|_, bucket| !bucket.seen.is_older_than(FORGET_AFTER, now));
+        if self.buckets.is_empty() {
+            self.buckets.shrink_to_fit();
+            self.sweep_at = Instant::MAX;
+        } else {
+            self.sweep_at = now + FORGET_AFTER;
+        }
+    }
+}
+
+impl Source {
+    fn new(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => Self::V4(v4.to_bits()),
+            IpAddr::V6(v6) => Self::V6((v6.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+/// SipHash under a secret key, so that nobody can choose addresses that collide.
+struct Keyed([u64; 2]);
+
+impl BuildHasher for Keyed {
+    #[allow(deprecated)]
+    type Hasher = std::hash::SipHasher;
+
+    /// The type is deprecated in favour of one that keys itself from the operating system, which
+    /// this crate must not do.
+    #[allow(deprecated)]
+    fn build_hasher(&self) -> Self::Hasher {
+        std::hash::SipHasher::new_with_keys(self.0[0], self.0[1])
+    }
+}
+
+fn random_u64(random: &mut dyn Random) -> u64 {
+    let mut bytes = [0; 8];
+    random.fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests;

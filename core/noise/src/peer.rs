@@ -1,11 +1,29 @@
 //! One peer: its handshake, its three sessions, its timers.
+//!
+//! Sessions move through three slots. One that we initiated is `current` as soon as the response is
+//! read. One that we answered waits in `next` until the peer proves, by its first packet, that it
+//! has the keys; then it is `current`. The one before stays in `previous` for packets under way.
+//!
+//! When both ends initiate at once (threat DP-09), both handshakes complete. The end with the
+//! smaller public key stays with the session it initiated; the other end follows with the first
+//! packet it receives on it.
 
+use core::cmp::Ordering;
 use core::ops::Range;
+use core::time::Duration;
 
+use crate::cookie::Macs;
+use crate::handshake::Sent;
+use crate::kdf::Secret;
+use crate::session::Agreed;
+use crate::timers::{HANDSHAKE_ATTEMPTS_MAX, LAST_MINUTE, REKEY_TIMEOUT, Timers};
 use crate::{
-    Drop, Identity, Index, Indices, Instant, OpenedInitiation, PeerId, PresharedKey, PublicKey,
-    Random, Session, Tai64n, Why,
+    Drop, Identity, Index, Indices, Instant, OpenedInitiation, PeerId, PresharedKey, PrivateKey,
+    PublicKey, Random, Session, Tai64n, Why,
 };
+
+/// Least time between two initiations accepted from one peer: 50 a second (threat DP-07).
+const INITIATION_GAP: Duration = Duration::from_millis(20);
 
 /// What a handshake step needs from outside.
 pub struct Context<'a> {
@@ -21,9 +39,12 @@ pub struct Context<'a> {
     pub wall: Tai64n,
 }
 
-/// What a peer wants done. Each is returned once by `poll_action`.
+/// What a peer wants done. Each is returned once by `poll_action`, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
 pub enum Action {
+    /// The peer does not answer: drop what is staged.
+    DropStaged,
     /// The path has been silent: forget the cached local source address before sending again.
     ForgetSource,
     /// Call `initiate` and send what it returns.
@@ -32,22 +53,68 @@ pub enum Action {
     SendStaged,
     /// Send what is staged or, if nothing is, one packet with an empty plaintext.
     Keepalive,
-    /// The peer does not answer: drop what is staged.
-    DropStaged,
 }
 
-/// Everything the protocol remembers about one peer.
+impl Action {
+    const ALL: [Self; 5] =
+        [Self::DropStaged, Self::ForgetSource, Self::Initiate, Self::SendStaged, Self::Keepalive];
+}
+
+/// Everything the protocol remembers about one peer: below 1.5 KiB, and 5.4 KiB for each session.
 pub struct Peer {
     id: PeerId,
     key: PublicKey,
+    psk: PresharedKey,
+    static_static: StaticStatic,
+    macs: Macs,
+    sent: Option<Sent>,
+    current: Option<Box<Session>>,
+    previous: Option<Box<Session>>,
+    next: Option<Box<Session>>,
+    timers: Timers,
+    /// A bit for each `Action` not yet polled.
+    actions: u8,
+    /// When the last handshake message was sent, initiation or response.
+    handshake_sent: Option<Instant>,
+    handshake_completed: Option<Instant>,
+    initiation_accepted: Option<Instant>,
+    /// Timestamp of the last initiation accepted.
+    timestamp_received: Tai64n,
+    /// Timestamp of the last initiation sent.
+    timestamp_sent: Tai64n,
+}
+
+/// Diffie-Hellman of the two static keys: costly, so computed once.
+enum StaticStatic {
+    Unknown,
+    Refused,
+    Known(Secret),
 }
 
 impl Peer {
     /// A peer without sessions. Draws 8 bytes to seed the jitter of its timers.
     #[must_use]
     pub fn new(id: PeerId, key: PublicKey, random: &mut dyn Random) -> Self {
-        let _ = random;
-        Self { id, key }
+        let mut seed = [0; 8];
+        random.fill(&mut seed);
+        Self {
+            id,
+            key,
+            psk: PresharedKey::default(),
+            static_static: StaticStatic::Unknown,
+            macs: Macs::default(),
+            sent: None,
+            current: None,
+            previous: None,
+            next: None,
+            timers: Timers::new(u64::from_le_bytes(seed)),
+            actions: 0,
+            handshake_sent: None,
+            handshake_completed: None,
+            initiation_accepted: None,
+            timestamp_received: Tai64n::ZERO,
+            timestamp_sent: Tai64n::ZERO,
+        }
     }
 
     /// The caller's name for this peer.
@@ -64,56 +131,72 @@ impl Peer {
 
     /// The preshared key; all zeros if there is none.
     #[must_use]
-    pub fn preshared_key(&self) -> &PresharedKey {
-        unimplemented!()
+    pub const fn preshared_key(&self) -> &PresharedKey {
+        &self.psk
     }
 
-    /// Sets the preshared key, all zeros for none. It applies from the next handshake on; current
-    /// sessions live on (threat DP-21).
+    /// Sets the preshared key, all zeros for none. It applies from the next handshake message on;
+    /// current sessions live on (threat DP-21).
     pub fn set_preshared_key(&mut self, key: PresharedKey) {
-        let _ = key;
+        self.psk = key;
     }
 
     /// The persistent keepalive interval in seconds, 0 for off.
     #[must_use]
-    pub fn keepalive_s(&self) -> u16 {
-        unimplemented!()
+    pub const fn keepalive_s(&self) -> u16 {
+        self.timers.interval_s
     }
 
     /// Sets the persistent keepalive interval. Switching it on asks for a keepalive at once.
     pub fn set_keepalive_s(&mut self, seconds: u16) {
-        let _ = seconds;
+        if seconds != 0 && self.timers.interval_s == 0 {
+            self.want(Action::Keepalive);
+        }
+        self.timers.set_interval(seconds);
     }
 
     /// When the last handshake completed, on the monotonic clock.
     #[must_use]
-    pub fn last_handshake(&self) -> Option<Instant> {
-        unimplemented!()
+    pub const fn last_handshake(&self) -> Option<Instant> {
+        self.handshake_completed
     }
 
     /// The last timestamp sent, to be stored by a caller who wants to survive a clock that is wrong
     /// after a restart (threat LC-04).
     #[must_use]
-    pub fn last_timestamp(&self) -> Tai64n {
-        unimplemented!()
+    pub const fn last_timestamp(&self) -> Tai64n {
+        self.timestamp_sent
     }
 
     /// Promises never to send a timestamp up to and including `sent`.
     pub fn restore_timestamp(&mut self, sent: Tai64n) {
-        let _ = sent;
+        self.timestamp_sent = self.timestamp_sent.max(sent);
     }
 
     /// Drops every session and handshake and gives their indices back. Called before the peer is
     /// removed or the interface goes down.
+    /// The persistent keepalive stands still until the next packet; to start it again by itself, set
+    /// its interval to 0 and back.
     pub fn clear(&mut self, indices: &mut Indices) {
-        let _ = indices;
+        self.wipe(indices);
+        self.timers.pause();
+        self.actions = 0;
     }
 
     /// Tells the peer that our private key has changed: everything agreed under the old one is
-    /// dropped, and a new handshake is asked for at once if there was a session or a persistent
-    /// keepalive.
+    /// dropped, and a new handshake is asked for at once if there was a session or a handshake, or
+    /// if there is a persistent keepalive.
     pub fn handle_identity(&mut self, indices: &mut Indices) {
-        let _ = indices;
+        let wanted = self.current.is_some()
+            || self.next.is_some()
+            || self.sent.is_some()
+            || self.timers.interval_s != 0;
+        self.clear(indices);
+        self.static_static = StaticStatic::Unknown;
+        self.handshake_sent = None;
+        if wanted {
+            self.want_handshake();
+        }
     }
 
     /// Starts a handshake: the initiation to send. The previous one in flight, if any, is forgotten.
@@ -121,8 +204,32 @@ impl Peer {
     /// `None` if it is too early (5 s after the last initiation or response sent), if the peer's key
     /// is our own or of low order (threat DP-15), or if no index is free.
     pub fn initiate(&mut self, context: &mut Context<'_>) -> Option<[u8; 148]> {
-        let _ = context;
-        unimplemented!()
+        if let Some(sent) = self.handshake_sent
+            && !sent.is_older_than(REKEY_TIMEOUT, context.now)
+        {
+            if !self.timers.expects_response() {
+                self.timers.expect_response(sent);
+            }
+            return None;
+        }
+        let ephemeral = PrivateKey::generate(context.random);
+        let timestamp = self.timestamp_sent.successor(context.wall);
+        let static_static = self.static_static(context.identity)?;
+        let local = context.indices.allocate(self.id, context.random)?;
+        let made =
+            Sent::new(context.identity, &self.key, &static_static, ephemeral, local, timestamp);
+        let Some((mut message, sent)) = made else {
+            context.indices.release(local);
+            return None;
+        };
+        self.forget_initiation(context.indices);
+        self.sent = Some(sent);
+        self.timestamp_sent = timestamp;
+        self.macs.finish(&mut message, &self.key, local, context.now);
+        self.handshake_sent = Some(context.now);
+        self.timers.authenticated_sent(context.now);
+        self.timers.expect_response(context.now);
+        Some(message)
     }
 
     /// Completes an initiation that `read_initiation` opened and that names this peer; returns the
@@ -135,8 +242,32 @@ impl Peer {
         context: &mut Context<'_>,
         opened: OpenedInitiation,
     ) -> Result<[u8; 92], Drop> {
-        let _ = (context, opened);
-        unimplemented!()
+        if *opened.peer() != self.key {
+            return Err(Drop::UnknownPeer);
+        }
+        let static_static = self.static_static(context.identity).ok_or(Drop::BadHandshake)?;
+        let proven = opened.prove(&static_static)?;
+        if proven.timestamp <= self.timestamp_received {
+            return Err(Drop::OldTimestamp);
+        }
+        if self.initiation_accepted.is_some_and(|a| !a.is_older_than(INITIATION_GAP, context.now)) {
+            return Err(Drop::InitiationFlood);
+        }
+        let timestamp = proven.timestamp;
+        let ephemeral = PrivateKey::generate(context.random);
+        let local = context.indices.allocate(self.id, context.random).ok_or(Drop::NoIndex)?;
+        let Some((mut message, agreed)) = proven.respond(&self.psk, &ephemeral, local) else {
+            context.indices.release(local);
+            return Err(Drop::BadHandshake);
+        };
+        self.timestamp_received = timestamp;
+        self.initiation_accepted = Some(context.now);
+        self.macs.finish(&mut message, &self.key, local, context.now);
+        self.handshake_sent = Some(context.now);
+        self.install_next(&agreed, context.indices, context.now);
+        self.timers.authenticated_received(context.now);
+        self.timers.authenticated_sent(context.now);
+        Ok(message)
     }
 
     /// Consumes the response to the initiation in flight: a session is then current. On success the
@@ -150,8 +281,23 @@ impl Peer {
         context: &mut Context<'_>,
         message: &[u8; 92],
     ) -> Result<(), Drop> {
-        let _ = (context, message);
-        unimplemented!()
+        let receiver = wire::wireguard::Response(message).receiver();
+        let sent = self.sent.take_if(|sent| sent.local.0 == receiver);
+        let Some(sent) = sent else {
+            return Err(Drop::UnexpectedResponse);
+        };
+        let agreed = match sent.read_response(context.identity, &self.psk, message) {
+            Ok(agreed) => agreed,
+            Err(reason) => {
+                self.sent = Some(sent);
+                return Err(reason);
+            }
+        };
+        self.install_current(&agreed, context);
+        self.timers.authenticated_received(context.now);
+        self.handshake_complete(context.indices, context.now);
+        self.want(Action::Keepalive);
+        Ok(())
     }
 
     /// Takes the cookie from a reply to the last handshake message sent. It goes into mac2 of the
@@ -160,15 +306,17 @@ impl Peer {
     /// # Errors
     /// `BadCookie`.
     pub fn accept_cookie(&mut self, message: &[u8; 64], now: Instant) -> Result<(), Drop> {
-        let _ = (message, now);
-        unimplemented!()
+        self.macs.accept(message, &self.key, now)
     }
 
     /// The session to send on. `None` if there is none that may still send; a handshake has then
     /// been asked for, see `poll_action`. On the path of every packet.
     pub fn sealer(&mut self, now: Instant) -> Option<&mut Session> {
-        let _ = now;
-        unimplemented!()
+        if !self.current.as_ref().is_some_and(|session| session.may_send(now)) {
+            self.want_handshake();
+            return None;
+        }
+        self.current.as_deref_mut()
     }
 
     /// Decrypts a transport datagram in place and returns where its plaintext lies; empty for a
@@ -185,30 +333,77 @@ impl Peer {
         datagram: &mut [u8],
         now: Instant,
     ) -> Result<Range<usize>, Drop> {
-        let _ = (indices, index, datagram, now);
-        unimplemented!()
+        for slot in [&mut self.current, &mut self.previous] {
+            if let Some(session) = slot
+                && session.index() == index
+            {
+                return session.open(datagram, now);
+            }
+        }
+        let next = self.next.as_mut().filter(|session| session.index() == index);
+        let range = next.ok_or(Drop::UnknownIndex)?.open(datagram, now)?;
+        self.confirm_next(indices, now);
+        Ok(range)
     }
 
     /// Tells the timers that a batch of transport packets was sealed and sent: how many, and how
     /// many bytes of plaintext they carried, 0 if all were keepalives.
     pub fn data_sent(&mut self, now: Instant, packets: u32, bytes: u64) {
-        let _ = (now, packets, bytes);
+        if packets == 0 {
+            return;
+        }
+        if bytes == 0 {
+            self.timers.keepalive_sent(now);
+        } else {
+            self.timers.data_sent(now);
+        }
+        if self.current.as_ref().is_some_and(|session| session.is_stale(now)) {
+            self.want_handshake();
+        }
     }
 
     /// Tells the timers that a batch of transport packets was opened: how many, and how many bytes
     /// of plaintext they carried, 0 if all were keepalives.
     pub fn data_received(&mut self, now: Instant, packets: u32, bytes: u64) {
-        let _ = (now, packets, bytes);
+        if packets == 0 {
+            return;
+        }
+        self.timers.authenticated_received(now);
+        if bytes != 0 {
+            self.timers.data_received(now);
+        }
+        if !self.timers.last_minute_done
+            && let Some(session) = &self.current
+            && session.is_ours()
+            && session.born().is_older_than(LAST_MINUTE, now)
+        {
+            self.timers.last_minute_done = true;
+            self.want_handshake();
+        }
     }
 
     /// Does what is due at `now`; what is to be sent comes out of `poll_action`.
     pub fn handle_timeout(&mut self, indices: &mut Indices, now: Instant) {
-        let _ = (indices, now);
+        while let Some(why) = self.timers.expire(now) {
+            match why {
+                Why::Action => {}
+                Why::Retransmit => self.handle_no_response(indices, now),
+                Why::Keepalive | Why::PersistentKeepalive => self.want(Action::Keepalive),
+                Why::Silence => {
+                    self.want(Action::ForgetSource);
+                    self.want_handshake();
+                }
+                Why::SessionEnd => self.end_sessions(indices, now),
+                Why::Wipe => self.wipe(indices),
+            }
+        }
     }
 
     /// What to do now, one thing at a time, until `None`.
     pub fn poll_action(&mut self) -> Option<Action> {
-        None
+        let action = *Action::ALL.get(self.actions.trailing_zeros() as usize)?;
+        self.actions &= self.actions - 1;
+        Some(action)
     }
 
     /// When to call `handle_timeout` next, and why. While `poll_action` has something it is
@@ -216,6 +411,127 @@ impl Peer {
     /// earliest and looks again when it is reached.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Why)> {
-        None
+        if self.actions != 0 {
+            return Some((Instant::ZERO, Why::Action));
+        }
+        self.timers.poll_timeout()
+    }
+
+    fn want(&mut self, action: Action) {
+        self.actions |= 1 << action as u8;
+    }
+
+    /// Asks for a handshake that is not a retransmission: its attempts count from the start.
+    fn want_handshake(&mut self) {
+        self.timers.attempts = 0;
+        self.want(Action::Initiate);
+    }
+
+    /// The initiation in flight was not answered: again, or give the peer up.
+    fn handle_no_response(&mut self, indices: &mut Indices, now: Instant) {
+        self.timers.attempts += 1;
+        if self.timers.attempts >= HANDSHAKE_ATTEMPTS_MAX {
+            self.forget_initiation(indices);
+            self.timers.give_up(now);
+            self.want(Action::DropStaged);
+        } else {
+            self.want(Action::ForgetSource);
+            self.want(Action::Initiate);
+        }
+    }
+
+    /// A session that we answered: it waits for its first packet.
+    fn install_next(&mut self, agreed: &Agreed, indices: &mut Indices, now: Instant) {
+        release(indices, self.next.take());
+        self.next = Some(Session::new(agreed, now));
+        self.timers.session_agreed(now);
+        self.watch_session_end();
+    }
+
+    /// A session that we initiated: it may be used at once.
+    fn install_current(&mut self, agreed: &Agreed, context: &mut Context<'_>) {
+        if let Some(next) = &mut self.next {
+            // The peer initiated too. Both sessions live; the smaller key's becomes current.
+            let stays = context.identity.public().cmp(&self.key) == Ordering::Less;
+            next.superseded = stays || next.born().is_older_than(REKEY_TIMEOUT, context.now);
+        }
+        release(context.indices, self.previous.take());
+        self.previous = self.current.replace(Session::new(agreed, context.now));
+        self.timers.session_agreed(context.now);
+        self.watch_session_end();
+    }
+
+    /// The first packet has come in on the session that we answered.
+    fn confirm_next(&mut self, indices: &mut Indices, now: Instant) {
+        let Some(mut next) = self.next.take() else {
+            return;
+        };
+        release(indices, self.previous.take());
+        if core::mem::take(&mut next.superseded) {
+            self.previous = Some(next);
+        } else {
+            self.previous = self.current.replace(next);
+            self.want(Action::SendStaged);
+            self.handshake_complete(indices, now);
+        }
+        self.watch_session_end();
+    }
+
+    fn handshake_complete(&mut self, indices: &mut Indices, now: Instant) {
+        self.forget_initiation(indices);
+        self.timers.handshake_completed();
+        self.handshake_completed = Some(now);
+    }
+
+    fn end_sessions(&mut self, indices: &mut Indices, now: Instant) {
+        for slot in [&mut self.current, &mut self.previous, &mut self.next] {
+            release(indices, slot.take_if(|session| !session.is_live(now)));
+        }
+        self.watch_session_end();
+    }
+
+    fn watch_session_end(&mut self) {
+        let slots = [&self.current, &self.previous, &self.next];
+        let ends = slots.into_iter().flatten().map(|session| session.ends());
+        self.timers.session_end = ends.min().unwrap_or(Instant::MAX);
+    }
+
+    /// Drops every secret but the static ones.
+    fn wipe(&mut self, indices: &mut Indices) {
+        self.forget_initiation(indices);
+        for session in [self.current.take(), self.previous.take(), self.next.take()] {
+            release(indices, session);
+        }
+        self.timers.stop();
+    }
+
+    fn forget_initiation(&mut self, indices: &mut Indices) {
+        if let Some(sent) = self.sent.take() {
+            indices.release(sent.local);
+        }
+    }
+
+    /// `None` if the peer's key is our own or has low order.
+    fn static_static(&mut self, identity: &Identity) -> Option<Secret> {
+        if let StaticStatic::Unknown = self.static_static {
+            let shared = (self.key != *identity.public())
+                .then(|| identity.private().agree(&self.key))
+                .flatten();
+            self.static_static = shared.map_or(StaticStatic::Refused, StaticStatic::Known);
+        }
+        match &self.static_static {
+            StaticStatic::Known(secret) => Some(secret.clone()),
+            _ => None,
+        }
     }
 }
+
+/// Drops a session and gives its index back.
+fn release(indices: &mut Indices, session: Option<Box<Session>>) {
+    if let Some(session) = session {
+        indices.release(session.index());
+    }
+}
+
+#[cfg(test)]
+mod tests;

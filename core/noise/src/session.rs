@@ -1,6 +1,14 @@
 //! One session: a key for each direction, a counter, a replay window.
 
-use crate::{Index, Instant};
+use core::ops::Range;
+
+use ring::aead::{Aad, LessSafeKey};
+use wire::wireguard::{KEEPALIVE_LEN, TAG_LEN, TRANSPORT_HEADER_LEN, TYPE_TRANSPORT};
+
+use crate::kdf::Secret;
+use crate::replay::Replay;
+use crate::timers::{REJECT_AFTER_TIME, REKEY_AFTER_TIME};
+use crate::{Drop, Index, Instant, aead};
 
 /// An initiator renews a session after this many packets.
 pub const REKEY_AFTER_MESSAGES: u64 = 1 << 60;
@@ -9,8 +17,37 @@ pub const REJECT_AFTER_MESSAGES: u64 = u64::MAX - (1 << 13);
 
 /// Transport keys shared with a peer, agreed by one handshake.
 pub struct Session {
+    sealing: LessSafeKey,
+    opening: LessSafeKey,
+    /// The counter of the next packet to send.
+    counter: u64,
+    replay: Replay,
     born: Instant,
     local: Index,
+    /// The peer's index, which goes into packets to it.
+    remote: u32,
+    role: Role,
+    /// A responder's session that lost against one we initiated: it may be received on, but the
+    /// first packet received on it does not make it current (threat DP-09).
+    pub(crate) superseded: bool,
+    #[cfg(feature = "oracle")]
+    oracle: crate::oracle::KeyId,
+}
+
+/// Which end of the handshake we were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Initiator,
+    Responder,
+}
+
+/// What a completed handshake yields.
+pub(crate) struct Agreed {
+    pub(crate) sealing: Secret,
+    pub(crate) opening: Secret,
+    pub(crate) local: Index,
+    pub(crate) remote: u32,
+    pub(crate) role: Role,
 }
 
 /// The session has sent its last packet.
@@ -19,11 +56,28 @@ pub struct Exhausted;
 
 impl Session {
     /// Bytes of header before the plaintext.
-    pub const HEADER_LEN: usize = 16;
+    pub const HEADER_LEN: usize = TRANSPORT_HEADER_LEN;
     /// Bytes of tag after the plaintext.
-    pub const TAG_LEN: usize = 16;
+    pub const TAG_LEN: usize = TAG_LEN;
     /// Bytes a datagram is longer than its plaintext. A keepalive is this long.
-    pub const OVERHEAD: usize = Self::HEADER_LEN + Self::TAG_LEN;
+    pub const OVERHEAD: usize = KEEPALIVE_LEN;
+
+    /// Boxed, so that a peer's three slots are cheap to move and small while empty.
+    pub(crate) fn new(agreed: &Agreed, now: Instant) -> Box<Self> {
+        Box::new(Self {
+            sealing: aead::key(&agreed.sealing),
+            opening: aead::key(&agreed.opening),
+            counter: 0,
+            replay: Replay::new(),
+            born: now,
+            local: agreed.local,
+            remote: agreed.remote,
+            role: agreed.role,
+            superseded: false,
+            #[cfg(feature = "oracle")]
+            oracle: crate::oracle::KeyId::new(&agreed.sealing),
+        })
+    }
 
     /// Turns `datagram` into a transport packet in place: 16 bytes of header that are overwritten,
     /// the plaintext already padded, 16 bytes of tag that are overwritten.
@@ -34,8 +88,50 @@ impl Session {
     /// # Panics
     /// If `datagram` is shorter than `OVERHEAD`.
     pub fn seal(&mut self, datagram: &mut [u8]) -> Result<(), Exhausted> {
-        let _ = datagram;
-        unimplemented!()
+        assert!(datagram.len() >= Self::OVERHEAD, "room for header and tag is the caller's duty");
+        let counter = self.counter;
+        if counter >= REJECT_AFTER_MESSAGES {
+            return Err(Exhausted);
+        }
+        self.counter = counter + 1;
+        #[cfg(feature = "oracle")]
+        self.oracle.witness(counter);
+        let (header, rest) = datagram.split_at_mut(Self::HEADER_LEN);
+        let (plain, tag) = rest.split_at_mut(rest.len() - Self::TAG_LEN);
+        header[..4].copy_from_slice(&TYPE_TRANSPORT.to_le_bytes());
+        header[4..8].copy_from_slice(&self.remote.to_le_bytes());
+        header[8..].copy_from_slice(&counter.to_le_bytes());
+        let sealed = self
+            .sealing
+            .seal_in_place_separate_tag(aead::nonce(counter), Aad::empty(), plain)
+            .expect("datagrams are far below the cipher's limit of 256 GiB");
+        tag.copy_from_slice(sealed.as_ref());
+        Ok(())
+    }
+
+    /// Decrypts a transport packet in place and says where its plaintext lies.
+    pub(crate) fn open(
+        &mut self,
+        datagram: &mut [u8],
+        now: Instant,
+    ) -> Result<Range<usize>, Drop> {
+        if datagram.len() < Self::OVERHEAD {
+            return Err(Drop::Malformed);
+        }
+        let (header, sealed) = datagram.split_at_mut(Self::HEADER_LEN);
+        let counter = u64::from_le_bytes(*header.last_chunk().expect("a header has 16 bytes"));
+        if !self.is_live(now) || counter >= REJECT_AFTER_MESSAGES {
+            return Err(Drop::ExpiredSession);
+        }
+        if !self.replay.is_fresh(counter) {
+            return Err(Drop::Replayed);
+        }
+        let plain = self
+            .opening
+            .open_in_place(aead::nonce(counter), Aad::empty(), sealed)
+            .map_err(|_| Drop::BadTag)?;
+        self.replay.accept(counter);
+        Ok(Self::HEADER_LEN..Self::HEADER_LEN + plain.len())
     }
 
     /// Our index for this session: what the peer writes into packets to us.
@@ -49,4 +145,55 @@ impl Session {
     pub const fn born(&self) -> Instant {
         self.born
     }
+
+    /// When the session ends, whatever happens.
+    pub(crate) const fn ends(&self) -> Instant {
+        self.born.after(REJECT_AFTER_TIME)
+    }
+
+    /// `true` while the session is young enough to be used at all.
+    pub(crate) fn is_live(&self, now: Instant) -> bool {
+        now < self.ends()
+    }
+
+    /// `true` while the session may still send.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.is_live(now) && self.counter < REJECT_AFTER_MESSAGES
+    }
+
+    /// `true` if we were the handshake's initiator.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.role == Role::Initiator
+    }
+
+    /// `true` if sending on the session should also ask for a new one. By time only the initiator
+    /// asks, lest both do.
+    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+        self.counter > REKEY_AFTER_MESSAGES
+            || self.is_ours() && self.born.is_older_than(REKEY_AFTER_TIME, now)
+    }
+
+    /// Sets the counter, to reach its limits within a test's life.
+    #[cfg(test)]
+    pub(crate) fn skip_to(&mut self, counter: u64) {
+        self.counter = counter;
+    }
 }
+
+impl core::ops::Drop for Session {
+    fn drop(&mut self) {
+        aead::wipe(&mut self.sealing);
+        aead::wipe(&mut self.opening);
+    }
+}
+
+impl core::fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the session has sent as many packets as its counter allows")
+    }
+}
+
+impl core::error::Error for Exhausted {}
+
+#[cfg(test)]
+mod tests;
