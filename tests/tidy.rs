@@ -12,9 +12,8 @@ const FUNCTION_LINES: usize = 70;
 const COLUMNS: usize = 100;
 const ESSAY_LINES: std::ops::RangeInclusive<usize> = 20..=80;
 
-/// Rule, file, reason. May only shrink: lower `EXCUSES` with it, never raise it.
-const ALLOW: &[(&str, &str, &str)] = &[];
-const EXCUSES: usize = 0;
+/// Rule, file, reason. May only shrink; the length is part of the type so that growth shows.
+const ALLOW: [(&str, &str, &str); 0] = [];
 
 /// Words that say nothing or four things, banned in identifiers and file names.
 const VAGUE: &[&str] = &["tunnel", "manager", "util", "common", "helper"];
@@ -392,14 +391,15 @@ fn sources() -> Vec<Source> {
 fn the_tree_is_tidy() {
     let sources = sources();
     assert!(sources.iter().any(|source| source.path == "tests/tidy.rs"), "the tree was not read");
-    let broken = check(&sources, ALLOW);
+    let broken = check(&sources, &ALLOW);
     assert!(broken.is_empty(), "{} findings:\n{}", broken.len(), broken.join("\n"));
 }
 
 #[test]
-fn the_allow_list_does_not_grow() {
-    assert!(ALLOW.len() <= EXCUSES, "ALLOW grew to {}: mend the file instead", ALLOW.len());
-    assert!(ALLOW.iter().all(|(_, _, reason)| reason.len() > 20), "every excuse has its reason");
+fn every_excuse_has_its_reason() {
+    for (rule, path, reason) in ALLOW {
+        assert!(reason.len() > 20, "{rule} for {path}: {reason:?} is no reason");
+    }
 }
 
 #[test]

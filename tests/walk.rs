@@ -1,6 +1,6 @@
 //! The packet walk in ARCHITECTURE.md is a promise about the code: between the marks `walk: NAME`
 //! and `walk end` every code span with a path (`crate::module::Type::function`) names a function
-//! that exists, in that module, on that type. The walk is short on purpose, and its length is a rule.
+//! that exists, in that module, on that type. The walk is short on purpose; its length is a rule.
 
 use std::path::{Path, PathBuf};
 
@@ -149,7 +149,8 @@ fn walks_are_read_from_between_the_marks() {
 #[test]
 fn a_function_counts_only_where_it_is_said_to_be() {
     let text = "pub fn free(a: u8) {}\n// fn comment() {}\nimpl<'a> Read for Queue<'a> {\n    \
-        pub(crate) fn read<T>(\n        &mut self,\n    ) {}\n}\nimpl Other {\n    fn write(&self) {}\n}\n";
+        pub(crate) fn read<T>(\n        &mut self,\n    ) {}\n}\n\
+        impl Other {\n    fn write(&self) {}\n}\n";
     assert!(defines(text, None, "free"));
     assert!(defines(text, Some("Queue"), "read"));
     assert!(defines(text, Some("Other"), "write"));

