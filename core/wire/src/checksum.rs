@@ -143,3 +143,85 @@ fn bulk(bytes: &[u8]) -> u16 {
     let tail = u64::from_le_bytes(tail);
     Sum(sum + (tail & 0xffff_ffff) + (tail >> 32)).fold()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::naive_sum;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_example_of_rfc_1071_section_3_sums_to_ddf2() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(Sum::of(&bytes).fold(), 0xddf2);
+        assert_eq!(Sum::of(&bytes).checksum(), 0x220d);
+        // The same bytes in pieces, as RFC 1071 §2 (A) allows.
+        let pieces = Sum::of(&bytes[..2]).plus(Sum::of(&bytes[2..6])).plus(Sum::of(&bytes[6..]));
+        assert_eq!(pieces.fold(), 0xddf2);
+    }
+
+    #[test]
+    fn the_examples_of_rfc_1624_section_4_give_the_published_results() {
+        // HC = 0xdd2f, m = 0x5555, m' = 0x3285: equation 3 gives 0x0000, not 0xffff.
+        assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    #[test]
+    fn a_known_ipv4_header_has_its_known_checksum() {
+        let header = [
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8,
+            0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
+        ];
+        assert_eq!(Sum::of(&header).checksum(), 0xb861);
+    }
+
+    #[test]
+    fn a_udp_checksum_of_zero_is_sent_as_all_ones() {
+        assert_eq!(Sum::ZERO.plus_word(0xffff).checksum(), 0);
+        assert_eq!(Sum::ZERO.plus_word(0xffff).udp_checksum(), 0xffff);
+        assert_eq!(Sum::ZERO.plus_word(0x1234).udp_checksum(), !0x1234);
+    }
+
+    #[test]
+    fn the_longest_packet_of_all_ones_does_not_overflow() {
+        let bytes = vec![0xff; 1 << 20];
+        assert_eq!(Sum::of(&bytes).fold(), 0xffff);
+        assert_eq!(Sum(u64::MAX).fold(), 0xffff);
+    }
+
+    #[test]
+    fn pseudo_headers_sum_as_their_bytes_do() {
+        let (a, b) = (Ipv4Addr::new(10, 1, 2, 3), Ipv4Addr::new(172, 16, 0, 255));
+        let bytes = [10, 1, 2, 3, 172, 16, 0, 255, 0, 17, 0x12, 0x34];
+        assert_eq!(pseudo(a.into(), b.into(), 17, 0x1234).fold(), naive_sum(&bytes));
+        let (a, b): (Ipv6Addr, Ipv6Addr) =
+            ("2001:db8::1".parse().unwrap(), "fe80::ffff:1".parse().unwrap());
+        let mut bytes = [a.octets(), b.octets()].concat();
+        bytes.extend([0, 1, 0x12, 0x34, 0, 0, 0, 6]);
+        assert_eq!(pseudo(a.into(), b.into(), 6, 0x1_1234).fold(), naive_sum(&bytes));
+    }
+
+    proptest! {
+        #[test]
+        fn the_fast_sum_equals_the_naive_one(
+            bytes in prop::collection::vec(any::<u8>(), 0..4000), skip in 0usize..9,
+        ) {
+            let bytes = &bytes[skip.min(bytes.len())..];
+            prop_assert_eq!(Sum::of(bytes).fold(), naive_sum(bytes));
+        }
+
+        #[test]
+        fn an_update_equals_a_fresh_sum(
+            mut bytes in prop::collection::vec(any::<u8>(), 40..80), at in 0usize..9, new: u32,
+        ) {
+            let at = at * 4;
+            bytes[39] |= 1; // data of zeros alone has two forms of its sum
+            let old = u32::from_be_bytes(*bytes[at..].first_chunk().unwrap());
+            let before = Sum::of(&bytes).checksum();
+            bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
+            let updated = update_long(before, old, new);
+            prop_assert!(Sum::of(&bytes).plus_word(updated).is_valid());
+            prop_assert_eq!(updated, Sum::of(&bytes).checksum());
+        }
+    }
+}

@@ -56,6 +56,8 @@ pub(crate) struct Layout {
     pub(crate) protocol: u8,
     pub(crate) fragment: Fragment,
     pub(crate) fragment_offset: usize,
+    /// A routing header was walked: the pseudo header may have another destination.
+    pub(crate) routed: bool,
 }
 
 /// Total length by the length field. `whole` demands that all of it is there.
@@ -102,6 +104,7 @@ fn layout_v4(bytes: &[u8], total_len: usize) -> Layout {
         protocol: bytes[9],
         fragment: fragment_kind(offset, word & 0x2000 != 0),
         fragment_offset: offset,
+        routed: false,
     }
 }
 
@@ -112,6 +115,7 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
         protocol: bytes[6],
         fragment: Fragment::Whole,
         fragment_offset: 0,
+        routed: false,
     };
     for walked in 0..=EXTENSION_HEADERS_MAX {
         let Some(extension) = Extension::of(layout.protocol) else {
@@ -130,6 +134,7 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
             return Err(Malformed::ExtensionLength);
         }
         layout.header_len += len;
+        layout.routed |= layout.protocol == protocol::ROUTING;
         layout.protocol = head[0];
         if extension == Extension::Fragment {
             let word = u16::from_be_bytes([head[2], head[3]]);

@@ -33,6 +33,8 @@ pub mod icmp;
 pub mod ip;
 mod malformed;
 pub mod packet;
+#[cfg(test)]
+mod sample;
 pub mod superpacket;
 pub mod tcp;
 pub mod udp;

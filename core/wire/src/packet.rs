@@ -263,13 +263,14 @@ impl<'a> Packet<'a> {
 
     /// Whether all checksums of the packet hold: the IPv4 header's, and TCP's, UDP's, ICMP's or
     /// ICMPv6's. A UDP checksum of zero holds over IPv4 only. Protocols without a checksum that
-    /// is known here hold; so do fragments, whose checksum covers more than they carry.
+    /// is known here hold; so do fragments, whose checksum covers more than they carry, and
+    /// packets with a routing header, whose checksum counts an address that may be elsewhere.
     #[must_use]
     pub fn checksums_hold(&self) -> bool {
         if self.version() == 4 && !Sum::of(&self.bytes[..self.layout.header_len]).is_valid() {
             return false;
         }
-        if self.layout.fragment != Fragment::Whole || self.is_cut() {
+        if self.is_cut() || self.is_routed() {
             return true;
         }
         let payload = self.payload();
@@ -283,6 +284,11 @@ impl<'a> Packet<'a> {
             (Ok(Transport::Icmp(_)), _) => Sum::of(payload).is_valid(),
             (Ok(Transport::Other), _) => true,
         }
+    }
+
+    /// Whether a routing header was walked (RFC 8200 §8.1: it may change the pseudo header).
+    pub(crate) const fn is_routed(&self) -> bool {
+        self.layout.routed
     }
 
     fn upper_sum(&self, upper: &[u8]) -> Sum {
@@ -311,3 +317,6 @@ fn address(bytes: &[u8], at_v4: usize, at_v6: usize) -> Result<IpAddr, Malformed
         _ => Err(Malformed::Version),
     }
 }
+
+#[cfg(test)]
+mod tests;

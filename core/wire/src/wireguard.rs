@@ -286,3 +286,136 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_type_is_accepted_at_its_own_length_only() {
+        for len in 0..400 {
+            for kind in 0..=5u8 {
+                let mut datagram = vec![0; len];
+                if let Some(first) = datagram.first_mut() {
+                    *first = kind;
+                }
+                let right = match kind {
+                    1 => len == 148,
+                    2 => len == 92,
+                    3 => len == 64,
+                    4 => len >= 32,
+                    _ => false,
+                };
+                assert_eq!(classify(&datagram).is_ok(), right, "type {kind}, {len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn reserved_bytes_must_be_zero() {
+        for at in 1..4 {
+            let mut datagram = [0; 148];
+            datagram[0] = 1;
+            datagram[at] = 1;
+            assert_eq!(classify(&datagram), Err(Malformed::MessageType));
+        }
+    }
+
+    #[test]
+    fn a_built_initiation_has_its_fields_where_the_paper_puts_them() {
+        let mut message = Initiation::build(0x0403_0201, &[5; 32], &[6; 48], &[7; 28]);
+        message[116..132].fill(8);
+        message[132..].fill(9);
+        assert_eq!(message[..8], [1, 0, 0, 0, 1, 2, 3, 4]);
+        let Ok(Message::Initiation(raw)) = classify(&message) else {
+            panic!("it is an initiation");
+        };
+        let view = Initiation(raw);
+        assert_eq!(view.sender(), 0x0403_0201);
+        assert_eq!((view.ephemeral(), view.encrypted_static()), (&[5; 32], &[6; 48]));
+        assert_eq!(view.encrypted_timestamp(), &[7; 28]);
+        assert_eq!((view.mac1(), view.mac2()), (&[8; 16], &[9; 16]));
+        assert_eq!(view.before_mac1()[..], message[..116]);
+        assert_eq!(view.before_mac2()[..], message[..132]);
+    }
+
+    #[test]
+    fn a_built_response_and_cookie_reply_read_back() {
+        let mut message = Response::build(1, 2, &[3; 32], &[4; 16]);
+        message[60..76].fill(5);
+        message[76..].fill(6);
+        let Ok(Message::Response(raw)) = classify(&message) else {
+            panic!("it is a response");
+        };
+        let view = Response(raw);
+        assert_eq!((view.sender(), view.receiver()), (1, 2));
+        assert_eq!((view.ephemeral(), view.encrypted_nothing()), (&[3; 32], &[4; 16]));
+        assert_eq!((view.mac1(), view.mac2()), (&[5; 16], &[6; 16]));
+        assert_eq!(view.before_mac1()[..], message[..60]);
+        assert_eq!(view.before_mac2()[..], message[..76]);
+
+        let message = CookieReply::build(7, &[8; 24], &[9; 32]);
+        let Ok(Message::CookieReply(raw)) = classify(&message) else {
+            panic!("it is a cookie reply");
+        };
+        let view = CookieReply(raw);
+        assert_eq!((view.receiver(), view.nonce()), (7, &[8; 24]));
+        assert_eq!(view.encrypted_cookie(), &[9; 32]);
+    }
+
+    #[test]
+    fn a_transport_header_reads_back() {
+        let mut datagram = vec![0; KEEPALIVE_LEN];
+        let header = transport_header(0xdead_beef, 0x0123_4567_89ab_cdef);
+        datagram[..TRANSPORT_HEADER_LEN].copy_from_slice(&header);
+        assert_eq!(header[..8], [4, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde]);
+        let expected = Message::Transport { receiver: 0xdead_beef, counter: 0x0123_4567_89ab_cdef };
+        assert_eq!(classify(&datagram), Ok(expected));
+    }
+
+    #[test]
+    fn dp_24_padding_stops_at_the_mtu() {
+        let table = [
+            (0, 1420, 0),
+            (1, 1420, 16),
+            (16, 1420, 16),
+            (17, 1420, 32),
+            (1408, 1420, 1408),
+            (1409, 1420, 1420),
+            (1420, 1420, 1420),
+            (1421, 1420, 1436),
+            (2840, 1420, 2840),
+            (2839, 1420, 2840),
+            (20, 0, 32),
+        ];
+        for (len, mtu, padded) in table {
+            assert_eq!(padded_len(len, mtu), padded, "{len} bytes at MTU {mtu}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn dp_24_padding_never_shortens_and_never_passes_the_mtu(
+            len in 0usize..70_000, mtu in 0usize..70_000,
+        ) {
+            let padded = padded_len(len, mtu);
+            prop_assert!(padded >= len && padded < len + PADDING);
+            if mtu != 0 && len <= mtu {
+                prop_assert!(padded <= mtu);
+                prop_assert!(padded.is_multiple_of(PADDING) || padded == mtu);
+            }
+        }
+
+        #[test]
+        fn any_datagram_is_a_message_or_a_reason(
+            mut datagram in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..6,
+        ) {
+            let _ = classify(&datagram);
+            if datagram.len() >= 4 {
+                datagram[..4].copy_from_slice(&[kind, 0, 0, 0]);
+                let _ = classify(&datagram);
+            }
+        }
+    }
+}
