@@ -1,0 +1,49 @@
+//! What the namespace tests share: the program under test, hosts, daemons driven by the stock
+//! `wg`, traffic, and a record of everything that is printed when a test fails.
+//!
+//! The program under test is `warren wg -f NAME`, or whatever `WARREN_SUT` names: a program that
+//! takes `-f NAME` and serves the cross-platform control socket, such as `wireguard-go`. So a
+//! test that fails can be tried against an implementation that is known to be right.
+//!
+//! Each test has hosts of its own under a fixed prefix (`wt-acc-…`), so that what a killed run
+//! left behind is found and removed by the next; two runs at once on one machine are refused.
+
+// Every test binary compiles this folder and uses its own part of it.
+#![allow(dead_code, unreachable_pub, unused_imports)]
+
+pub mod capture;
+pub mod daemon;
+pub mod inside;
+pub mod keys;
+pub mod pair;
+pub mod scene;
+pub mod sut;
+pub mod traffic;
+pub mod turn;
+pub mod uapi;
+
+pub use anyhow::{Context, Result, bail, ensure};
+pub use lab::netns::Host;
+
+pub use daemon::Daemon;
+pub use keys::{KeyPair, preshared_key};
+pub use pair::{Node, Outer, Pair, Plan};
+pub use scene::{Scene, scene};
+pub use sut::Sut;
+
+use std::time::{Duration, Instant};
+
+/// Calls `check` every 10 ms until it holds, for at most `limit`; says `what` if it never does.
+pub fn eventually(what: &str, limit: Duration, check: impl Fn() -> bool) -> Result<Duration> {
+    let start = Instant::now();
+    while !check() {
+        ensure!(start.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(start.elapsed())
+}
+
+/// Whole seconds as a duration.
+pub fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
