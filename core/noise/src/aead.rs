@@ -67,9 +67,7 @@ pub(crate) fn seal_cookie(
     cookie: &[u8; 16],
     mac1: &[u8; 16],
 ) -> [u8; 32] {
-    let sealed = XChaCha20Poly1305::new(&secret.0.into())
-        .encrypt(&XNonce::from(*nonce), Payload { msg: cookie, aad: mac1 })
-        .expect("16 bytes are far below the cipher's length limit");
+    let sealed = seal_extended(secret, nonce, cookie, mac1);
     sealed.try_into().expect("16 bytes and a tag are 32")
 }
 
@@ -80,9 +78,29 @@ pub(crate) fn open_cookie(
     sealed: &[u8; 32],
     mac1: &[u8; 16],
 ) -> Option<[u8; 16]> {
+    open_extended(secret, nonce, sealed, mac1)?.try_into().ok()
+}
+
+/// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03).
+pub(crate) fn seal_extended(
+    secret: &Secret,
+    nonce: &[u8; 24],
+    plain: &[u8],
+    associated: &[u8],
+) -> Vec<u8> {
     XChaCha20Poly1305::new(&secret.0.into())
-        .decrypt(&XNonce::from(*nonce), Payload { msg: sealed, aad: mac1 })
-        .ok()?
-        .try_into()
+        .encrypt(&XNonce::from(*nonce), Payload { msg: plain, aad: associated })
+        .expect("a cookie is far below the cipher's length limit")
+}
+
+/// The reverse of `seal_extended`; `None` if it does not authenticate.
+pub(crate) fn open_extended(
+    secret: &Secret,
+    nonce: &[u8; 24],
+    sealed: &[u8],
+    associated: &[u8],
+) -> Option<Vec<u8>> {
+    XChaCha20Poly1305::new(&secret.0.into())
+        .decrypt(&XNonce::from(*nonce), Payload { msg: sealed, aad: associated })
         .ok()
 }

@@ -1,0 +1,102 @@
+//! The limiter's timing table, its keys, its bound (threats DP-02, DP-03, DP-04).
+
+use super::*;
+use crate::testing::Seeded;
+
+fn limiter() -> Limiter {
+    Limiter::new(&mut Seeded(1))
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// Milliseconds to wait before each attempt, and what becomes of it.
+const TABLE: [(u64, bool); 11] = [
+    (0, true),
+    (0, true),
+    (0, true),
+    (0, true),
+    (0, true),
+    (0, false),
+    (50, true),
+    (0, false),
+    (100, true),
+    (0, true),
+    (0, false),
+];
+
+#[test]
+fn timing_table_holds_for_v4_and_for_each_64_of_v6() {
+    let mut limiter = limiter();
+    let mut now = Instant(1_000_000_000);
+    for (step, (wait_ms, allowed)) in TABLE.into_iter().enumerate() {
+        now += Duration::from_millis(wait_ms);
+        let low = step + 1;
+        for source in ["172.16.1.1", "172.16.1.2", &format!("2001:db8:1:2::{low:x}")] {
+            let result = limiter.handle_handshake(address(source), now);
+            assert_eq!(result.is_ok(), allowed, "step {step}, {source}");
+        }
+        // One that comes for the first time passes at every step.
+        let fresh = limiter.handle_handshake(address(&format!("2001:db8:2:{low:x}::1")), now);
+        assert_eq!(fresh, Ok(()), "step {step}");
+    }
+}
+
+#[test]
+fn neighbours_in_a_64_share_a_bucket_and_others_do_not() {
+    let mut limiter = limiter();
+    let now = Instant(5);
+    for low in 0..5 {
+        let source = address(&format!("2001:db8:1:2:{low}:7:8:9"));
+        assert_eq!(limiter.handle_handshake(source, now), Ok(()));
+    }
+    let mut attempt = |text| limiter.handle_handshake(address(text), now);
+    assert_eq!(attempt("2001:db8:1:2:ffff::"), Err(Drop::RateLimited));
+    assert_eq!(attempt("2001:db8:1:3:ffff::"), Ok(()));
+    assert_eq!(attempt("2001:db9:1:2:ffff::"), Ok(()));
+    // The bits that both families' keys could share: no family touches the other's bucket.
+    for _ in 0..5 {
+        assert_eq!(attempt("10.0.0.1"), Ok(()));
+    }
+    assert_eq!(attempt("10.0.0.1"), Err(Drop::RateLimited));
+    assert_eq!(attempt("::ffff:10.0.0.1"), Err(Drop::RateLimited));
+    assert_eq!(attempt("0:0:a00:1::"), Ok(()));
+    assert_eq!(attempt("10.0.0.2"), Ok(()));
+}
+
+#[test]
+fn one_greedy_source_does_not_starve_another() {
+    let mut limiter = limiter();
+    let mut now = Instant(0);
+    let (mut greedy, mut modest) = (0, 0);
+    for _ in 0..10_000 {
+        now += Duration::from_millis(1);
+        greedy += u32::from(limiter.handle_handshake(address("10.0.0.1"), now).is_ok());
+        if now.0.is_multiple_of(100_000_000) {
+            modest += u32::from(limiter.handle_handshake(address("10.0.0.2"), now).is_ok());
+        }
+    }
+    assert_eq!(modest, 100);
+    assert!((200..=205).contains(&greedy), "{greedy}");
+}
+
+#[test]
+fn a_full_table_refuses_newcomers_and_empties_after_a_second() {
+    let mut limiter = limiter();
+    let now = Instant(9);
+    let source = |i: u32| IpAddr::V4(std::net::Ipv4Addr::from_bits(i));
+    for i in 0..SOURCES_MAX as u32 {
+        assert_eq!(limiter.handle_handshake(source(i), now), Ok(()));
+    }
+    let newcomer = source(u32::MAX);
+    assert_eq!(limiter.handle_handshake(newcomer, now), Err(Drop::LimiterFull));
+    assert_eq!(limiter.handle_handshake(source(3), now), Ok(()), "known sources still pass");
+    assert_eq!(limiter.buckets.len(), SOURCES_MAX);
+    let later = limiter.poll_timeout().expect("a sweep is due");
+    assert_eq!(later, now + FORGET_AFTER);
+    assert_eq!(limiter.handle_handshake(newcomer, later), Ok(()));
+    assert_eq!(limiter.buckets.len(), 1);
+    limiter.sweep(later + FORGET_AFTER);
+    assert_eq!((limiter.buckets.capacity(), limiter.poll_timeout()), (0, None));
+}
