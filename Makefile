@@ -31,6 +31,10 @@ PROGRAMS := cc:gcc git:git ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdum
 	ping:iputils-ping wg:wireguard-tools wg-quick:wireguard-tools wireguard-go:wireguard-go \
 	curl:curl qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
 
+# The fuzz crate is a workspace of its own; its bodies run on the pinned toolchain too.
+FUZZ = CARGO_TARGET_DIR=$(TARGET)/fuzz cargo $(1) --manifest-path fuzz/Cargo.toml --locked \
+	--no-default-features --release
+
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny
 
@@ -84,9 +88,12 @@ demo: setup build
 	$(ROOT) $(WARREN) lab demo
 
 lint: deny
-	printf 'lint: format\n'; cargo fmt --all --check
+	printf 'lint: format\n'
+	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	printf 'lint: clippy\n'
 	cargo clippy --workspace --all-targets --locked --quiet --profile $(PROFILE) -- -D warnings
+	$(call FUZZ,clippy) --all-targets --quiet -- -D warnings
 	printf 'lint: rustdoc\n'
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet --profile $(PROFILE)
 
@@ -110,6 +117,7 @@ test: setup lint
 	log=$(TARGET)/test.log; begin=$$SECONDS; status=0
 	$(AS_ROOT) cargo test --workspace --locked --no-fail-fast --profile $(PROFILE) $(TESTS) 2>&1 \
 	  | tee "$$log" || status=$$?
+	$(call FUZZ,test) 2>&1 | tee -a "$$log" || status=$$?
 	awk -v s=$$(( SECONDS - begin )) '
 	  /^test result:/ { passed += $$4; failed += $$6; ignored += $$8; programs++ }
 	  /^test .* FAILED$$/ { print "failed: " $$2 }
@@ -125,10 +133,16 @@ soak: setup
 	WARREN_SEEDS=$(SOAK_SEEDS) $(AS_ROOT) cargo test --workspace --locked --no-fail-fast \
 	  --profile $(PROFILE) -- --include-ignored
 
+# Needs a nightly toolchain and cargo-fuzz; without them `make test` runs the same bodies for a while.
 fuzz:
-	for target in $$(sed -n 's/^name = "\(fuzz_.*\)"/\1/p' fuzz/Cargo.toml); do
-	  printf 'fuzz: %s, %s s\n' "$$target" '$(FUZZ_SECONDS)'
-	  cargo +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
+	if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
+	  printf 'fuzz: needs a nightly toolchain and cargo-fuzz, see fuzz/README.md\n' >&2; exit 1
+	fi
+	(cd fuzz && cargo run --locked --quiet --no-default-features --bin seeds)
+	for target in fuzz/fuzz_targets/*.rs; do
+	  name=$$(basename "$$target" .rs)
+	  printf 'fuzz: %s, %s s\n' "$$name" '$(FUZZ_SECONDS)'
+	  cargo +nightly fuzz run "$$name" -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
 	done
 
 # Run as the user after `make build`, with sudo in front where PREFIX needs it.
