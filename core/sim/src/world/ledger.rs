@@ -1,0 +1,229 @@
+//! Inner packets: how they are made, and what is known of each.
+//!
+//! Every packet carries a marker that no other has, and bytes that follow from it. What a host
+//! delivers must be such a packet, unharmed, at the host it was meant for, from the source it was
+//! sent with, and only once.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use noise::Instant;
+use wire::checksum::Sum;
+use wire::{packet, virtio};
+
+use super::HostId;
+use crate::rng::Rng;
+
+/// Bytes of a marker, and the least payload of a packet.
+pub const PAYLOAD_MIN: usize = 8;
+/// The protocol number for experiments (RFC 3692): nothing looks behind the IP header.
+const EXPERIMENT: u8 = 253;
+const UDP: u8 = 17;
+const UDP_HEADER_LEN: usize = 8;
+
+/// One packet that was handed to a host.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    from: HostId,
+    to: HostId,
+    source: IpAddr,
+    len: usize,
+    /// Whether its source is the sender's own; others must never arrive (threat PF-01).
+    genuine: bool,
+    delivered: bool,
+}
+
+/// What passed between two hosts in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Genuine packets handed to the sender.
+    pub sent: u64,
+    /// Packets that the receiver delivered.
+    pub delivered: u64,
+    /// When the latest was delivered.
+    pub latest: Option<Instant>,
+    /// When the first was delivered that was sent after [`Ledger::mark`].
+    pub first_marked: Option<Instant>,
+}
+
+/// Every packet of a world.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: Vec<Entry>,
+    passed: BTreeMap<(HostId, HostId), Passed>,
+    marked: usize,
+}
+
+/// A packet as a host's kernel would hand it over.
+#[derive(Debug)]
+pub struct Made {
+    /// What the kernel says of it.
+    pub header: virtio::Header,
+    /// The packet or superpacket.
+    pub bytes: Vec<u8>,
+    /// IP packets in it.
+    pub segments: u64,
+}
+
+impl Ledger {
+    /// What passed from one host to another.
+    #[must_use]
+    pub fn passed(&self, from: HostId, to: HostId) -> Passed {
+        self.passed.get(&(from, to)).copied().unwrap_or_default()
+    }
+
+    /// What passed between all.
+    #[must_use]
+    pub fn total(&self) -> Passed {
+        self.passed.values().fold(Passed::default(), |mut sum, passed| {
+            sum.sent += passed.sent;
+            sum.delivered += passed.delivered;
+            sum
+        })
+    }
+
+    /// From now on [`Passed::first_marked`] waits for a packet that is sent from now on.
+    pub fn mark(&mut self) {
+        self.marked = self.entries.len();
+        for passed in self.passed.values_mut() {
+            passed.first_marked = None;
+        }
+    }
+
+    /// A lone packet with `len` bytes of payload.
+    pub fn packet(&mut self, route: Route, len: usize) -> Made {
+        let mut payload = vec![0; len.max(PAYLOAD_MIN)];
+        self.enter(&route, &mut payload);
+        let bytes = ip_packet(route.source, route.destination, EXPERIMENT, &payload);
+        Made { header: virtio::Header::default(), bytes, segments: 1 }
+    }
+
+    /// A superpacket of UDP datagrams with `len` bytes of payload each.
+    pub fn superpacket(&mut self, route: Route, segments: usize, len: usize) -> Made {
+        let len = len.max(PAYLOAD_MIN);
+        let mut upper = vec![0; UDP_HEADER_LEN];
+        for _ in 0..segments {
+            let mut payload = vec![0; len];
+            self.enter(&route, &mut payload);
+            upper.extend_from_slice(&payload);
+        }
+        let upper_len = u16::try_from(upper.len()).expect("a superpacket is below 64 KiB");
+        upper[..2].copy_from_slice(&7_u16.to_be_bytes());
+        upper[2..4].copy_from_slice(&9_u16.to_be_bytes());
+        upper[4..6].copy_from_slice(&upper_len.to_be_bytes());
+        let bytes = ip_packet(route.source, route.destination, UDP, &upper);
+        let header_len = u16::try_from(bytes.len() - upper.len()).expect("20 or 40");
+        let header = virtio::Header {
+            flags: virtio::FLAG_NEEDS_CSUM,
+            gso_type: virtio::GSO_UDP_L4,
+            hdr_len: header_len + UDP_HEADER_LEN as u16,
+            gso_size: u16::try_from(len).expect("a segment is below 64 KiB"),
+            csum_start: header_len,
+            csum_offset: 6,
+        };
+        Made { header, bytes, segments: segments as u64 }
+    }
+
+    fn enter(&mut self, route: &Route, payload: &mut [u8]) {
+        let marker = self.entries.len() as u64;
+        fill(marker, payload);
+        let Route { from, to, source, genuine, .. } = *route;
+        let entry = Entry { from, to, source, len: payload.len(), genuine, delivered: false };
+        self.entries.push(entry);
+        if genuine {
+            self.passed.entry((from, to)).or_default().sent += 1;
+        }
+    }
+
+    /// Judges a packet that `host` delivers; returns its marker.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn deliver(&mut self, host: HostId, bytes: &[u8], now: Instant) -> Result<u64, String> {
+        let parsed = packet::parse(bytes).map_err(|e| format!("{host} delivered no packet: {e:?}"))?;
+        if parsed.bytes().len() != bytes.len() {
+            return Err(format!("{host} delivered a packet with {} bytes around it", bytes.len()));
+        }
+        let payload = match parsed.protocol() {
+            UDP if !parsed.checksums_hold() => return Err(format!("{host}: a wrong checksum")),
+            UDP => &parsed.payload()[UDP_HEADER_LEN..],
+            _ => parsed.payload(),
+        };
+        let marker = payload.first_chunk().ok_or("a packet without marker")?;
+        let marker = u64::from_be_bytes(*marker);
+        let slot = usize::try_from(marker).ok().and_then(|at| self.entries.get_mut(at));
+        let Some(entry) = slot else { return Err(format!("{host} delivered unknown {marker}")) };
+        let mut expected = vec![0; entry.len];
+        fill(marker, &mut expected);
+        if expected != payload {
+            return Err(format!("{host} delivered packet {marker} with other bytes"));
+        }
+        if entry.to != host || entry.source != parsed.source() {
+            return Err(format!("{host} delivered packet {marker}, which is {entry:?}"));
+        }
+        if !entry.genuine {
+            return Err(format!("{host} delivered packet {marker} from a source not allowed"));
+        }
+        if entry.delivered {
+            return Err(format!("{host} delivered packet {marker} twice"));
+        }
+        entry.delivered = true;
+        let passed = self.passed.entry((entry.from, entry.to)).or_default();
+        passed.delivered += 1;
+        passed.latest = Some(now);
+        if marker >= self.marked as u64 && passed.first_marked.is_none() {
+            passed.first_marked = Some(now);
+        }
+        Ok(marker)
+    }
+}
+
+/// Whose packet it is and what it says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// The host that sends it.
+    pub from: HostId,
+    /// The host that shall get it.
+    pub to: HostId,
+    /// Its source address.
+    pub source: IpAddr,
+    /// Its destination address.
+    pub destination: IpAddr,
+    /// Whether the source is the sender's.
+    pub genuine: bool,
+}
+
+/// A marker, and bytes that follow from it.
+fn fill(marker: u64, payload: &mut [u8]) {
+    Rng::new(marker).fill(payload);
+    payload[..PAYLOAD_MIN].copy_from_slice(&marker.to_be_bytes());
+}
+
+/// An IP packet without options.
+fn ip_packet(source: IpAddr, destination: IpAddr, protocol: u8, upper: &[u8]) -> Vec<u8> {
+    let mut bytes = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
+            header.extend_from_slice(&source.octets());
+            header.extend_from_slice(&destination.octets());
+            let len = u16::try_from(header.len() + upper.len()).expect("below 64 KiB");
+            header[2..4].copy_from_slice(&len.to_be_bytes());
+            let sum = Sum::of(&header).checksum();
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            header
+        }
+        (source, destination) => {
+            let octets = |address: IpAddr| match address {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                IpAddr::V6(v6) => v6.octets(),
+            };
+            let len = u16::try_from(upper.len()).expect("below 64 KiB").to_be_bytes();
+            let mut header = vec![0x60, 0, 0, 0, len[0], len[1], protocol, 64];
+            header.extend_from_slice(&octets(source));
+            header.extend_from_slice(&octets(destination));
+            header
+        }
+    };
+    bytes.extend_from_slice(upper);
+    bytes
+}
