@@ -117,13 +117,10 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
         fragment_offset: 0,
         routed: false,
     };
-    for walked in 0..=EXTENSION_HEADERS_MAX {
+    for walked in 0..EXTENSION_HEADERS_MAX {
         let Some(extension) = Extension::of(layout.protocol) else {
             return Ok(layout);
         };
-        if walked == EXTENSION_HEADERS_MAX {
-            return Err(Malformed::ExtensionCount);
-        }
         if extension == Extension::HopByHop && walked != 0 {
             return Err(Malformed::ExtensionOrder);
         }
@@ -149,7 +146,10 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
             }
         }
     }
-    Err(Malformed::ExtensionCount)
+    match Extension::of(layout.protocol) {
+        None => Ok(layout),
+        Some(_) => Err(Malformed::ExtensionCount),
+    }
 }
 
 /// The rule of [`FRAGMENT_MIN`] for the bytes behind the headers.

@@ -189,6 +189,60 @@ fn a_packet_with_a_wrong_checksum_passes_alone_and_unchanged() {
 }
 
 #[test]
+fn fragments_are_not_merged_even_when_every_checksum_holds() {
+    let fragment = |mut bytes: Vec<u8>| {
+        bytes[6] = 0x20;
+        bytes[10..12].fill(0);
+        let sum = Sum::of(&bytes[..20]).checksum();
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    };
+    let packets: Vec<_> = build(&three(true)).into_iter().map(fragment).collect();
+    assert_eq!(coalesce(true, &packets).len(), 3);
+}
+
+#[test]
+fn a_datagram_shorter_than_its_packet_passes_alone() {
+    let lie = |mut bytes: Vec<u8>| {
+        // The length and, doubled by the pseudo header, the sum: over all bytes it still holds.
+        bytes[25] -= 1;
+        let sum = u16::from_be_bytes([bytes[26], bytes[27]]);
+        bytes[26..28].copy_from_slice(&checksum::update(sum, 1, 0).to_be_bytes());
+        bytes
+    };
+    let honest = build(&Sample::udp(true, vec![0; 2000]).cut(1000));
+    let packets: Vec<_> = honest.into_iter().map(lie).collect();
+    for bytes in &packets {
+        assert!(pseudo(bytes, &udp_shape(), 1008).plus(Sum::of(&bytes[20..])).is_valid());
+    }
+    assert_eq!(coalesce(true, &packets).len(), 2);
+}
+
+#[test]
+fn a_udp_checksum_of_zero_says_nothing_even_when_it_adds_up() {
+    let zero = |sample: &Sample| {
+        let mut sample = sample.clone();
+        sample.payload[..2].fill(0);
+        let bytes = sample.build();
+        sample.payload[..2].copy_from_slice(&bytes[26..28]);
+        let mut bytes = sample.build();
+        assert_eq!(bytes[26..28], [0xff, 0xff]);
+        bytes[26..28].fill(0);
+        bytes
+    };
+    let samples = Sample::udp(true, vec![7; 2000]).cut(1000);
+    let packets: Vec<_> = samples.iter().map(zero).collect();
+    for bytes in &packets {
+        assert!(pseudo(bytes, &udp_shape(), 1008).plus(Sum::of(&bytes[20..])).is_valid());
+    }
+    assert_eq!(coalesce(true, &packets).len(), 2);
+}
+
+fn udp_shape() -> Shape {
+    Shape { tcp: false, v4: true, ip_len: 20, header_len: 28, payload_len: 1000 }
+}
+
+#[test]
 fn a_packet_that_cannot_be_merged_is_never_overtaken_by_its_flow() {
     let samples = three(true);
     let mut syn = samples[1].clone();

@@ -49,6 +49,16 @@ fn cwr_is_on_the_first_segment_only_and_fin_and_psh_on_the_last() {
 }
 
 #[test]
+fn a_udp_checksum_that_comes_out_as_zero_is_sent_as_all_ones() {
+    let mut sample = Sample::udp(true, vec![7; 1000]);
+    sample.payload[..2].fill(0);
+    let sum = sample.build();
+    sample.payload[..2].copy_from_slice(&sum[26..28]);
+    let (header, bytes) = sample.build_super(1000);
+    assert_eq!(cut(header, &bytes).unwrap()[0][26..28], [0xff, 0xff]);
+}
+
+#[test]
 fn a_segment_size_above_the_payload_gives_one_complete_packet() {
     let sample = Sample::tcp(false, vec![3; 500]);
     let (header, bytes) = sample.build_super(60_000);
