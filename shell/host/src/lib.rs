@@ -24,10 +24,12 @@
 //! and rules, and wg-quick's files.
 
 pub mod batch;
+pub mod daemon;
 pub mod driver;
 pub mod engine;
 pub mod monitor;
 pub mod netlink;
+pub mod quick;
 pub mod signals;
 mod sys;
 pub mod tun;

@@ -49,6 +49,21 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(|m| read(family, m)).collect())
     }
 
+    /// The smallest priority of any rule of `family` but the kernel's first, whatever it matches on.
+    pub fn first_priority(&mut self, family: Family) -> Result<Option<u32>> {
+        let mut message = RuleMessage::default();
+        message.header.family = family.into();
+        let answers = self.query("list the routing rules", true, Message::GetRule(message))?;
+        let priority = |message| {
+            let Message::NewRule(message) = message else { return None };
+            message.attributes.into_iter().find_map(|a| match a {
+                RuleAttribute::Priority(value) => Some(value),
+                _ => None,
+            })
+        };
+        Ok(answers.into_iter().filter_map(priority).filter(|p| *p > 0).min())
+    }
+
     /// Adds `rule`.
     pub fn add_rule(&mut self, rule: &Rule) -> Result<()> {
         self.create(|| format!("add the rule `{}`", shown(rule)), Message::NewRule(written(rule)))

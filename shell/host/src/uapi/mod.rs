@@ -18,6 +18,7 @@ pub mod text;
 
 use node::{Change, Status};
 
+pub(crate) use server::is_interface_name;
 pub use server::{BindError, Server, Turn};
 
 /// Where the sockets are.

@@ -1,0 +1,260 @@
+//! Doing a plan, and undoing it.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+use super::facts::SRC_VALID_MARK;
+use super::{Plan, Step};
+use crate::netlink::{self, Link, MAIN_TABLE, Netlink, Route, Rule};
+
+/// A plan in force. Dropping it undoes every step, the last one first; what is gone already, as when
+/// the interface went away, is no matter.
+#[derive(Debug)]
+pub struct Applied {
+    name: String,
+    /// What to undo; the last was done last.
+    done: Vec<Undo>,
+}
+
+#[derive(Debug)]
+enum Undo {
+    Address(Link, IpAddr, u8),
+    Mtu(Link, u32),
+    Down(Link),
+    Resolvers,
+    Route(Route),
+    Rule(Rule),
+    SourceMark,
+    Firewall(String),
+}
+
+/// Why a plan could not be carried out; what had been done was undone.
+#[derive(Debug)]
+pub enum ApplyError {
+    /// There is no such interface.
+    NoLink(String),
+    /// The kernel refused.
+    Netlink(netlink::Error),
+    /// A setting or a program refused.
+    Other(String),
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLink(name) => {
+                write!(f, "there is no interface {name}; did the program that serves it end?")
+            }
+            Self::Netlink(e) => e.fmt(f),
+            Self::Other(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+impl From<netlink::Error> for ApplyError {
+    fn from(e: netlink::Error) -> Self {
+        Self::Netlink(e)
+    }
+}
+
+/// Carries out `plan` on its interface, which must exist, in the network namespace of the calling
+/// thread.
+///
+/// # Errors
+/// [`ApplyError`] at the first step that fails; the steps before it are undone.
+pub fn apply(plan: &Plan) -> Result<Applied, ApplyError> {
+    let mut netlink = Netlink::open()?;
+    let link = netlink.link(&plan.name)?.ok_or_else(|| ApplyError::NoLink(plan.name.clone()))?;
+    let mut applied = Applied { name: plan.name.clone(), done: Vec::new() };
+    for step in &plan.steps {
+        tracing::info!("{}: {step}", plan.name);
+        // on an error `applied` is dropped, and so undone
+        applied.step(&mut netlink, &link, step)?;
+    }
+    Ok(applied)
+}
+
+impl Applied {
+    fn step(&mut self, netlink: &mut Netlink, link: &Link, step: &Step) -> Result<(), ApplyError> {
+        let undo = match step {
+            Step::Address(address, bits) => {
+                netlink.add_address(link, *address, *bits)?;
+                Undo::Address(link.clone(), *address, *bits)
+            }
+            Step::Mtu(mtu) => {
+                netlink.set_mtu(link, *mtu)?;
+                Undo::Mtu(link.clone(), link.mtu)
+            }
+            Step::Up if link.up => return Ok(()),
+            Step::Up => {
+                netlink.set_up(link, true)?;
+                Undo::Down(link.clone())
+            }
+            Step::Resolvers(lines) => {
+                feed("resolvconf", &["-a", &self.name, "-m", "0", "-x"], lines)
+                    .map_err(ApplyError::Other)?;
+                Undo::Resolvers
+            }
+            Step::Route(destination, table) => {
+                let route = Route {
+                    destination: *destination,
+                    link: link.index,
+                    gateway: None,
+                    table: *table,
+                    metric: None,
+                    mtu: None,
+                };
+                match netlink.add_route(&route) {
+                    // the kernel made the same one for an address in the meantime
+                    Err(e) if e.errno() == Some(libc::EEXIST) && *table == MAIN_TABLE => {
+                        let listed = netlink.routes()?;
+                        let same = |r: &Route| Route { metric: None, ..*r } == route;
+                        return if listed.iter().any(same) { Ok(()) } else { Err(e.into()) };
+                    }
+                    other => other?,
+                }
+                Undo::Route(route)
+            }
+            Step::Rule(rule) => {
+                netlink.add_rule(rule)?;
+                Undo::Rule(*rule)
+            }
+            Step::SourceMark => {
+                set_source_mark("1").map_err(|e| {
+                    ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}; run as root"))
+                })?;
+                Undo::SourceMark
+            }
+            Step::Firewall { table, script } => match feed("nft", &["-f", "-"], script) {
+                Ok(()) => Undo::Firewall(table.clone()),
+                Err(why) => {
+                    tracing::warn!("the link works without its nftables table, but {why}");
+                    return Ok(());
+                }
+            },
+        };
+        self.done.push(undo);
+        Ok(())
+    }
+
+    fn undo(netlink: &mut Netlink, name: &str, undo: &Undo) -> Result<(), ApplyError> {
+        match undo {
+            Undo::Address(link, address, bits) => netlink.remove_address(link, *address, *bits)?,
+            Undo::Mtu(link, mtu) => netlink.set_mtu(link, *mtu)?,
+            Undo::Down(link) => netlink.set_up(link, false)?,
+            Undo::Resolvers => {
+                feed("resolvconf", &["-d", name, "-f"], "").map_err(ApplyError::Other)?;
+            }
+            Undo::Route(route) => netlink.remove_route(route)?,
+            Undo::Rule(rule) => netlink.remove_rule(rule)?,
+            Undo::SourceMark => {
+                set_source_mark("0").map_err(|e| {
+                    ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}"))
+                })?;
+            }
+            Undo::Firewall(table) => {
+                let script = format!("delete table inet {table}\n");
+                feed("nft", &["-f", "-"], &script).map_err(ApplyError::Other)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        let mut netlink = match Netlink::open() {
+            Ok(netlink) => netlink,
+            Err(e) => {
+                tracing::error!("{}: cannot undo the configuration: {e}", self.name);
+                return;
+            }
+        };
+        while let Some(undo) = self.done.pop() {
+            match Self::undo(&mut netlink, &self.name, &undo) {
+                Ok(()) => {}
+                Err(ApplyError::Netlink(e)) if is_gone(&e) => {}
+                Err(e) => tracing::warn!("{}: {e}", self.name),
+            }
+        }
+    }
+}
+
+/// Whether what was to be removed is not there any more.
+fn is_gone(e: &netlink::Error) -> bool {
+    let gone = [libc::ENODEV, libc::ESRCH, libc::ENOENT, libc::EADDRNOTAVAIL];
+    e.errno().is_some_and(|errno| gone.contains(&errno))
+}
+
+fn set_source_mark(value: &str) -> io::Result<()> {
+    std::fs::write(SRC_VALID_MARK, value)
+}
+
+/// Runs a program with `input` on its standard input; its last words are the error.
+fn feed(program: &str, arguments: &[&str], input: &str) -> Result<(), String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let run = || {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            let _ = stdin.write_all(input.as_bytes()); // its exit tells more than a broken pipe
+        }
+        child.wait_with_output()
+    };
+    let output = run().map_err(|e| format!("{program} cannot be run: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().find(|l| !l.trim().is_empty()).unwrap_or("it said nothing");
+    Err(format!("{program} failed ({}): {said}", output.status))
+}
+
+/// The scripts of a file, with the right to run them or without it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scripts<'a> {
+    /// The interface, for which `%i` stands.
+    pub name: &'a str,
+    /// Whether the user said so.
+    pub allowed: bool,
+}
+
+impl Scripts<'_> {
+    /// Runs `scripts` one after another, each in a shell; does nothing without the right to.
+    ///
+    /// # Errors
+    /// The first script that fails, with its exit code.
+    pub fn run(&self, occasion: &str, scripts: &[String]) -> Result<(), ApplyError> {
+        for script in scripts.iter().filter(|_| self.allowed) {
+            let script = script.replace("%i", self.name);
+            tracing::info!("{occasion}: {script}");
+            // wg-quick files are written for bash
+            let shell =
+                if std::path::Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
+            let mut command = Command::new(shell);
+            command.arg("-c").arg(&script);
+            crate::daemon::with_default_signals(&mut command);
+            let status = command.status();
+            match status {
+                Ok(status) if status.success() => {}
+                Ok(status) => {
+                    let what = format!("{occasion} `{script}` failed: {status}");
+                    return Err(ApplyError::Other(what));
+                }
+                Err(e) => {
+                    return Err(ApplyError::Other(format!("{occasion}: cannot run {shell}: {e}")));
+                }
+            }
+        }
+        Ok(())
+    }
+}

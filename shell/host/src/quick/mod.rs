@@ -1,0 +1,269 @@
+//! wg-quick files without wg-quick: from the text of a file to addresses, routes and rules.
+//!
+//! [`read`] turns a file into [`Settings`], or into every [`Fault`] it has, each with line and
+//! column. [`Facts::gather`] asks the machine what a plan depends on; [`Plan::new`] decides, purely,
+//! what is to be done; [`apply`] does it through netlink and returns [`Applied`], which undoes all
+//! of it in reverse order when dropped. Scripts of the file run only if the caller allows it.
+//!
+//! Differences from wg-quick, on purpose:
+//! - Each link with a default route has its own pair of rules, with explicit priorities, so that two
+//!   links do not remove each other's, and the rule that protects local networks comes first.
+//! - What protects against spoofed inner addresses, and what lets strict reverse-path filters see
+//!   the mark, is one nftables table; without `nft` the link comes up with a warning.
+//! - `DNS` is handed to `resolvconf`; where there is none the link comes up with a warning.
+//! - `SaveConfig` has no effect: a file written by people is not rewritten by a program.
+
+mod apply;
+mod facts;
+mod parse;
+mod plan;
+mod resolve;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use node::{AllowedIp, Change, PeerChange, Prefix};
+use noise::{PresharedKey, PrivateKey, PublicKey};
+
+pub use apply::{Applied, ApplyError, Scripts, apply};
+pub use facts::Facts;
+pub use parse::parse;
+pub use plan::{Plan, PlanError, Step};
+pub use resolve::{Host, ResolveError, resolve};
+pub use run::{RunError, run};
+
+/// The longest file, in bytes.
+pub const FILE_LEN_MAX: u64 = 16 << 20;
+
+/// Where a file stands that is named only by its interface.
+pub const DIRECTORY: &str = "/etc/wireguard";
+
+/// What a wg-quick file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Our own side.
+    pub interface: Interface,
+    /// The peers, in the order of the file.
+    pub peers: Vec<Peer>,
+    /// What is odd but not wrong.
+    pub warnings: Vec<String>,
+}
+
+/// The section `[Interface]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Our static key.
+    pub private_key: Option<PrivateKey>,
+    /// The UDP port; 0 or none lets the system choose.
+    pub listen_port: Option<u16>,
+    /// The mark on what leaves; `Some(0)` is `off`.
+    pub fwmark: Option<u32>,
+    /// Addresses of the interface with the length of their networks.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The largest inner packet, in bytes.
+    pub mtu: Option<u32>,
+    /// Resolvers.
+    pub dns: Vec<IpAddr>,
+    /// Domains to search.
+    pub dns_search: Vec<String>,
+    /// Where routes go.
+    pub table: Table,
+    /// Scripts, by occasion.
+    pub hooks: Hooks,
+    /// Whether the file asks to be rewritten; it is not.
+    pub save_config: bool,
+}
+
+/// The scripts of a file, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// Before the interface is configured.
+    pub pre_up: Vec<String>,
+    /// When all is up.
+    pub post_up: Vec<String>,
+    /// Before anything is taken down.
+    pub pre_down: Vec<String>,
+    /// When all is gone.
+    pub post_down: Vec<String>,
+}
+
+impl Hooks {
+    /// Every script with the name of its occasion.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        [
+            ("PreUp", &self.pre_up),
+            ("PostUp", &self.post_up),
+            ("PreDown", &self.pre_down),
+            ("PostDown", &self.post_down),
+        ]
+        .into_iter()
+        .flat_map(|(name, scripts)| scripts.iter().map(move |s| (name, s.as_str())))
+    }
+}
+
+/// Where routes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Table {
+    /// The main table, and a table of its own for a default route.
+    #[default]
+    Auto,
+    /// Nowhere: no routes are made.
+    Off,
+    /// All of them into this table.
+    Number(u32),
+}
+
+/// A section `[Peer]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The peer's static key.
+    pub key: PublicKey,
+    /// The pre-shared key.
+    pub preshared_key: Option<PresharedKey>,
+    /// The prefixes the peer has.
+    pub allowed_ips: Vec<Prefix>,
+    /// Where to send, not yet resolved.
+    pub endpoint: Option<Host>,
+    /// Seconds between persistent keepalives; 0 is `off`.
+    pub keepalive_s: Option<u16>,
+}
+
+impl Settings {
+    /// The configuration of a node with these settings. `endpoints` are the peers' resolved ones, in
+    /// the order of the peers, and `fwmark` is the plan's.
+    pub fn changes(&self, endpoints: &[Option<SocketAddr>], fwmark: u32) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if self.interface.private_key.is_some() {
+            changes.push(Change::PrivateKey(self.interface.private_key.clone()));
+        }
+        changes.push(Change::ListenPort(self.interface.listen_port.unwrap_or(0)));
+        changes.push(Change::Fwmark(fwmark));
+        changes.push(Change::ReplacePeers);
+        let endpoints = endpoints.iter().copied().chain(std::iter::repeat(None));
+        for (peer, endpoint) in self.peers.iter().zip(endpoints) {
+            changes.push(Change::Peer(PeerChange {
+                preshared_key: peer.preshared_key.clone(),
+                endpoint,
+                keepalive_s: peer.keepalive_s,
+                replace_allowed_ips: true,
+                allowed_ips: peer.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
+                ..PeerChange::new(peer.key)
+            }));
+        }
+        changes
+    }
+}
+
+/// One thing that is wrong in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
+    /// What is wrong, and after a `;` how to mend it. Secrets are never repeated.
+    pub what: String,
+}
+
+/// Why a file could not be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The system refused.
+    Io(PathBuf, std::io::Error),
+    /// The file is longer than [`FILE_LEN_MAX`].
+    Length(PathBuf),
+    /// The file says things that cannot be.
+    Faults(PathBuf, Vec<Fault>),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, e) => {
+                write!(f, "cannot read {}: {e}", path.display())?;
+                match e.kind() {
+                    std::io::ErrorKind::NotFound => f.write_str("; check the path"),
+                    std::io::ErrorKind::PermissionDenied => f.write_str("; run as root"),
+                    _ => Ok(()),
+                }
+            }
+            Self::Length(path) => {
+                let mib = FILE_LEN_MAX >> 20;
+                write!(f, "{} is longer than {mib} MiB; is it the right file?", path.display())
+            }
+            Self::Faults(path, faults) => {
+                for (i, fault) in faults.iter().enumerate() {
+                    let end = if i + 1 < faults.len() { "\n" } else { "" };
+                    let Fault { line, column, what } = fault;
+                    write!(f, "{}:{line}:{column}: {what}{end}", path.display())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// The file that `argument` means: a path, or a bare interface name for a file in [`DIRECTORY`].
+pub fn locate(argument: &str) -> PathBuf {
+    if crate::uapi::is_interface_name(argument) && !argument.ends_with(".conf") {
+        return Path::new(DIRECTORY).join(format!("{argument}.conf"));
+    }
+    PathBuf::from(argument)
+}
+
+/// The interface name in a file's name, `NAME.conf`.
+pub fn name_of(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".conf")?;
+    crate::uapi::is_interface_name(name).then(|| name.to_owned())
+}
+
+/// Reads the file at `path`.
+///
+/// # Errors
+/// [`ReadError`], with every fault of the file at once.
+pub fn read(path: &Path) -> Result<Settings, ReadError> {
+    let io = |e| ReadError::Io(path.to_owned(), e);
+    let file = std::fs::File::open(path).map_err(io)?;
+    let mode = file.metadata().map_err(io)?.permissions().mode();
+    let mut bytes = Vec::new();
+    file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > FILE_LEN_MAX {
+        return Err(ReadError::Length(path.to_owned()));
+    }
+    let parsed = match std::str::from_utf8(&bytes) {
+        Ok(text) => parse(text),
+        Err(e) => {
+            let before = &bytes[..e.valid_up_to()];
+            let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+            let column = 1 + before.iter().rev().take_while(|b| **b != b'\n').count();
+            let what = "not UTF-8 text; is this a wg-quick file?".to_owned();
+            Err(vec![Fault { line, column, what }])
+        }
+    };
+    bytes.fill(0);
+    std::hint::black_box(&mut bytes);
+    let mut settings = parsed.map_err(|faults| ReadError::Faults(path.to_owned(), faults))?;
+    if mode & 0o007 != 0 && settings.holds_secrets() {
+        settings.warnings.push(format!(
+            "{0} holds secrets and others may read or write it (mode {1:03o}); \
+             run `chmod 600 {0}`",
+            path.display(),
+            mode & 0o777
+        ));
+    }
+    Ok(settings)
+}
+
+impl Settings {
+    fn holds_secrets(&self) -> bool {
+        self.interface.private_key.is_some() || self.peers.iter().any(|p| p.preshared_key.is_some())
+    }
+}

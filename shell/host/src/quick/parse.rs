@@ -1,0 +1,398 @@
+//! The text of a wg-quick file. Every fault is found in one go, with its line and column.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use node::Prefix;
+use noise::{PresharedKey, PrivateKey, PublicKey};
+
+use super::{Fault, Host, Interface, Peer, Settings, Table};
+
+/// Faults told at once; who has more has the wrong file.
+const FAULTS_MAX: usize = 20;
+
+/// The smallest MTU IPv4 allows (RFC 791: every host takes 576 bytes).
+pub(super) const MTU_MIN: u32 = 576;
+/// The smallest MTU IPv6 allows (RFC 8200 section 5).
+pub(super) const MTU_MIN_V6: u32 = 1280;
+const MTU_MAX: u32 = 65535;
+
+const INTERFACE_KEYS: [&str; 12] = [
+    "PrivateKey",
+    "ListenPort",
+    "FwMark",
+    "Address",
+    "MTU",
+    "DNS",
+    "Table",
+    "PreUp",
+    "PostUp",
+    "PreDown",
+    "PostDown",
+    "SaveConfig",
+];
+const PEER_KEYS: [&str; 5] =
+    ["PublicKey", "PresharedKey", "AllowedIPs", "Endpoint", "PersistentKeepalive"];
+
+/// What is wrong with a value, and how to mend it.
+type Wrong = String;
+
+/// Reads the text of a wg-quick file.
+///
+/// # Errors
+/// Every fault, at most 20.
+pub fn parse(text: &str) -> Result<Settings, Vec<Fault>> {
+    let mut reader = Reader::default();
+    for (number, line) in text.lines().enumerate() {
+        reader.line = number + 1;
+        reader.handle_line(line);
+        if reader.faults.len() >= FAULTS_MAX {
+            break;
+        }
+    }
+    reader.finish()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Interface,
+    Peer,
+    /// A section whose header was a fault: its lines are passed over.
+    Unknown,
+}
+
+/// A `[Peer]` that may still lack its key.
+#[derive(Default)]
+struct PeerDraft {
+    line: usize,
+    key: Option<PublicKey>,
+    preshared_key: Option<PresharedKey>,
+    allowed_ips: Vec<Prefix>,
+    endpoint: Option<Host>,
+    keepalive_s: Option<u16>,
+}
+
+#[derive(Default)]
+struct Reader {
+    line: usize,
+    section: Option<Section>,
+    interface: Interface,
+    interface_seen: bool,
+    mtu_at: (usize, usize),
+    peers: Vec<PeerDraft>,
+    /// Keys of the current section that may stand there once.
+    seen: Vec<&'static str>,
+    warnings: Vec<String>,
+    faults: Vec<Fault>,
+}
+
+impl Reader {
+    fn fault(&mut self, column: usize, what: impl Into<String>) {
+        self.faults.push(Fault { line: self.line, column, what: what.into() });
+    }
+
+    fn handle_line(&mut self, line: &str) {
+        let content = line.split('#').next().unwrap_or_default().trim_end();
+        let trimmed = content.trim_start();
+        let column = 1 + content.chars().count() - trimmed.chars().count();
+        if trimmed.is_empty() {
+            return;
+        }
+        if trimmed.starts_with('[') {
+            return self.handle_header(column, trimmed);
+        }
+        let Some((key, value)) = trimmed.split_once('=') else {
+            return self
+                .fault(column, format!("`{}` has no `=`; write `Key = value`", cut(trimmed)));
+        };
+        let value_column = column + key.chars().count() + 1;
+        let lead = value.chars().take_while(|c| c.is_whitespace()).count();
+        self.handle_pair((column, key.trim()), (value_column + lead, value.trim()));
+    }
+
+    fn handle_header(&mut self, column: usize, header: &str) {
+        self.seen.clear();
+        let name = header.trim_start_matches('[').trim_end_matches(']').trim();
+        let whole = header.ends_with(']');
+        if whole && name.eq_ignore_ascii_case("interface") {
+            if self.interface_seen {
+                self.fault(column, "a second [Interface]; one file describes one interface");
+            }
+            self.interface_seen = true;
+            self.section = Some(Section::Interface);
+        } else if whole && name.eq_ignore_ascii_case("peer") {
+            self.peers.push(PeerDraft { line: self.line, ..PeerDraft::default() });
+            self.section = Some(Section::Peer);
+        } else {
+            self.section = Some(Section::Unknown);
+            let what = format!("unknown section `{}`; write [Interface] or [Peer]", cut(header));
+            self.fault(column, what);
+        }
+    }
+
+    fn handle_pair(&mut self, key: (usize, &str), value: (usize, &str)) {
+        let (mine, others, there) = match self.section {
+            Some(Section::Interface) => (&INTERFACE_KEYS[..], &PEER_KEYS[..], "[Peer]"),
+            Some(Section::Peer) => (&PEER_KEYS[..], &INTERFACE_KEYS[..], "[Interface]"),
+            Some(Section::Unknown) => return,
+            None => {
+                let what = "this stands before any section; begin the file with [Interface]";
+                return self.fault(key.0, what);
+            }
+        };
+        let find =
+            |keys: &[&'static str]| keys.iter().find(|k| k.eq_ignore_ascii_case(key.1)).copied();
+        let Some(name) = find(mine) else {
+            let what = match find(others) {
+                Some(name) => format!("{name} does not belong here; put it into {there}"),
+                None => match nearest(key.1, mine) {
+                    Some(near) => format!("unknown key `{}`; did you mean {near}?", cut(key.1)),
+                    None => {
+                        format!("unknown key `{}`; known here: {}", cut(key.1), mine.join(", "))
+                    }
+                },
+            };
+            return self.fault(key.0, what);
+        };
+        if self.seen.contains(&name) {
+            let line = self.line;
+            self.warnings
+                .push(format!("line {line}: {name} stands here twice; the last one counts"));
+        } else if !matches!(name, "Address" | "DNS" | "AllowedIPs")
+            && !name.starts_with("Pre")
+            && !name.starts_with("Post")
+        {
+            self.seen.push(name);
+        }
+        let result = match self.section {
+            Some(Section::Peer) => self.set_peer(name, value),
+            _ => self.set_interface(name, value),
+        };
+        if let Err((column, wrong)) = result {
+            self.fault(column, format!("{name}: {wrong}"));
+        }
+    }
+
+    fn set_interface(
+        &mut self,
+        name: &str,
+        (column, value): (usize, &str),
+    ) -> Result<(), (usize, Wrong)> {
+        let at = |wrong| (column, wrong);
+        let interface = &mut self.interface;
+        match name {
+            "PrivateKey" => {
+                let key = value.parse::<PrivateKey>().map_err(|_| at(bad_key("warren genkey")))?;
+                interface.private_key = Some(key);
+            }
+            "ListenPort" => {
+                interface.listen_port = Some(number(value, 0..=65535).map_err(at)? as u16);
+            }
+            "FwMark" => interface.fwmark = Some(mark(value).map_err(at)?),
+            "Address" => {
+                for (column, item) in items(column, value) {
+                    interface.addresses.push(address(item).map_err(|w| (column, w))?);
+                }
+            }
+            "MTU" => {
+                interface.mtu = Some(number(value, MTU_MIN..=MTU_MAX).map_err(at)?);
+                self.mtu_at = (self.line, column);
+            }
+            "DNS" => {
+                for (column, item) in items(column, value) {
+                    match item.parse() {
+                        Ok(resolver) => interface.dns.push(resolver),
+                        Err(_) if is_host_name(item) => interface.dns_search.push(item.to_owned()),
+                        Err(_) => return Err((column, not_an("address or a domain", item))),
+                    }
+                }
+            }
+            "Table" => interface.table = table(value).map_err(at)?,
+            "PreUp" => interface.hooks.pre_up.push(value.to_owned()),
+            "PostUp" => interface.hooks.post_up.push(value.to_owned()),
+            "PreDown" => interface.hooks.pre_down.push(value.to_owned()),
+            "PostDown" => interface.hooks.post_down.push(value.to_owned()),
+            _ => {
+                interface.save_config = match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(at(format!("`{}` is neither true nor false", cut(value)))),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn set_peer(
+        &mut self,
+        name: &str,
+        (column, value): (usize, &str),
+    ) -> Result<(), (usize, Wrong)> {
+        let at = |wrong| (column, wrong);
+        let Some(peer) = self.peers.last_mut() else { return Ok(()) };
+        match name {
+            "PublicKey" => {
+                let key = value.parse().map_err(|_| at(bad_key("warren pubkey")))?;
+                peer.key = Some(key);
+            }
+            "PresharedKey" => {
+                let key = value.parse().map_err(|_| at(bad_key("warren genpsk")))?;
+                peer.preshared_key = Some(key);
+            }
+            "AllowedIPs" => {
+                for (column, item) in items(column, value) {
+                    let prefix = item.parse().map_err(|e| {
+                        (column, format!("`{}`: {e}; write it as 10.0.0.0/24", cut(item)))
+                    })?;
+                    peer.allowed_ips.push(prefix);
+                }
+            }
+            "Endpoint" => peer.endpoint = Some(Host::parse(value).map_err(at)?),
+            _ if value.eq_ignore_ascii_case("off") => peer.keepalive_s = Some(0),
+            _ => peer.keepalive_s = Some(number(value, 0..=65535).map_err(at)? as u16),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Settings, Vec<Fault>> {
+        if !self.interface_seen && self.faults.is_empty() {
+            self.line = 1;
+            self.fault(1, "there is no [Interface]; begin the file with [Interface]");
+        }
+        let mut peers: Vec<Peer> = Vec::new();
+        for draft in std::mem::take(&mut self.peers) {
+            let Some(key) = draft.key else {
+                self.line = draft.line;
+                self.fault(1, "this [Peer] has no PublicKey; add the peer's public key");
+                continue;
+            };
+            let PeerDraft { line, preshared_key, allowed_ips, endpoint, keepalive_s, .. } = draft;
+            if peers.iter().any(|p| p.key == key) {
+                self.line = line;
+                self.fault(1, format!("the peer {key} stands here twice; merge the two sections"));
+            }
+            peers.push(Peer { key, preshared_key, allowed_ips, endpoint, keepalive_s });
+        }
+        let v6 = self.interface.addresses.iter().any(|(a, _)| a.is_ipv6());
+        let v6 = v6 || peers.iter().flat_map(|p| &p.allowed_ips).any(|p| p.address().is_ipv6());
+        if v6 && self.interface.mtu.is_some_and(|mtu| mtu < MTU_MIN_V6) {
+            let (line, column) = self.mtu_at;
+            let what = format!("MTU: IPv6 needs at least {MTU_MIN_V6}; raise it or drop IPv6");
+            self.faults.push(Fault { line, column, what });
+        }
+        if self.faults.is_empty() {
+            let (interface, warnings) = (self.interface, self.warnings);
+            return Ok(Settings { interface, peers, warnings });
+        }
+        self.faults.sort_by_key(|f| (f.line, f.column));
+        Err(self.faults)
+    }
+}
+
+/// The items of a comma list with the column each begins at; empty ones are passed over.
+fn items(column: usize, value: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut next = column;
+    let with_columns = value.split(',').map(move |item| {
+        let at = next + item.chars().take_while(|c| c.is_whitespace()).count();
+        next += item.chars().count() + 1;
+        (at, item.trim())
+    });
+    with_columns.filter(|(_, item)| !item.is_empty())
+}
+
+fn number(value: &str, range: RangeInclusive<u32>) -> Result<u32, Wrong> {
+    let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    match value.parse() {
+        Ok(number) if digits && range.contains(&number) => Ok(number),
+        _ => Err(format!(
+            "`{}` is not a number from {} to {}",
+            cut(value),
+            range.start(),
+            range.end()
+        )),
+    }
+}
+
+/// `off`, decimal, or hexadecimal after `0x`.
+fn mark(value: &str) -> Result<u32, Wrong> {
+    if value.eq_ignore_ascii_case("off") {
+        return Ok(0);
+    }
+    let (digits, radix) = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (value, 10),
+    };
+    let is_plain = !digits.starts_with('+');
+    u32::from_str_radix(digits, radix).ok().filter(|_| is_plain).ok_or_else(|| {
+        format!("`{}` is not a mark; write off, a decimal, or a hexadecimal as 0xca6c", cut(value))
+    })
+}
+
+fn table(value: &str) -> Result<Table, Wrong> {
+    match value.to_ascii_lowercase().as_str() {
+        "auto" => Ok(Table::Auto),
+        "off" => Ok(Table::Off),
+        "main" => Ok(Table::Number(254)),
+        "default" => Ok(Table::Number(253)),
+        _ => match mark(value) {
+            Ok(number) if number > 0 => Ok(Table::Number(number)),
+            _ => Err(format!("`{}` is not a table; write auto, off, main or a number", cut(value))),
+        },
+    }
+}
+
+fn address(item: &str) -> Result<(IpAddr, u8), Wrong> {
+    let prefix: Prefix = item
+        .parse()
+        .map_err(|e| format!("`{}`: {e}; write it as 10.0.0.1/24 or fd00::1/64", cut(item)))?;
+    let address = item.split('/').next().unwrap_or_default();
+    let address = address.parse().map_err(|_| not_an("address", item))?;
+    Ok((address, prefix.bits()))
+}
+
+pub(super) fn is_host_name(text: &str) -> bool {
+    let label = |l: &str| {
+        (1..=63).contains(&l.len())
+            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !l.starts_with('-')
+    };
+    let text = text.strip_suffix('.').unwrap_or(text);
+    text.len() <= 253 && text.split('.').all(label)
+}
+
+fn bad_key(maker: &str) -> Wrong {
+    format!("this is not a key; write the 44 characters of base64 that `{maker}` prints")
+}
+
+fn not_an(what: &str, item: &str) -> Wrong {
+    format!("`{}` is not an {what}", cut(item))
+}
+
+/// A text as it may be shown: short, on one line.
+pub(super) fn cut(text: &str) -> String {
+    let shown: String =
+        text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
+    if text.chars().count() > 40 { format!("{shown}…") } else { shown }
+}
+
+/// The known key that is meant by a misspelt one, if one is near enough.
+fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    let key = key.to_ascii_lowercase();
+    let far = |k: &&&str| distance(&key, &k.to_ascii_lowercase());
+    known.iter().min_by_key(far).filter(|k| far(k) <= 1 + k.len() / 4).copied()
+}
+
+/// Levenshtein distance of two short texts.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(40).collect();
+    let mut row: Vec<usize> = (0..=a.len()).collect();
+    for (i, cb) in b.chars().take(40).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, ca) in a.iter().enumerate() {
+            let substituted = diagonal + usize::from(*ca != cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[a.len()]
+}

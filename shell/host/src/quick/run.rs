@@ -1,0 +1,142 @@
+//! A link from up to down: the file's settings, the node's loop, and the scripts around them.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{ApplyError, Facts, Plan, PlanError, ResolveError, Scripts, Settings, apply, resolve};
+use crate::daemon::end_own_loop;
+use crate::driver::{self, Driver, End};
+use crate::netlink;
+
+/// Why a link did not come up, or went down.
+#[derive(Debug)]
+pub enum RunError {
+    /// An endpoint has no address.
+    Resolve(ResolveError),
+    /// The machine could not be asked.
+    Netlink(netlink::Error),
+    /// There can be no plan.
+    Plan(PlanError),
+    /// The interface could not be made, or its loop failed.
+    Driver(driver::Error),
+    /// The plan or a script failed.
+    Apply(ApplyError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resolve(e) => e.fmt(f),
+            Self::Netlink(e) => e.fmt(f),
+            Self::Plan(e) => e.fmt(f),
+            Self::Driver(e) => e.fmt(f),
+            Self::Apply(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<driver::Error> for RunError {
+    fn from(e: driver::Error) -> Self {
+        Self::Driver(e)
+    }
+}
+
+impl From<ApplyError> for RunError {
+    fn from(e: ApplyError) -> Self {
+        Self::Apply(e)
+    }
+}
+
+/// Brings the link `name` up, serves it until something ends it, and takes it down again.
+/// `on_up` is called when all is up. `reload` reads the file again after SIGHUP.
+///
+/// # Errors
+/// [`RunError`]; whatever had been done is undone.
+pub fn run(
+    name: &str,
+    settings: &Settings,
+    scripts: Scripts<'_>,
+    reload: &mut dyn FnMut() -> Result<Settings, String>,
+    on_up: impl FnOnce(&Plan),
+) -> Result<End, RunError> {
+    let hooks = &settings.interface.hooks;
+    let endpoints = resolve_all(settings).map_err(RunError::Resolve)?;
+    let known: Vec<_> = endpoints.iter().flatten().copied().collect();
+    let mark = settings.interface.fwmark.unwrap_or(0);
+    let facts = Facts::gather(&known, mark).map_err(RunError::Netlink)?;
+    let plan = Plan::new(name, settings, &facts).map_err(RunError::Plan)?;
+    let mut reload = || {
+        let settings = reload()?;
+        let endpoints = resolve_all(&settings).map_err(|e| e.to_string())?;
+        Ok(settings.changes(&endpoints, plan.fwmark))
+    };
+
+    let mut driver = Driver::new(name)?;
+    let mut go = |driver: &mut Driver, occasion: &str, what: &[String]| {
+        serve_while(driver, &mut reload, || scripts.run(occasion, what))
+    };
+    if go(&mut driver, "PreUp", &hooks.pre_up)? == Some(End::Signal) {
+        return Ok(End::Signal);
+    }
+    driver.configure(&settings.changes(&endpoints, plan.fwmark))?;
+    let applied = apply(&plan)?;
+    driver.look()?;
+    let mut end = go(&mut driver, "PostUp", &hooks.post_up)?;
+    if end.is_none() {
+        on_up(&plan);
+        end = Some(driver.run(&mut reload)?);
+    }
+    let mut go = |driver: &mut Driver, occasion: &str, what: &[String]| {
+        serve_while(driver, &mut reload, || scripts.run(occasion, what))
+    };
+    if let Err(e) = go(&mut driver, "PreDown", &hooks.pre_down) {
+        tracing::warn!("{e}");
+    }
+    drop(applied);
+    drop(driver);
+    if let Err(e) = scripts.run("PostDown", &hooks.post_down) {
+        tracing::warn!("{e}");
+    }
+    Ok(end.unwrap_or(End::Signal))
+}
+
+fn resolve_all(settings: &Settings) -> Result<Vec<Option<std::net::SocketAddr>>, ResolveError> {
+    settings.peers.iter().map(|p| p.endpoint.as_ref().map(resolve).transpose()).collect()
+}
+
+/// Runs `work` on a thread while the loop serves, since scripts may call `wg` on the link. Gives what
+/// else ended the loop meanwhile.
+fn serve_while(
+    driver: &mut Driver,
+    reload: driver::Reload<'_>,
+    work: impl FnOnce() -> Result<(), ApplyError> + Send,
+) -> Result<Option<End>, RunError> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let result = work();
+            done.store(true, Ordering::Release);
+            end_own_loop();
+            result
+        });
+        let mut other = None;
+        let served = loop {
+            match driver.run(&mut *reload) {
+                Ok(End::Signal) if done.load(Ordering::Acquire) => break Ok(()),
+                // the script goes on to its end, and it may need us
+                Ok(End::Signal) => other = Some(End::Signal),
+                Ok(end) => {
+                    other = Some(end);
+                    break Ok(());
+                }
+                Err(e) => break Err(e),
+            }
+        };
+        let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        served?;
+        result?;
+        Ok(other)
+    })
+}
