@@ -12,8 +12,8 @@
 //!   superpackets were cut again.
 //!
 //! The life of one input: libFuzzer (or the smoke test, which needs no nightly toolchain) takes a
-//! seed from [`seeds`], mutates it, and calls the body. `superpacket` reads a virtio header from the
-//! first ten bytes and the packet from the rest. `coalesce` reads a small program of six-byte
+//! seed from [`seeds`], mutates it, and calls the body. `superpacket` reads a virtio header from
+//! the first ten bytes and the packet from the rest. `coalesce` reads a small program of six-byte
 //! steps, each of which sends the next packet of one of eight flows, so that right checksums and
 //! consecutive sequence numbers are common and every byte still has an effect.
 //!
