@@ -90,6 +90,8 @@ fn set<T>(fd: &OwnedFd, option: i32, value: T) -> Result<()> {
 /// The UDP payload of a captured packet, with its ports, if it is a whole UDP datagram.
 pub fn udp_payload(packet: &[u8]) -> Option<(u16, u16, &[u8])> {
     let (protocol, start) = match packet.first()? >> 4 {
+        // A later fragment has no ports.
+        4 if packet[6] & 0x1f != 0 || packet[7] != 0 => return None,
         4 => (packet[9], usize::from(packet[0] & 15) * 4),
         6 => (packet[6], 40),
         _ => return None,

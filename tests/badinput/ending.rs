@@ -1,0 +1,88 @@
+//! The end of the program by any signal leaves the host as it was.
+
+use crate::support::{Host, Pair, Result, Sut, ensure, eventually, scene, seconds, uapi};
+
+/// All of a host's network that a program could leave something in.
+pub fn snapshot(host: &Host) -> Result<String> {
+    host.sh("ip -br link | sort; ip -o addr | awk '{print $2, $3, $4}' | sort
+         ip rule; ip -6 rule; nft list ruleset 2>/dev/null || true
+         ip route show table all | sort; ip -6 route show table all | sed 's/expires.*//' | sort
+         ss -Hlun | awk '{print $4}' | sort")
+}
+
+/// Ends a configured, carrying program by `signal`; returns what is different afterwards.
+fn ended_by(id: &str, signal: i32, polite: bool) -> Result<()> {
+    scene(id, |scene| {
+        let pair = Pair::over_veth(scene)?;
+        let (one, two) = (&pair.one, &pair.two);
+        one.daemon.process.stop()?;
+        scene.forget(&one.daemon);
+        let name = &one.daemon.ifname;
+        let before = snapshot(&one.host)?;
+        let round = |end: bool| -> Result<()> {
+            let daemon = scene.daemon(&Sut::under_test(), &one.host, name)?;
+            daemon.set_config(&one.config(two, pair.psk.as_deref(), Some(&two.endpoint_v4())))?;
+            one.host.bring_up(name, &["10.77.0.1/24", "fd77::1/64"])?;
+            one.host.sh(&format!(
+                "ip route add 192.0.2.0/24 dev {name}; ip route add default dev {name} table 77"
+            ))?;
+            eventually("a ping is answered", seconds(8), || one.ping_once(two.v4).is_ok())?;
+            if !end {
+                return Ok(());
+            }
+            daemon.process.signal(signal)?;
+            let status = daemon.process.wait(seconds(3))?;
+            ensure!(status.success() == polite, "it ended with {status}");
+            let after = snapshot(&one.host)?;
+            ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+            ensure!(uapi::path(name).exists() != polite, "its control socket");
+            scene.forget(&daemon);
+            Ok(())
+        };
+        round(true)?;
+        // A stale socket, if there is one, keeps nobody from starting.
+        round(false)
+    })
+}
+
+#[test]
+fn sigterm_leaves_nothing() -> Result<()> {
+    ended_by("b30", libc::SIGTERM, true)
+}
+
+#[test]
+fn sigint_leaves_nothing() -> Result<()> {
+    ended_by("b31", libc::SIGINT, true)
+}
+
+#[test]
+fn after_sigkill_only_the_socket_is_left_and_a_restart_takes_it_over() -> Result<()> {
+    ended_by("b32", libc::SIGKILL, false)
+}
+
+#[test]
+fn removing_the_interface_ends_the_program() -> Result<()> {
+    scene("b33", |scene| {
+        let host = scene.host("one")?;
+        let before = snapshot(&host)?;
+        let daemon = scene.daemon(&Sut::under_test(), &host, &scene.ifname("a"))?;
+        host.run(&["ip", "link", "del", &daemon.ifname])?;
+        daemon.process.wait(seconds(3))?;
+        ensure!(!uapi::path(&daemon.ifname).exists(), "its control socket stayed");
+        ensure!(snapshot(&host)? == before, "something stayed");
+        Ok(())
+    })
+}
+
+#[test]
+fn removing_the_control_socket_ends_the_program_as_wg_quick_down_expects() -> Result<()> {
+    scene("b34", |scene| {
+        let host = scene.host("one")?;
+        let before = snapshot(&host)?;
+        let daemon = scene.daemon(&Sut::under_test(), &host, &scene.ifname("a"))?;
+        std::fs::remove_file(uapi::path(&daemon.ifname))?;
+        daemon.process.wait(seconds(3))?;
+        ensure!(snapshot(&host)? == before, "something stayed");
+        Ok(())
+    })
+}

@@ -1,0 +1,198 @@
+//! Starts that must fail, and one with the least privilege that must not.
+
+use std::process::Command;
+
+use crate::support::{
+    Context as _, Daemon, Host, Pair, Result, Scene, Sut, ensure, eventually, scene, seconds, uapi,
+};
+
+/// Runs a script in `host` that must end by itself, soon and with a failure; what it printed.
+pub fn refused(host: &Host, script: &str, names: &[&str]) -> Result<String> {
+    let process = host.spawn(&["sh", "-c", script])?;
+    let status = process.wait(seconds(4)).with_context(|| process.log());
+    let (status, log) = (status?, process.log());
+    ensure!(!status.success(), "it was not refused:\n{log}");
+    ensure!(status.code().is_some(), "it was killed by a signal: {status}\n{log}");
+    ensure!(!log.contains("panicked"), "it panicked:\n{log}");
+    if Sut::under_test().is_warren() {
+        for name in names {
+            ensure!(log.contains(name), "{name:?} does not occur in what it printed:\n{log}");
+        }
+    }
+    Ok(log)
+}
+
+fn nothing_left(host: &Host, ifname: &str) -> Result<()> {
+    let links = host.run(&["ip", "-br", "link"])?;
+    ensure!(!links.contains(ifname), "an interface was left:\n{links}");
+    ensure!(!uapi::path(ifname).exists(), "a control socket was left");
+    Ok(())
+}
+
+#[test]
+fn no_tun_device_is_told() -> Result<()> {
+    scene("b01", |scene| {
+        let (host, name) = (scene.host("one")?, scene.ifname("a"));
+        let start = Sut::under_test().shell(&name);
+        let script = format!("exec unshare -m sh -c 'mount -t tmpfs x /dev/net; exec {start}'");
+        refused(&host, &script, &["/dev/net/tun"])?;
+        nothing_left(&host, &name)
+    })
+}
+
+#[test]
+fn no_capability_is_told() -> Result<()> {
+    scene("b02", |scene| {
+        let (host, name) = (scene.host("one")?, scene.ifname("a"));
+        let start = Sut::under_test().shell(&name);
+        let script =
+            format!("exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin {start}");
+        refused(&host, &script, &["CAP_NET_ADMIN"])?;
+        nothing_left(&host, &name)
+    })
+}
+
+/// A start as user 65534 with one capability and no right to write anywhere else than in its
+/// own /var/run/wireguard.
+fn least_privilege(host: &Host, scene: &Scene, ifname: &str) -> Result<Command> {
+    let dir = scene.net.borrow().dir();
+    let argv = Sut::under_test().argv(ifname);
+    // The user may not reach the place where the program was built.
+    let program = dir.join("program");
+    std::fs::copy(&argv[0], &program)?;
+    let script = format!(
+        "mount -t tmpfs -o mode=0700,uid=65534,gid=65534 x /run/wireguard; \
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all,+net_admin \
+         --inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin --no-new-privs {} {}",
+        program.display(),
+        argv[1..].join(" ")
+    );
+    std::fs::create_dir_all("/run/wireguard")?;
+    Ok(host.command(&["unshare", "-m", "sh", "-ec", &script]))
+}
+
+#[test]
+fn cap_net_admin_alone_is_enough() -> Result<()> {
+    scene("b03", |scene| {
+        let pair = Pair::over_veth(scene)?;
+        let (one, two) = (&pair.one, &pair.two);
+        let ifname = &one.daemon.ifname;
+        one.daemon.process.stop()?;
+        let process = one.host.spawn_command(least_privilege(&one.host, scene, ifname)?)?;
+        let pid = process.pid().to_string();
+        // Its control socket is in its own mount namespace, so `wg` goes there too.
+        let config = scene.net.borrow().dir().join("config");
+        std::fs::write(&config, one.config(two, pair.psk.as_deref(), Some(&two.endpoint_v4())))?;
+        let inside = |script: &str| -> Result<String> {
+            let script = format!("exec nsenter -t {pid} -m sh -ec '{script}'");
+            one.host.run(&["sh", "-ec", &script])
+        };
+        let set = format!("wg setconf {ifname} {} && wg set {ifname} fwmark 7", config.display());
+        eventually("it can be configured", seconds(5), || inside(&set).is_ok())
+            .with_context(|| format!("its log:\n{}", process.log()))?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = |name: &str| status.lines().find(|l| l.starts_with(name)).unwrap_or_default();
+        ensure!(line("Uid:").contains("65534"), "it runs as {}", line("Uid:"));
+        ensure!(line("CapEff:").ends_with("0000000000001000"), "it has {}", line("CapEff:"));
+        one.host.bring_up(ifname, &["10.77.0.1/24", "fd77::1/64"])?;
+        two.point_at(one, &one.endpoint_v4())?;
+        eventually("it carries a ping", seconds(8), || one.ping_once(two.v4).is_ok())
+            .with_context(|| format!("its log:\n{}", process.log()))?;
+        one.ping_once(two.v6)?;
+        process.stop()?;
+        nothing_left(&one.host, ifname)
+    })
+}
+
+#[test]
+fn a_name_that_is_taken_is_told() -> Result<()> {
+    scene("b04", |scene| {
+        let (host, name) = (scene.host("one")?, scene.ifname("a"));
+        let sut = Sut::under_test();
+        let first = scene.daemon(&sut, &host, &name)?;
+        refused(&host, &format!("exec {}", sut.shell(&name)), &[&name])?;
+        ensure!(uapi::answers(&name), "the first one's control socket is gone");
+        first.process.stop()?;
+        nothing_left(&host, &name)?;
+        host.run(&["ip", "link", "add", &name, "type", "bridge"])?;
+        refused(&host, &format!("exec {}", sut.shell(&name)), &[&name])?;
+        ensure!(host.run(&["ip", "link", "show", &name]).is_ok(), "another's interface is gone");
+        ensure!(!uapi::path(&name).exists(), "a control socket was left");
+        Ok(())
+    })
+}
+
+#[test]
+fn names_that_cannot_be_are_told() -> Result<()> {
+    scene("b05", |scene| {
+        let host = scene.host("one")?;
+        let sut = Sut::under_test();
+        let before = host.run(&["ip", "-br", "link"])?;
+        let long = "wtsixteenletters";
+        for name in [long, "wt/b05", "..", "''", "'wt b05'", "wt%d"] {
+            // wireguard-go takes what the kernel makes of it.
+            if !sut.is_warren() && ["''", "wt%d", "..", "wt/b05"].contains(&name) {
+                continue;
+            }
+            refused(&host, &format!("exec {}", sut.shell(name)), &[name.trim_matches('\'')])?;
+            ensure!(host.run(&["ip", "-br", "link"])? == before, "{name} left an interface");
+        }
+        ensure!(!uapi::path(long).exists(), "a control socket was left");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_and_the_old_one_stays() -> Result<()> {
+    scene("b06", |scene| {
+        let pair = Pair::over_veth(scene)?;
+        pair.settle()?;
+        let (one, two) = (&pair.one, &pair.two);
+        for address in ["0.0.0.0:4444", "[::]:4445"] {
+            let taken = crate::support::inside::inside(&one.host, || {
+                Ok(std::net::UdpSocket::bind(address)?)
+            })?;
+            let port = taken.local_addr()?.port();
+            let error = one.daemon.set(&format!("listen-port {port}")).err();
+            let error = error.with_context(|| format!("port {port} was not refused"))?;
+            let text = error.to_string();
+            ensure!(text.contains("Address already in use"), "{text}");
+        }
+        if Sut::under_test().is_warren() {
+            ensure!(one.daemon.show("listen-port")? == "10001", "the port moved");
+            one.ping_once(two.v4)?;
+        }
+        one.daemon.set("listen-port 4446")?;
+        one.ping_once(two.v4)?;
+        ensure!(two.daemon.endpoint(&one.keys.public_text())?.ends_with(":4446"), "not followed");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_tiny_mtu_carries_what_fits_and_hurts_nothing() -> Result<()> {
+    scene("b07", |scene| {
+        let pair = Pair::over_veth(scene)?;
+        pair.settle()?;
+        let (one, two): (_, _) = (&pair.one, &pair.two);
+        for mtu in [68, 100, 576, 1279] {
+            pair.set_mtu(mtu)?;
+            one.ping_sized(two.v4, mtu as usize - 28)?;
+            two.ping_sized(one.v4, mtu as usize - 28)?;
+            ensure!(one.ping_sized(two.v4, mtu as usize - 27).is_err(), "MTU {mtu} has no effect");
+        }
+        pair.set_mtu(1420)?;
+        one.ping_sized(two.v4, 1392)?;
+        alive(&[&one.daemon, &two.daemon])
+    })
+}
+
+/// Fails if one of these has ended.
+pub fn alive(daemons: &[&Daemon]) -> Result<()> {
+    for daemon in daemons {
+        ensure!(daemon.process.is_running(), "{} has ended", daemon.ifname);
+        ensure!(!daemon.process.log().contains("panicked"), "{} panicked", daemon.ifname);
+        ensure!(uapi::answers(&daemon.ifname), "{} does not answer", daemon.ifname);
+    }
+    Ok(())
+}

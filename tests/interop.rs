@@ -1,0 +1,14 @@
+//! Against implementations that are not ours, and as one link of two of ours.
+//!
+//! [`foreign`] is the matrix: the program under test against wireguard-go (the newest on PATH)
+//! and against boringtun (the crate, in a thread of this test with a TUN of its own), in both
+//! roles, over both outer families, with and without a preshared key; then what changes a
+//! running link: roaming, new sessions, keepalives, new keys. [`link`] is what source 004 asks of
+//! a link of two nodes, statement by statement (004.5 numbers 1, 11, 12, 13, 14). [`clock`] is
+//! the part of it that is about time.
+
+#[path = "interop/boring.rs"]
+mod boring;
+#[path = "interop/foreign.rs"]
+mod foreign;
+mod support;
