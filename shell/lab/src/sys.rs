@@ -12,6 +12,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod tap;
+mod time;
+
+pub use tap::Tap;
+pub use time::{now_ns, poll_readable, prefer_this_thread, sleep_ns, thread_cpu_ns};
+
 /// What a program is put into between fork and exec: a host's namespaces and files.
 #[derive(Debug, Clone)]
 pub struct Confinement {

@@ -1,0 +1,179 @@
+//! The thread that moves frames: deliver what is due, take what has come, wait for either.
+//!
+//! Waiting is what costs accuracy. An idle wire sleeps until a frame comes or is due, to the
+//! nanosecond as far as the kernel allows, and spins through the last few microseconds. A busy
+//! one sleeps a fixed short while instead and moves all that has gathered at once, because
+//! being woken for each frame costs more than moving it.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use anyhow::Result;
+use sim::impair::{Pipe, Verdict};
+
+use super::queue::Queue;
+use super::{FRAMING_BYTES, HEADER_BYTES, Shared, Tally};
+use crate::sys::{self, Tap};
+
+/// Width of a bin of the lateness histogram.
+pub const LATENESS_BIN_NS: u64 = 10_000;
+/// Bins of the lateness histogram; the last holds all that is later.
+pub const LATENESS_BINS: usize = 200;
+
+/// Most frames taken from one device in a turn.
+const BATCH_FRAMES: usize = 64;
+/// Frames moved in a turn from which on the wire counts as busy.
+const BUSY_FRAMES: usize = 4;
+/// How long a busy wire sleeps.
+const BUSY_SLEEP_NS: u64 = 40_000;
+/// Longest spin before a frame is due.
+const SPIN_NS: u64 = 15_000;
+/// Longest sleep: how soon a change or a stop is seen.
+const SLEEP_NS_MAX: u64 = 50_000_000;
+/// How often counters are published.
+const PUBLISH_NS: u64 = 20_000_000;
+
+/// Both directions of one wire.
+#[derive(Debug)]
+pub(super) struct Pump {
+    taps: [Tap; 2],
+    pipes: [Pipe; 2],
+    tallies: [Tally; 2],
+    queue: Queue,
+    frame_bytes: usize,
+    shared: Arc<Shared>,
+    published_ns: u64,
+}
+
+impl Pump {
+    pub(super) fn new(
+        taps: [Tap; 2],
+        pipes: [Pipe; 2],
+        mtu: usize,
+        shared: Arc<Shared>,
+    ) -> Result<Self> {
+        let frame_bytes = mtu + HEADER_BYTES;
+        Ok(Self {
+            taps,
+            pipes,
+            tallies: [Tally::default(); 2],
+            queue: Queue::new(frame_bytes),
+            frame_bytes,
+            shared,
+            published_ns: 0,
+        })
+    }
+
+    /// Moves frames until told to stop, or a device is gone.
+    pub(super) fn run(mut self) {
+        sys::prefer_this_thread();
+        let mut now = sys::now_ns();
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let mut moved = self.deliver(now);
+            for entry in 0..2 {
+                match self.take(entry, now) {
+                    Some(taken) => moved += taken,
+                    None => return self.publish(now),
+                }
+            }
+            if now - self.published_ns >= PUBLISH_NS {
+                self.publish(now);
+            }
+            now = self.wait(moved);
+        }
+        self.publish(now);
+    }
+
+    /// Sends every frame that is due.
+    fn deliver(&mut self, now: u64) -> usize {
+        let mut moved = 0;
+        while let Some(due) = self.queue.pop(now) {
+            let exit = usize::from(due.exit);
+            if self.taps[exit].write(self.queue.frame(&due)).is_err() {
+                self.tallies[1 - exit].refused += 1;
+            }
+            self.queue.release(&due);
+            let bin = ((now - due.at_ns) / LATENESS_BIN_NS) as usize;
+            let bin = &self.shared.lateness.0[bin.min(LATENESS_BINS - 1)];
+            // Only this thread writes: no need for a locked addition.
+            bin.store(bin.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Takes what has come to one device; none when the device is gone.
+    fn take(&mut self, entry: usize, now: u64) -> Option<usize> {
+        let exit = (1 - entry) as u8;
+        for taken in 0..BATCH_FRAMES {
+            let Some((slot, memory)) = self.queue.vacant() else {
+                return Some(self.take_nowhere(entry));
+            };
+            let len = match self.taps[entry].read(memory) {
+                Ok(len) => len,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Some(taken),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(_) => return None,
+            };
+            if len > self.frame_bytes {
+                self.tallies[entry].oversize += 1;
+                continue;
+            }
+            let verdict = self.pipes[entry].offer(now, len + FRAMING_BYTES);
+            if let Verdict::Deliver { at_ns, again_at_ns } = verdict {
+                for at_ns in [Some(at_ns), again_at_ns].into_iter().flatten() {
+                    self.queue.schedule(at_ns, slot, len as u16, exit);
+                }
+            }
+        }
+        Some(BATCH_FRAMES)
+    }
+
+    /// Drops one frame for want of room.
+    fn take_nowhere(&mut self, entry: usize) -> usize {
+        let mut nowhere = [0; 64];
+        let read = self.taps[entry].read(&mut nowhere).is_ok();
+        self.tallies[entry].no_room += u64::from(read);
+        usize::from(read)
+    }
+
+    /// Waits until there is something to do; returns the time.
+    fn wait(&mut self, moved: usize) -> u64 {
+        let now = sys::now_ns();
+        let due_in = self.queue.next_ns().map_or(SLEEP_NS_MAX, |at| at.saturating_sub(now));
+        if moved >= BUSY_FRAMES {
+            sys::sleep_ns(BUSY_SLEEP_NS);
+            return sys::now_ns();
+        }
+        if due_in > SPIN_NS {
+            let descriptors = [self.taps[0].descriptor(), self.taps[1].descriptor()];
+            sys::poll_readable(descriptors, (due_in - SPIN_NS).min(SLEEP_NS_MAX));
+            return sys::now_ns();
+        }
+        let until = now + due_in;
+        let mut now = now;
+        while now < until {
+            std::hint::spin_loop();
+            now = sys::now_ns();
+        }
+        now
+    }
+
+    fn publish(&mut self, now: u64) {
+        self.published_ns = now;
+        for (entry, tally) in self.tallies.iter_mut().enumerate() {
+            tally.model = self.pipes[entry].counters();
+            self.shared.tallies[entry].store(tally);
+        }
+        self.shared.cpu_ns.store(sys::thread_cpu_ns(), Ordering::Relaxed);
+        if self.shared.changed.swap(false, Ordering::Acquire) {
+            let mut wanted = self.shared.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            for (pipe, wanted) in self.pipes.iter_mut().zip(wanted.iter_mut()) {
+                if let Some(impairment) = wanted.take() {
+                    // It was checked when it was asked for.
+                    let _ = pipe.set_impairment(impairment);
+                }
+            }
+        }
+    }
+}
