@@ -10,6 +10,11 @@
 //! homes and mobile networks do: each combination of mapping and filtering behaviour that
 //! RFC 4787 names, with expiry, port allocation and hairpinning.
 //!
+//! The machines are `node::Node`s, the same values that the daemon drives, and a
+//! [`world::World`] is their driver in virtual time: it hands them packets, carries their
+//! datagrams, and holds what they deliver against what was sent. [`world::storm`] makes one from
+//! nothing but a seed, and lets go wrong what can.
+//!
 //! Time is a [`clock::Clock`] that moves only when it is told, and can jump or suspend as real
 //! clocks do. Chance is a [`rng::Rng`]: a world with the same seed takes the same course, so a
 //! failure found among ten thousand seeds is a number that anyone can run again.
@@ -31,3 +36,4 @@ pub mod impair;
 pub mod nat;
 pub mod profile;
 pub mod rng;
+pub mod world;

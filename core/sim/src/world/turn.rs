@@ -1,0 +1,171 @@
+//! One turn of a host: an input, everything it wants to put out, and what must hold afterwards.
+
+use noise::Instant;
+
+use super::host::Host;
+use super::ledger::Made;
+use super::*;
+
+/// Wakes at one instant, at most; more, and the host does not sleep.
+const WAKES_MAX: u32 = 64;
+/// Where a datagram lies in the memory that is lent for it; anywhere but at the start.
+const LEAD: usize = 24;
+
+impl World {
+    /// Hands a packet to a host that is up and awake.
+    pub(super) fn hand(&mut self, id: HostId, to: HostId, mut made: Made) {
+        self.note(Note::Packet(id, to, made.segments));
+        let now = self.now();
+        let host = &mut self.hosts[id.0];
+        if !host.up || host.is_asleep(now) {
+            return;
+        }
+        let clock = host.clock(now);
+        host.node.handle_packet(made.header, &mut made.bytes, clock.now, &mut self.tray);
+        self.drain(id);
+    }
+
+    /// A datagram is at a host.
+    pub(super) fn arrive(
+        &mut self,
+        id: HostId,
+        sender: Option<HostId>,
+        from: SocketAddr,
+        bytes: Vec<u8>,
+    ) {
+        let kind = Kind::of(&bytes);
+        let now = self.now();
+        let host = &self.hosts[id.0];
+        if !host.up || host.is_asleep(now) {
+            self.note(Note::Ended(host.address, kind, Fate::Deaf));
+            self.tray.give_back(bytes);
+            return;
+        }
+        self.note(Note::Arrived(id, from, kind, bytes.len()));
+        if let Some(sender) = sender {
+            self.watch.arrived(sender, id, &bytes);
+        }
+        if let Some(tape) = &mut self.tape
+            && tape.len() < TAPE_MAX
+        {
+            tape.push((id, bytes.clone()));
+        }
+        let end = LEAD + bytes.len();
+        let mut memory = self.tray.buffer(end + LEAD);
+        memory[LEAD..end].copy_from_slice(&bytes);
+        self.tray.give_back(bytes);
+        let host = &mut self.hosts[id.0];
+        let clock = host.clock(now);
+        let endpoint = host.endpoint(from);
+        let mut inbox = std::mem::take(&mut self.tray.inbox);
+        host.node.handle_datagram(
+            endpoint,
+            &mut memory,
+            LEAD..end,
+            clock,
+            &mut host.random,
+            &mut inbox,
+            &mut self.tray,
+        );
+        self.drain(id);
+        for range in inbox.packets() {
+            match self.ledger.deliver(id, &memory[range.clone()], now) {
+                Ok(marker) => self.note(Note::Delivered(id, marker)),
+                Err(what) => self.fail(&what),
+            }
+        }
+        inbox.clear();
+        self.tray.inbox = inbox;
+        self.tray.give_back(memory);
+    }
+
+    /// A host's time has come.
+    pub(super) fn wake(&mut self, id: HostId) {
+        let now = self.now();
+        let host = &mut self.hosts[id.0];
+        if host.wakes.0 != now {
+            host.wakes = (now, 0);
+        }
+        host.wakes.1 += 1;
+        if host.wakes.1 > WAKES_MAX {
+            self.fail(&format!("{id} wakes again and again"));
+        }
+        let host = &mut self.hosts[id.0];
+        let clock = host.clock(now);
+        host.node.handle_timeout(clock.now);
+        self.drain(id);
+    }
+
+    /// Takes everything that a host wants to put out.
+    pub(super) fn drain(&mut self, id: HostId) {
+        let now = self.now();
+        loop {
+            let host = &mut self.hosts[id.0];
+            let clock = host.clock(now);
+            let due = host.node.poll_timeout();
+            let before = self.tray.sent.len();
+            host.handle_handshakes(now, clock, &mut self.tray);
+            host.node.handle_actions(clock, &mut host.random, &mut self.tray);
+            if self.tray.sent.len() > before && due.is_none_or(|due| due > clock.now) {
+                self.fail(&format!("{id} had output, but asked to be woken at {due:?}"));
+            }
+            let host = &self.hosts[id.0];
+            let waits = host.node.has_handshakes() && host.busy_until <= now;
+            if !waits {
+                break;
+            }
+        }
+        self.check(id);
+        let mut sent = std::mem::take(&mut self.tray.sent);
+        for (endpoint, bytes) in sent.drain(..) {
+            let host = &self.hosts[id.0];
+            if !host.up {
+                self.fail(&format!("{id} is down and sends"));
+            }
+            if endpoint.source.is_some_and(|source| source.address != host.address.ip()) {
+                self.fail(&format!("{id} sends from {:?}, not its own", endpoint.source));
+            }
+            self.emit(id, endpoint.remote, bytes);
+        }
+        self.tray.sent = sent;
+    }
+
+    /// Conservation: every packet and every datagram is somewhere.
+    fn check(&self, id: HostId) {
+        let node = &self.hosts[id.0].node;
+        let counters = node.counters();
+        let out = counters.sealed + node.staged() + counters.dropped_out();
+        if counters.packets_out != out {
+            self.fail(&format!("{id}: packets out do not add up to {out}: {counters:?}"));
+        }
+        let known = counters.delivered
+            + counters.keepalives_in
+            + counters.handshakes_in
+            + counters.dropped_in();
+        let waiting = counters.datagrams_in.checked_sub(known);
+        let fits = match waiting {
+            Some(0) => !node.has_handshakes(),
+            Some(waiting) => node.has_handshakes() && waiting <= node::HANDSHAKES_MAX as u64,
+            None => false,
+        };
+        if !fits {
+            self.fail(&format!("{id}: datagrams in do not add up to {known}: {counters:?}"));
+        }
+    }
+}
+
+impl Host {
+    fn is_asleep(&self, now: Instant) -> bool {
+        self.asleep_until.is_some_and(|until| now < until)
+    }
+
+    /// The costly half of handshakes: all at once where they cost nothing, else one at a time.
+    fn handle_handshakes(&mut self, now: Instant, clock: node::Clock, tray: &mut Tray) {
+        if self.handshake_cost.is_zero() {
+            self.node.handle_handshakes(usize::MAX, clock, &mut self.random, tray);
+        } else if self.node.has_handshakes() && self.busy_until <= now {
+            self.node.handle_handshakes(1, clock, &mut self.random, tray);
+            self.busy_until = now + self.handshake_cost;
+        }
+    }
+}
