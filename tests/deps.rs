@@ -74,6 +74,7 @@ const TEST_EDGES: &[(&str, &str, &str)] = &[
     ("warren", "boringtun", "the other side of interoperability tests"),
     ("warren", "libc", "tests send signals to the program"),
     ("warren", "serde_json", "this test reads cargo metadata"),
+    ("warren", "warren-sim", "its model of the impaired wire is compared with netem"),
 ];
 
 /// Everything outside the project that a core crate reaches at run time, and why it is harmless.

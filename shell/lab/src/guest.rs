@@ -65,7 +65,8 @@ pub struct Guest {
 pub struct Options {
     /// Its network cards, in order: `eth0`, `eth1`, …
     pub nics: Vec<Nic>,
-    /// Programs of this machine to copy in, beside busybox, `wg`, `ip`, `tc` and `ping`.
+    /// Programs of this machine to copy to `/usr/bin`, by name or path, with their libraries;
+    /// busybox, `sh`, `wg`, `ip`, `tc` and `ping` are there anyway.
     pub programs: Vec<String>,
     /// Memory of the guest in MiB; 256 is enough for a kernel, WireGuard and small files.
     pub memory_mib: u32,

@@ -59,8 +59,12 @@ pub(super) fn write(path: &Path, kernel: &Kernel, options: &Options) -> Result<(
     fs::write(path, archive.finish()).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A program by name, in the usual directories.
+/// A program by name, in the usual directories; or by its path.
 pub(super) fn find_program(name: &str) -> Result<PathBuf> {
+    if name.contains('/') {
+        ensure!(Path::new(name).is_file(), "there is no program {name}");
+        return Ok(PathBuf::from(name));
+    }
     PROGRAM_DIRECTORIES
         .iter()
         .map(|directory| Path::new(directory).join(name))
@@ -70,6 +74,7 @@ pub(super) fn find_program(name: &str) -> Result<PathBuf> {
 
 fn add_program(archive: &mut Archive, name: &str) -> Result<()> {
     let path = find_program(name)?;
+    let name = name.rsplit('/').next().unwrap_or(name);
     archive.file(&format!("/usr/bin/{name}"), &read(&path)?);
     for library in libraries(&path)? {
         archive.file(&library, &read(Path::new(&library))?);

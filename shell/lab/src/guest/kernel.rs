@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -26,6 +27,9 @@ pub(super) struct Kernel {
 impl Kernel {
     /// The installed kernel, else the one in `cache`, else one fetched into `cache`.
     pub(super) fn find_or_fetch(cache: &Path) -> Result<Self> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        // A fetch that panicked left no more than its own scratch directory.
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = Self::below(Path::new("/")).or_else(|| Self::below(cache)) {
             return Ok(kernel);
         }
@@ -184,7 +188,7 @@ fn visit(
 
 #[cfg(test)]
 mod tests {
-    use super::{load_order, module_name, version_parts};
+    use super::{Kernel, fetch, load_order, module_name, version_parts};
 
     const DEPENDENCIES: &str = "kernel/a/top.ko.xz: kernel/a/mid-dle.ko.xz kernel/a/base.ko.xz\n\
         kernel/a/mid-dle.ko.xz: kernel/a/base.ko.xz\n\
@@ -197,6 +201,17 @@ mod tests {
         let names: Vec<String> = order.iter().map(|path| module_name(path)).collect();
         assert_eq!(names, ["base", "other", "mid_dle", "top"]);
         assert!(load_order(DEPENDENCIES, "", &["in"]).is_err());
+    }
+
+    #[test]
+    #[ignore = "downloads 70 MB"]
+    fn a_fetched_kernel_is_found_with_its_modules() {
+        let cache = std::env::temp_dir().join(format!("warren-fetch-{}", std::process::id()));
+        let fetched = fetch(&cache).map(|()| Kernel::below(&cache).expect("a kernel"));
+        let modules = fetched.as_ref().map(|kernel| kernel.modules(&["wireguard", "sch_netem"]));
+        let there = modules.is_ok_and(|modules| modules.unwrap().iter().all(|path| path.is_file()));
+        std::fs::remove_dir_all(&cache).unwrap();
+        assert!(there, "{fetched:?}");
     }
 
     #[test]
