@@ -40,12 +40,14 @@ impl Gate {
     /// A gate for messages sent to `identity`.
     #[must_use]
     pub fn new(identity: &Identity, random: &mut dyn Random) -> Self {
+        let mut secret = Secret([0; 32]);
+        random.fill(&mut secret.0);
         Self {
             mac1_key: identity.mac1_key.clone(),
             cookie_key: identity.cookie_key.clone(),
-            secret: Secret([0; 32]),
+            secret,
             secret_born: None,
-            limiter: Limiter::new(random),
+            limiter: Limiter::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! An index is drawn from the caller's randomness, so that nobody can guess one or count peers
 //! (threat DP-14), and is never given out again while its owner lives (DP-13).
 
+#[expect(clippy::disallowed_types, reason = "with a hasher of our own, and never iterated")]
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -21,6 +22,7 @@ pub const INDICES_MAX: usize = 1 << 22;
 
 /// The live indices and who owns them.
 #[derive(Default)]
+#[expect(clippy::disallowed_types, reason = "with a hasher of our own, and never iterated")]
 pub struct Indices {
     owners: HashMap<u32, PeerId, BuildHasherDefault<Spread>>,
 }

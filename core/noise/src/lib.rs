@@ -63,6 +63,8 @@ pub use handshake::{OpenedInitiation, read_initiation};
 pub use index::{INDICES_MAX, Index, Indices, PeerId};
 pub use keys::{BadKey, Identity, PresharedKey, PrivateKey, PublicKey};
 pub use limiter::SOURCES_MAX;
+#[cfg(feature = "oracle")]
+pub use oracle::forget_nonces;
 pub use peer::{Action, Context, Peer};
 pub use replay::WINDOW;
 pub use session::{Exhausted, REJECT_AFTER_MESSAGES, REKEY_AFTER_MESSAGES, Session};

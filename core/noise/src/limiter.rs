@@ -2,15 +2,15 @@
 //!
 //! Per source, so that one cannot starve others (threat DP-04); by /64, because whoever has one
 //! IPv6 address has 2^64 of them (DP-02); bounded, and refusing newcomers when full rather than
-//! forgetting those it limits (DP-03).
+//! forgetting those it limits (DP-03). A balanced tree, because no choice of addresses makes its
+//! look-ups slow, which of a hash table only a secret key could promise.
 
 use core::time::Duration;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::BuildHasher;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
-use crate::{Drop, Instant, Random};
+use crate::{Drop, Instant};
 
 /// Most sources tracked at once (threat DP-03).
 pub const SOURCES_MAX: usize = 65_536;
@@ -27,12 +27,12 @@ const TOKENS_MAX_NS: u64 = COST_NS * BURST as u64;
 
 /// Counts the handshakes of every source.
 pub(crate) struct Limiter {
-    buckets: HashMap<Source, Bucket, Keyed>,
+    buckets: BTreeMap<Source, Bucket>,
     sweep_at: Instant,
 }
 
 /// An IPv4 address, or the upper half of an IPv6 address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     V4(u32),
     V6(u64),
@@ -44,9 +44,8 @@ struct Bucket {
 }
 
 impl Limiter {
-    pub(crate) fn new(random: &mut dyn Random) -> Self {
-        let keyed = Keyed([random_u64(random), random_u64(random)]);
-        Self { buckets: HashMap::with_hasher(keyed), sweep_at: Instant::MAX }
+    pub(crate) const fn new() -> Self {
+        Self { buckets: BTreeMap::new(), sweep_at: Instant::MAX }
     }
 
     /// Takes a token from the bucket of `source`.
@@ -86,12 +85,8 @@ impl Limiter {
             return;
         }
         self.buckets.retain(|_, bucket| !bucket.seen.is_older_than(FORGET_AFTER, now));
-        if self.buckets.is_empty() {
-            self.buckets.shrink_to_fit();
-            self.sweep_at = Instant::MAX;
-        } else {
-            self.sweep_at = now + FORGET_AFTER;
-        }
+        let empty = self.buckets.is_empty();
+        self.sweep_at = if empty { Instant::MAX } else { now + FORGET_AFTER };
     }
 }
 
@@ -102,27 +97,6 @@ impl Source {
             IpAddr::V6(v6) => Self::V6((v6.to_bits() >> 64) as u64),
         }
     }
-}
-
-/// SipHash under a secret key, so that nobody can choose addresses that collide.
-struct Keyed([u64; 2]);
-
-impl BuildHasher for Keyed {
-    #[allow(deprecated)]
-    type Hasher = std::hash::SipHasher;
-
-    /// The type is deprecated in favour of one that keys itself from the operating system, which
-    /// this crate must not do.
-    #[allow(deprecated)]
-    fn build_hasher(&self) -> Self::Hasher {
-        std::hash::SipHasher::new_with_keys(self.0[0], self.0[1])
-    }
-}
-
-fn random_u64(random: &mut dyn Random) -> u64 {
-    let mut bytes = [0; 8];
-    random.fill(&mut bytes);
-    u64::from_le_bytes(bytes)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Counters of a key must strictly increase, across all sessions that ever held the key; so the last
 //! counter of each key is all there is to remember. It covers one thread, like the simulations do.
 
+#![expect(clippy::disallowed_macros, reason = "an oracle watches a test from beside it")]
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -10,6 +12,12 @@ use crate::kdf::{self, Secret};
 
 thread_local! {
     static LAST: RefCell<BTreeMap<KeyId, u64>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Forgets every counter, on this thread. For a simulation that starts a world anew from the same
+/// seed, and therefore with the same keys.
+pub fn forget_nonces() {
+    LAST.with_borrow_mut(BTreeMap::clear);
 }
 
 /// Names a key without being one: its hash.

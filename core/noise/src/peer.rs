@@ -177,10 +177,12 @@ impl Peer {
     /// removed or the interface goes down.
     /// The persistent keepalive stands still until the next packet; to start it again by itself, set
     /// its interval to 0 and back.
+    /// The next handshake need not wait for the last one's 5 s: it belongs to a life that ended.
     pub fn clear(&mut self, indices: &mut Indices) {
         self.wipe(indices);
         self.timers.pause();
         self.actions = 0;
+        self.handshake_sent = None;
     }
 
     /// Tells the peer that our private key has changed: everything agreed under the old one is
@@ -193,7 +195,6 @@ impl Peer {
             || self.timers.interval_s != 0;
         self.clear(indices);
         self.static_static = StaticStatic::Unknown;
-        self.handshake_sent = None;
         if wanted {
             self.want_handshake();
         }

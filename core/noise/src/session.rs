@@ -110,11 +110,7 @@ impl Session {
     }
 
     /// Decrypts a transport packet in place and says where its plaintext lies.
-    pub(crate) fn open(
-        &mut self,
-        datagram: &mut [u8],
-        now: Instant,
-    ) -> Result<Range<usize>, Drop> {
+    pub(crate) fn open(&mut self, datagram: &mut [u8], now: Instant) -> Result<Range<usize>, Drop> {
         if datagram.len() < Self::OVERHEAD {
             return Err(Drop::Malformed);
         }

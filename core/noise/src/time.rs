@@ -163,10 +163,7 @@ mod tests {
     fn unix_time_becomes_the_label_other_implementations_write() {
         // 2^62 + 10 + 1_600_000_000, worked out by hand.
         let label = Tai64n::from_unix(1_600_000_000, 0x1234_5678);
-        assert_eq!(
-            label.0,
-            [0x40, 0, 0, 0, 0x5f, 0x5e, 0x10, 0x0a, 0x12, 0x34, 0x56, 0x78],
-        );
+        assert_eq!(label.0, [0x40, 0, 0, 0, 0x5f, 0x5e, 0x10, 0x0a, 0x12, 0x34, 0x56, 0x78],);
         assert_eq!(label.whitened().0[8..], [0x12, 0, 0, 0]);
     }
 

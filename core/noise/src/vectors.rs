@@ -131,7 +131,8 @@ fn hmac_and_kdf_agree_with_another_implementation() {
     assert_eq!((one.0, two.0, three.0), (key(first), key(second), key(third)));
 }
 
-const SUNSCREEN: &[u8] = b"Ladies and Gentlemen of the class of '99: If I could offer you only one \
+const SUNSCREEN: &[u8] =
+    b"Ladies and Gentlemen of the class of '99: If I could offer you only one \
     tip for the future, sunscreen would be it.";
 
 #[test]
