@@ -1,1 +1,98 @@
-fn main() {}
+//! # warren: the one binary
+//!
+//! The life of a command line: [`Cli`] is what can be typed, and its derived parser answers
+//! `--help`, `--version` and mistakes (exit code 2). Called under the name `warren-wg`, which is
+//! how `WG_QUICK_USERSPACE_IMPLEMENTATION` names a program, the words are those of `warren wg`.
+//! Each subcommand is a file here that turns its words into one call of a library and its result
+//! into text; there is no logic in this folder.
+//!
+//! - `wg` and `link` run a node through [`host`]; `genkey`, `pubkey` and `genpsk` are `wg`'s.
+//! - `lab` makes networks to test on, out of namespaces.
+//! - `completions` and `man` print what a package installs beside the program.
+//!
+//! An error ends the program with exit code 1 and one line on standard error: what failed, why,
+//! and how to mend it. A reader that goes away early, as in `warren genkey | head -c 0`, is no
+//! error. Colours are used on terminals only.
+
+mod completions;
+mod keys;
+mod lab;
+mod link;
+mod log;
+mod man;
+mod wg;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A private network for a group of machines, wherever they are.
+#[derive(Debug, Parser)]
+#[command(name = "warren", version, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a WireGuard interface that `wg` and `wg-quick` drive.
+    Wg(wg::Args),
+    /// Bring up a link from a wg-quick file.
+    Link(link::Args),
+    /// Print a new private key.
+    Genkey,
+    /// Read a private key and print its public key.
+    Pubkey,
+    /// Print a new preshared key.
+    Genpsk,
+    /// Make networks to test on, out of namespaces.
+    Lab(lab::Args),
+    /// Print completions for a shell.
+    Completions(completions::Args),
+    /// Write manual pages into a folder.
+    Man(man::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(words(std::env::args_os().collect()));
+    let result = match cli.command {
+        Command::Wg(args) => wg::run(args),
+        Command::Link(args) => link::run(args),
+        Command::Genkey => keys::genkey(),
+        Command::Pubkey => keys::pubkey(),
+        Command::Genpsk => keys::genpsk(),
+        Command::Lab(args) => lab::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // not eprintln, which panics when standard error is closed
+            let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("warren: {error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The words as if typed after `warren`, whatever name the program was called by.
+fn words(mut words: Vec<OsString>) -> Vec<OsString> {
+    let name = words.first().and_then(|first| Path::new(first).file_name());
+    if name.is_some_and(|name| name == "warren-wg") {
+        words.splice(..1, ["warren".into(), "wg".into()]);
+    }
+    words
+}
+
+/// Whether the reader of our output went away, which is its right.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -148,4 +148,18 @@ pub(crate) fn end_own_loop() {
     unsafe {
         libc::kill(libc::getpid(), libc::SIGTERM);
     }
+}
+
+/// Whether `fd` is a file that everybody may read, write or execute.
+#[must_use]
+pub fn is_file_for_all(fd: BorrowedFd<'_>) -> bool {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat fills `stat` if it returns 0, and only then is it read.
+    let mode = unsafe {
+        if check(libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr())).is_err() {
+            return false;
+        }
+        stat.assume_init().st_mode
+    };
+    mode & libc::S_IFMT == libc::S_IFREG && mode & libc::S_IRWXO != 0
 }

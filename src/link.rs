@@ -1,0 +1,94 @@
+//! `warren link up FILE`: wg-quick's files without wg-quick.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use host::quick::{self, Plan, Scripts, Settings};
+
+use crate::log::{self, Level};
+
+/// Bring up a link from a wg-quick file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Bring the link up and serve it in the foreground until SIGINT or SIGTERM.
+    ///
+    /// Sets addresses, MTU and routes by itself, also for a default route, and takes all of it
+    /// away again in the end. SIGHUP reads the peers of FILE again. DNS is handed to resolvconf if
+    /// that is installed.
+    Up(Up),
+}
+
+#[derive(Debug, clap::Args)]
+struct Up {
+    /// The file, or a bare name for /etc/wireguard/NAME.conf
+    file: String,
+    /// Run the scripts in the file (PreUp, PostUp, PreDown, PostDown)
+    #[arg(long)]
+    allow_scripts: bool,
+    /// The interface to create [default: the file's name without .conf]
+    #[arg(long)]
+    name: Option<String>,
+    /// How much to log
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LEVEL",
+        env = "LOG_LEVEL",
+        ignore_case = true,
+        default_value = "info"
+    )]
+    log: Level,
+}
+
+/// Brings the link up and stays.
+pub(crate) fn run(args: Args) -> Result<()> {
+    let Verb::Up(args) = args.verb;
+    log::start(args.log);
+    let path = std::path::absolute(quick::locate(&args.file))?;
+    let settings = quick::read(&path)?;
+    let name = args.name.or_else(|| quick::name_of(&path)).with_context(|| {
+        format!(
+            "{} names no interface: it is not 1 to 15 letters and digits before .conf; use --name",
+            path.display()
+        )
+    })?;
+    say(&settings.warnings);
+    if !args.allow_scripts {
+        say(&passed_over(&settings));
+    }
+    let mut reload = || read_again(&path);
+    let scripts = Scripts { name: &name, allowed: args.allow_scripts };
+    let end = quick::run(&name, &settings, scripts, &mut reload, |plan| up(plan))?;
+    tracing::info!(?end, "link down");
+    Ok(())
+}
+
+fn read_again(path: &Path) -> Result<Settings, String> {
+    quick::read(path).map_err(|e| e.to_string())
+}
+
+fn up(plan: &Plan) {
+    say(&plan.warnings);
+    tracing::info!("link {} is up; end it with Ctrl-C or SIGTERM", plan.name);
+}
+
+/// What the file would have run.
+fn passed_over(settings: &Settings) -> Vec<String> {
+    let each =
+        |(occasion, script)| format!("not run without --allow-scripts: {occasion} = {script}");
+    settings.interface.hooks.all().map(each).collect()
+}
+
+/// Warnings are for people whatever the log level is.
+fn say(warnings: &[String]) {
+    for warning in warnings {
+        let _ = writeln!(io::stderr(), "warren: warning: {warning}");
+    }
+}

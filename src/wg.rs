@@ -1,0 +1,63 @@
+//! `warren wg NAME`: a drop-in for wireguard-go.
+
+use anyhow::{Result, bail};
+use host::daemon::{self, Readiness};
+use host::driver::{Driver, Error};
+
+use crate::log::{self, Level};
+
+/// Serve a WireGuard interface that `wg` and `wg-quick` drive.
+///
+/// Creates the TUN interface NAME and the control socket /var/run/wireguard/NAME.sock, then goes
+/// to the background. Ends on SIGTERM, on SIGINT, when the interface is deleted, and when the
+/// socket is removed. Installed as `warren-wg` it serves wg-quick:
+/// WG_QUICK_USERSPACE_IMPLEMENTATION=warren-wg wg-quick up FILE
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// How much to log [default: error]
+    #[arg(long, value_enum, value_name = "LEVEL", env = "LOG_LEVEL", ignore_case = true)]
+    log: Option<Level>,
+    /// The interface to create, at most 15 characters
+    name: String,
+}
+
+/// Serves in the foreground, or starts a process in the background that does.
+pub(crate) fn run(args: Args) -> Result<()> {
+    let level = args.log.unwrap_or(Level::Error);
+    let in_foreground = std::env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|v| v == "1");
+    if args.foreground || in_foreground {
+        log::start(level);
+        return serve(&args.name, Readiness::take());
+    }
+    // who asked for a log wants it; who did not must not wait for the end of standard error
+    let keep_stderr = args.log.is_some_and(|level| level != Level::Silent);
+    let words = ["wg", "--foreground", "--log", level.word(), "--", &args.name];
+    daemon::start(words, keep_stderr)?;
+    Ok(())
+}
+
+/// Runs the node until something ends it; tells `readiness` when `wg` can talk to it.
+fn serve(name: &str, readiness: Option<Readiness>) -> Result<()> {
+    let mut driver = match Driver::new(name) {
+        Ok(driver) => driver,
+        Err(error) => return refuse(readiness, error),
+    };
+    if let Some(readiness) = readiness {
+        readiness.ready();
+    }
+    let mut no_file = || Err("there is no file to read again; use `wg syncconf`".to_owned());
+    let end = driver.run(&mut no_file)?;
+    tracing::info!(?end, "ended");
+    Ok(())
+}
+
+/// Leaves the telling to the process that started us, if one did.
+fn refuse(readiness: Option<Readiness>, error: Error) -> Result<()> {
+    if let Some(readiness) = readiness {
+        readiness.failed(&error.to_string());
+    }
+    bail!(error)
+}
