@@ -18,6 +18,8 @@ pub enum Reason {
     StageExpired,
     /// Out: the shell takes no datagram of that size, or the session's counter ended.
     NotSealed,
+    /// Out: our own datagram on its way to the same peer (threat NT-07).
+    Loop,
     /// In: refused by the protocol.
     Protocol(Drop),
     /// In: what was sealed is not a whole IP packet.
@@ -34,7 +36,9 @@ pub enum Reason {
     NoIdentity,
 }
 
-const OWN: usize = 12;
+const OWN: usize = 13;
+/// How many of them are outwards.
+const OUT: usize = 7;
 
 impl Reason {
     /// Every reason once, in the order of their numbers.
@@ -46,6 +50,7 @@ impl Reason {
             Self::StageOverflow,
             Self::StageExpired,
             Self::NotSealed,
+            Self::Loop,
             Self::InnerMalformed,
             Self::UnknownFrame,
             Self::SourceNotAllowed,
@@ -64,12 +69,13 @@ impl Reason {
             Self::StageOverflow => 3,
             Self::StageExpired => 4,
             Self::NotSealed => 5,
-            Self::InnerMalformed => 6,
-            Self::UnknownFrame => 7,
-            Self::SourceNotAllowed => 8,
-            Self::HandshakesFull => 9,
-            Self::CookieBudget => 10,
-            Self::NoIdentity => 11,
+            Self::Loop => 6,
+            Self::InnerMalformed => 7,
+            Self::UnknownFrame => 8,
+            Self::SourceNotAllowed => 9,
+            Self::HandshakesFull => 10,
+            Self::CookieBudget => 11,
+            Self::NoIdentity => 12,
             Self::Protocol(drop) => OWN + drop.number(),
         }
     }
@@ -84,6 +90,7 @@ impl Reason {
             Self::StageOverflow => "stage-overflow",
             Self::StageExpired => "stage-expired",
             Self::NotSealed => "not-sealed",
+            Self::Loop => "routing-loop",
             Self::InnerMalformed => "inner-malformed",
             Self::UnknownFrame => "unknown-frame",
             Self::SourceNotAllowed => "source-not-allowed",
@@ -151,13 +158,13 @@ impl Counters {
     /// Segments on their way out that were dropped, for whatever reason.
     #[must_use]
     pub fn dropped_out(&self) -> u64 {
-        self.drops[..6].iter().sum()
+        self.drops[..OUT].iter().sum()
     }
 
     /// Datagrams on their way in that were dropped, for whatever reason.
     #[must_use]
     pub fn dropped_in(&self) -> u64 {
-        self.drops[6..].iter().sum()
+        self.drops[OUT..].iter().sum()
     }
 
     pub(crate) fn drop(&mut self, reason: Reason, count: u64) {

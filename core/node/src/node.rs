@@ -14,6 +14,8 @@ use noise::{
     read_initiation,
 };
 use wire::wireguard::{self, Message};
+use wire::ip::protocol;
+use wire::packet::{Packet, Transport};
 use wire::{packet, superpacket, virtio};
 
 use crate::allowed;
@@ -55,6 +57,7 @@ pub struct Node {
     /// Peers that may want something done.
     touched: Vec<PeerId>,
     mtu: usize,
+    listen_port: u16,
     up: bool,
     counters: Counters,
 }
@@ -96,6 +99,7 @@ impl Node {
             timers: Timers::default(),
             touched: Vec::new(),
             mtu: 0,
+            listen_port: 0,
             up: false,
             counters: Counters::default(),
         }
@@ -135,6 +139,10 @@ impl Node {
             self.counters.drop(Reason::NoRoute, segments);
             return;
         };
+        if is_loop(packet.packet(), self.listen_port, link) {
+            self.counters.drop(Reason::Loop, segments);
+            return;
+        }
         let outcome = link.send(header, &packet, now, self.mtu, out);
         self.count(&outcome);
         self.touch(id);
@@ -344,13 +352,18 @@ impl Node {
         }
     }
 
-    /// Does what peers want done after an input, and notes when they want to be woken.
+    /// Does what peers want done after an input, and notes when they want to be woken. While the
+    /// interface is down nothing is sent: what they want is done when it comes up.
     pub fn handle_actions<O: Outbox>(
         &mut self,
         clock: Clock,
         random: &mut dyn Random,
         out: &mut O,
     ) {
+        if !self.up {
+            self.touched.clear();
+            return;
+        }
         // Each action list is finite, and acting touches nobody else.
         while let Some(id) = self.touched.pop() {
             let Some(link) = self.peers.link(id) else { continue };
@@ -372,6 +385,9 @@ impl Node {
     /// When to call [`Node::handle_timeout`] next, at the latest.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.up {
+            return None;
+        }
         if !self.touched.is_empty() || !self.handshakes.is_empty() {
             return Some(Instant::ZERO);
         }
@@ -394,6 +410,26 @@ impl Node {
         if let Some((refusal, segments)) = outcome.refused {
             self.counters.drop(refusal.into(), segments);
         }
+    }
+}
+
+/// Whether this packet, about to be sealed for `link`, is a datagram of ours on its way to that
+/// same peer's endpoint: routes lead the link into itself (threat NT-07). Each turn would add a
+/// header, for ever.
+#[inline]
+fn is_loop(packet: &Packet<'_>, listen_port: u16, link: &Link) -> bool {
+    if packet.protocol() != protocol::UDP {
+        return false;
+    }
+    let Some(endpoint) = link.endpoint() else { return false };
+    if packet.destination() != endpoint.remote.ip() {
+        return false;
+    }
+    match packet.transport() {
+        Ok(Transport::Udp(udp)) => {
+            udp.source_port() == listen_port && udp.destination_port() == endpoint.remote.port()
+        }
+        _ => false,
     }
 }
 

@@ -99,6 +99,8 @@ impl Driver {
         for fd in watched.into_iter().chain([monitored]).flatten() {
             poll.watch(fd, Interest::READ).map_err(|error| Error::System("epoll", error))?;
         }
+        poll.watch(device.up_fd(), Interest::NEWLY_WRITABLE)
+            .map_err(|error| Error::System("epoll", error))?;
         tracing::info!(name, offloads = ?device.offloads(), "interface created");
         let mut engine = Engine::new(device);
         engine.node.set_mtu(engine.device.mtu().unwrap_or(0));
@@ -172,10 +174,8 @@ impl Driver {
             let now = rest.engine.clock.now;
             if (more_out && !rest.up) || now >= next_look {
                 next_look = now.after(LOOK_EVERY);
-                match rest.look() {
-                    Ok(true) => {}
-                    Ok(false) => return Ok(End::DeviceGone),
-                    Err((text, _)) => tracing::error!("{text}"),
+                if let Sorted::End(end) = rest.look_or_end() {
+                    return Ok(end);
                 }
             }
             let busy = more_out || !more_in.is_empty();
@@ -199,6 +199,9 @@ impl Driver {
             } else {
                 Sorted::Device
             });
+        }
+        if event.fd == rest.engine.device.up_fd() {
+            return Ok(rest.look_or_end());
         }
         if event.fd == self.control.fd() {
             let turn = self
@@ -228,9 +231,7 @@ impl Driver {
                 if let Some(mtu) = rest.engine.device.mtu() {
                     rest.engine.node.set_mtu(mtu);
                 }
-                if let Err((text, _)) = rest.look() {
-                    tracing::error!("{text}");
-                }
+                return Ok(rest.look_or_end());
             }
             return Ok(Sorted::Done);
         }
@@ -330,6 +331,7 @@ impl Rest {
             self.poll.watch(fd, Interest::READ).map_err(|e| (e.to_string(), Errno::IO))?;
         }
         tracing::info!(port = sockets.port(), "listening");
+        self.engine.node.set_listen_port(sockets.port());
         self.engine.sockets = Some(sockets);
         Ok(())
     }
@@ -351,6 +353,18 @@ impl Rest {
         self.engine.node.set_up(up, &mut self.random);
         self.engine.settle(true);
         Ok(true)
+    }
+
+    /// As [`Self::look`], for the loop: a port that is taken is logged, and tried again.
+    fn look_or_end(&mut self) -> Sorted {
+        match self.look() {
+            Ok(true) => Sorted::Done,
+            Ok(false) => Sorted::End(End::DeviceGone),
+            Err((text, _)) => {
+                tracing::error!("{text}");
+                Sorted::Done
+            }
+        }
     }
 
     fn reload(&mut self, reload: Reload<'_>) {

@@ -86,6 +86,8 @@ impl Interest {
     pub(crate) const READ: Self = Self { readable: true, writable: false };
     /// Both directions.
     pub(crate) const BOTH: Self = Self { readable: true, writable: true };
+    /// Told once each time that it becomes writable.
+    pub(crate) const NEWLY_WRITABLE: Self = Self { readable: false, writable: true };
 
     fn bits(self) -> u32 {
         let mut bits = 0;
@@ -95,7 +97,10 @@ impl Interest {
         if self.writable {
             bits |= libc::EPOLLOUT;
         }
-        u32::try_from(bits).unwrap_or(0)
+        if self == Self::NEWLY_WRITABLE {
+            bits |= libc::EPOLLET;
+        }
+        bits.cast_unsigned()
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Offloads {
 #[derive(Debug)]
 pub struct Device {
     fd: OwnedFd,
+    /// The same device again: an event loop can wait for "came up" (writable) apart from data.
+    up_fd: OwnedFd,
     name: String,
     offloads: Offloads,
 }
@@ -87,7 +89,8 @@ impl Device {
         // SAFETY: the ioctl reads one int. Headers are little endian whatever the machine is.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETVNETLE as _, &raw const little) })?;
         let offloads = offload(&fd);
-        let device = Self { fd, name: name.to_owned(), offloads };
+        let up_fd = fd.try_clone()?;
+        let device = Self { fd, up_fd, name: name.to_owned(), offloads };
         device.lengthen_queue();
         Ok(device)
     }
@@ -108,6 +111,12 @@ impl Device {
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// For an event loop: becomes writable when the interface comes up, in whatever namespace.
+    #[must_use]
+    pub fn up_fd(&self) -> RawFd {
+        self.up_fd.as_raw_fd()
     }
 
     /// Reads one unit, header and packet, into `unit` (at least [`UNIT_LEN_MAX`] bytes long).

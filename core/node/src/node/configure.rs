@@ -33,6 +33,11 @@ impl Node {
         self.mtu = mtu;
     }
 
+    /// The UDP port that our datagrams leave from, to recognise them where they must not appear.
+    pub fn set_listen_port(&mut self, port: u16) {
+        self.listen_port = port;
+    }
+
     /// The interface came up or went down. Down ends every session; up wakes the peers with a
     /// persistent keepalive.
     pub fn set_up(&mut self, up: bool, random: &mut dyn Random) {
