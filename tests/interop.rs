@@ -9,6 +9,14 @@
 
 #[path = "interop/boring.rs"]
 mod boring;
+#[path = "interop/clock.rs"]
+mod clock;
 #[path = "interop/foreign.rs"]
 mod foreign;
+#[path = "interop/link.rs"]
+mod link;
+#[path = "interop/replays.rs"]
+mod replays;
+#[path = "interop/rotation.rs"]
+mod rotation;
 mod support;

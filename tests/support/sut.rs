@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab::netns::Host;
+
+/// Set by tests that measure: programs write no more than errors from then on.
+pub static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// A program that makes a WireGuard interface and serves its control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +54,8 @@ impl Sut {
         let argv = self.argv(ifname);
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
         let mut command = host.command(&words);
-        command.env("LOG_LEVEL", std::env::var("LOG_LEVEL").as_deref().unwrap_or("verbose"));
+        let level = if QUIET.load(Ordering::Relaxed) { "error" } else { "verbose" };
+        command.env("LOG_LEVEL", std::env::var("LOG_LEVEL").as_deref().unwrap_or(level));
         command
     }
 

@@ -551,6 +551,7 @@ impl World {
 
     fn forget_peer(&mut self, id: HostId, key: PublicKey) {
         let host = &mut self.hosts[id.0];
+        host.forgot = true;
         let change = PeerChange { remove: true, ..PeerChange::new(key) };
         if host.node.change_peer(&change, &mut host.random).is_err() {
             self.fail("a node did not forget a peer");

@@ -30,6 +30,7 @@ pub mod guest;
 pub mod netns;
 pub mod process;
 pub mod sys;
+pub mod topology;
 pub mod wire;
 
 pub use netns::{Host, Net};

@@ -160,7 +160,7 @@ impl Host {
         let namespace = format!("{prefix}-{name}");
         let dir = hosts_dir(prefix).join(name);
         let confinement = sys::Confinement {
-            netns: Path::new("/var/run/netns").join(&namespace),
+            netns: namespace_path(prefix, name),
             etc: dir.join("etc"),
             hostname: name.to_owned(),
         };
@@ -349,6 +349,12 @@ pub(crate) fn check_ifname(name: &str) -> Result<()> {
         "the interface name {name:?} must be 1 to {IFNAME_BYTES_MAX} bytes without '/', ':', ' '"
     );
     Ok(())
+}
+
+/// The file of the namespace of a host.
+#[must_use]
+pub fn namespace_path(prefix: &str, name: &str) -> PathBuf {
+    Path::new("/var/run/netns").join(format!("{prefix}-{name}"))
 }
 
 pub(crate) fn state_dir(prefix: &str) -> PathBuf {

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 mod tap;
 mod time;
@@ -114,6 +115,32 @@ pub fn unmount(target: &Path) -> io::Result<()> {
 pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: kill takes no pointers.
     check(unsafe { libc::kill(pid, signal) })?;
+    Ok(())
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on SIGINT and SIGTERM do not end this process but make [`check_interrupted`] fail,
+/// so that what was made is removed on the way out.
+pub fn catch_interrupts() {
+    extern "C" fn note(_signal: libc::c_int) {
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    }
+    let handler = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only stores to an atomic, which is safe in a signal.
+        unsafe { libc::signal(signal, handler) };
+    }
+}
+
+/// Fails once a signal asked this process to end.
+///
+/// # Errors
+/// Says so.
+pub fn check_interrupted() -> io::Result<()> {
+    if INTERRUPTED.load(Ordering::Relaxed) {
+        return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted by a signal"));
+    }
     Ok(())
 }
 

@@ -32,11 +32,10 @@ pub enum Fault {
     NewKey(HostId),
     /// The two get a new pre-shared key.
     NewPreshared(HostId, HostId),
-    /// A node starts anew with what it was told. A wall clock that had gone back is set right
-    /// before: a peer refuses timestamps below the latest it saw, by design.
+    /// A node starts anew with what it was told, and has forgotten which timestamps it sent.
     Restart(HostId),
-    /// The same with the wall clock as it is.
-    RestartWithWall(HostId),
+    /// A wall clock that went back shows again what it showed at the latest, and more.
+    MendWall(HostId),
     /// A translator forgets its mappings.
     Rebind(NatId),
     /// The first is told where the second is.
@@ -68,11 +67,8 @@ impl World {
             Fault::Up(host) => self.set_up(host, true),
             Fault::NewKey(host) => self.new_key(host),
             Fault::NewPreshared(a, b) => self.new_preshared(a, b),
-            Fault::Restart(host) => {
-                self.hosts[host.0].mend_wall(now);
-                self.restart(host);
-            }
-            Fault::RestartWithWall(host) => self.restart(host),
+            Fault::Restart(host) => self.restart(host),
+            Fault::MendWall(host) => self.hosts[host.0].mend_wall(now),
             Fault::Rebind(nat) => self.nats[nat.0].restart(),
             Fault::Tell(host, about) => {
                 let address = self.hosts[about.0].address;
@@ -137,6 +133,7 @@ impl World {
     fn restart(&mut self, id: HostId) {
         self.resets += 1;
         self.hosts[id.0].boot();
+        self.hosts[id.0].forgot = true;
         for about in self.host_ids() {
             if self.hosts[id.0].peers.contains_key(&about) {
                 self.configure(id, about);

@@ -50,6 +50,8 @@ pub(super) struct Host {
     /// The wall clock at the world's beginning, and the latest it ever showed.
     wall_start_ns: i128,
     wall_latest_ns: i128,
+    /// The node has forgotten timestamps that it sent: in a restart, or with a peer.
+    pub(super) forgot: bool,
     /// The instant of the last wake, and how many came at it.
     pub(super) wakes: (Instant, u32),
 }
@@ -74,6 +76,7 @@ impl Host {
             uptime,
             wall_start_ns: (1_800_000_000 + skew_s) * NS,
             wall_latest_ns: 0,
+            forgot: false,
             wakes: (Instant::ZERO, 0),
         };
         host.boot();

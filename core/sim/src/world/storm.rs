@@ -3,7 +3,8 @@
 //! 1. *Storm*: two or three hosts, some behind translators, in bad weather; clocks jump, machines
 //!    sleep, roam, restart and get new keys, paths are cut, translators forget.
 //! 2. *Calm*: the faults end. What no protocol could find out by itself is told (where a peer is,
-//!    when both have moved). Within [`RECOVERY_MAX`] packets must arrive in every direction.
+//!    when both have moved), and the wall clock of a host that forgot which timestamps it sent is
+//!    set right: WireGuard refuses older ones, by design. Within [`RECOVERY_MAX`] packets must arrive in every direction.
 //! 3. *Steady*: a quarter of an hour in which nothing is lost, both ends of every link send on one
 //!    session, and handshakes are as rare as the protocol promises (threat DP-11).
 
@@ -177,6 +178,9 @@ fn calm(world: &mut World, links: &[(HostId, HostId)]) {
     world.set_weather(Impairment { delay_us: 20_000, ..Impairment::NONE });
     for id in world.host_ids() {
         world.fault(&Fault::Up(id));
+        if world.hosts[id.0].forgot {
+            world.fault(&Fault::MendWall(id));
+        }
     }
     for &(a, b) in links {
         world.fault(&Fault::Mend(a, b));
@@ -223,6 +227,13 @@ fn steady(world: &mut World, links: &[(HostId, HostId)]) -> u64 {
     if sent != delivered {
         world.fail(&format!("{delivered} of {sent} packets arrived in the calm"));
     }
+    // A renewal may be under way: the last word is said after it.
+    world.run(REKEY_TIMEOUT);
+    for &(a, b) in links {
+        world.send(a, b, 100);
+        world.send(b, a, 100);
+    }
+    world.run(Duration::from_secs(1));
     for &(a, b) in links {
         if !world.watch.agree(a, b) {
             world.fail(&format!("{a} and {b} do not send on one session"));
