@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let mut reload = || read_again(&path);
     let scripts = Scripts { name: &name, allowed: args.allow_scripts };
-    let end = quick::run(&name, &settings, scripts, &mut reload, |plan| up(plan))?;
+    let end = quick::run(&name, &settings, scripts, &mut reload, up)?;
     tracing::info!(?end, "link down");
     Ok(())
 }

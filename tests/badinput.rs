@@ -5,6 +5,8 @@
 //! names the thing that is wrong, and nothing of it is left behind. What is wrong at run time
 //! (a request, a datagram) must leave everything else working.
 
+#![allow(unreachable_pub, reason = "modules of one test program")]
+
 #[path = "badinput/datagrams.rs"]
 mod datagrams;
 #[path = "badinput/ending.rs"]

@@ -145,7 +145,7 @@ fn flooded(id: &str, kind: &str, make: impl Fn(&Pair) -> Result<Vec<Vec<u8>>>) -
 fn cable_to_flooder(scene: &Scene, pair: &Pair) -> Result<Host> {
     let flooder = scene.host("flooder")?;
     let two = &pair.two.host;
-    scene.veth((&flooder, "vf", &["10.66.0.1/17"]), (two, "vf", &["10.66.0.2/17"]))?;
+    scene.veth((&flooder, "vfl", &["10.66.0.1/17"]), (two, "vfl", &["10.66.0.2/17"]))?;
     two.sh(&format!("ip route add {SOURCES} via 10.66.0.1"))?;
     // What is answered ends here, without a word.
     flooder.sh("nft 'add table ip t; \

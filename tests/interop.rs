@@ -7,6 +7,8 @@
 //! a link of two nodes, statement by statement (004.5 numbers 1, 11, 12, 13, 14). [`clock`] is
 //! the part of it that is about time.
 
+#![allow(unreachable_pub, reason = "modules of one test program")]
+
 #[path = "interop/boring.rs"]
 mod boring;
 #[path = "interop/clock.rs"]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -37,6 +37,8 @@ pub struct Setup {
     pub endpoint: Option<SocketAddr>,
     pub bind: SocketAddr,
     pub ifname: String,
+    /// The peer's inner addresses.
+    pub allowed: Vec<IpAddr>,
 }
 
 /// A running peer, ended on drop.
@@ -82,6 +84,7 @@ struct Peer {
     tun: File,
     socket: UdpSocket,
     endpoint: Option<SocketAddr>,
+    allowed: Vec<IpAddr>,
     out: Vec<u8>,
 }
 
@@ -97,7 +100,8 @@ impl Peer {
         );
         let tun = open_tun(&setup.ifname)?;
         let socket = bind(setup.bind)?;
-        Ok(Self { tunn, tun, socket, endpoint: setup.endpoint, out: vec![0; BUFFER_BYTES] })
+        let (endpoint, allowed) = (setup.endpoint, setup.allowed.clone());
+        Ok(Self { tunn, tun, socket, endpoint, allowed, out: vec![0; BUFFER_BYTES] })
     }
 
     fn run(mut self, inbox: &Receiver<Order>) -> Result<()> {
@@ -122,6 +126,11 @@ impl Peer {
             }
             // An interface that is down gives EIO.
             while let Ok(n) = self.tun.read(&mut packet) {
+                // The crate leaves allowed addresses to its user.
+                let target = Tunn::dst_address(&packet[..n]);
+                if !target.is_some_and(|address| self.allowed.contains(&address)) {
+                    continue;
+                }
                 let result = self.tunn.encapsulate(&packet[..n], &mut self.out);
                 send(&self.socket, self.endpoint, &result);
             }

@@ -82,6 +82,7 @@ impl Match {
                     endpoint: knows(cell, 1).map(|at| at.parse()).transpose()?,
                     bind: endpoint(cell, 1, PORTS[1]).parse()?,
                     ifname: ifname.clone(),
+                    allowed: vec![INNER_V4[0].parse()?, INNER_V6[0].parse()?],
                 },
             )?),
         };

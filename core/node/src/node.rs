@@ -13,9 +13,9 @@ use noise::{
     Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
     read_initiation,
 };
-use wire::wireguard::{self, Message};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
+use wire::wireguard::{self, Message};
 use wire::{packet, superpacket, virtio};
 
 use crate::allowed;
@@ -151,6 +151,7 @@ impl Node {
     /// Takes a datagram that lies in `memory` at `range`, opens it in place, and tells `inbox`
     /// where an inner packet lies. On the path of every packet.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one call a datagram; each is lent by the shell")]
     pub fn handle_datagram<O: Outbox>(
         &mut self,
         from: Endpoint,

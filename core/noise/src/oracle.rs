@@ -3,8 +3,6 @@
 //! Counters of a key must strictly increase, across all sessions that ever held the key; so the last
 //! counter of each key is all there is to remember. It covers one thread, like the simulations do.
 
-#![expect(clippy::disallowed_macros, reason = "an oracle watches a test from beside it")]
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 

@@ -27,6 +27,7 @@ fn seeds(default: Range<u64>) -> Range<u64> {
     number(first)..number(last)
 }
 
+#[allow(clippy::disallowed_macros, clippy::print_stdout, reason = "a test tells its figures")]
 fn run(seeds: Range<u64>) {
     let mut failed = Vec::new();
     let (mut longest, mut most) = (Duration::ZERO, 0);

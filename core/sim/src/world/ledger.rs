@@ -140,7 +140,8 @@ impl Ledger {
     /// # Errors
     /// What is wrong with it.
     pub fn deliver(&mut self, host: HostId, bytes: &[u8], now: Instant) -> Result<u64, String> {
-        let parsed = packet::parse(bytes).map_err(|e| format!("{host} delivered no packet: {e:?}"))?;
+        let parsed =
+            packet::parse(bytes).map_err(|e| format!("{host} delivered no packet: {e:?}"))?;
         if parsed.bytes().len() != bytes.len() {
             return Err(format!("{host} delivered a packet with {} bytes around it", bytes.len()));
         }

@@ -18,24 +18,30 @@ pub struct Rule {
     pub table: u32,
     /// Smaller is asked earlier. `None` when adding: before all others but the kernel's first.
     pub priority: Option<u32>,
+    /// Who made it, by the numbers of RTPROT_*; 0 is nobody in particular.
+    pub protocol: u8,
 }
 
 impl Rule {
     /// Everything without `mark` looks in `table`.
     pub fn unless_marked(family: Family, mark: u32, table: u32) -> Self {
-        let unless_mark = Some(mark);
-        Self { family, unless_mark, suppress_prefix_bits: None, table, priority: None }
+        Self { unless_mark: Some(mark), ..Self::plain(family, table) }
     }
 
     /// Everything looks in `table`, but its default route does not count.
     pub fn but_default(family: Family, table: u32) -> Self {
-        let suppress_prefix_bits = Some(0);
-        Self { family, unless_mark: None, suppress_prefix_bits, table, priority: None }
+        Self { suppress_prefix_bits: Some(0), ..Self::plain(family, table) }
     }
 
-    /// Whether both say the same, whatever their priorities.
+    fn plain(family: Family, table: u32) -> Self {
+        let (unless_mark, suppress_prefix_bits, priority) = (None, None, None);
+        Self { family, unless_mark, suppress_prefix_bits, table, priority, protocol: 0 }
+    }
+
+    /// Whether both say the same, whatever their priorities and makers.
     pub fn same_meaning(&self, other: &Self) -> bool {
-        Self { priority: None, ..*self } == Self { priority: None, ..*other }
+        let bare = |rule: &Self| Self { priority: None, protocol: 0, ..*rule };
+        bare(self) == bare(other)
     }
 }
 
@@ -105,6 +111,9 @@ fn written(rule: &Rule) -> RuleMessage {
     if let Some(priority) = rule.priority {
         attributes.push(RuleAttribute::Priority(priority));
     }
+    if rule.protocol != 0 {
+        attributes.push(RuleAttribute::Protocol(rule.protocol.into()));
+    }
     message
 }
 
@@ -116,12 +125,13 @@ fn read(family: Family, message: Message) -> Option<Rule> {
     }
     let inverted = header.flags.contains(RuleFlags::Invert);
     let mut table = u32::from(header.table);
-    let (mut mark, mut suppress_prefix_bits, mut priority) = (None, None, None);
+    let (mut mark, mut suppress_prefix_bits, mut priority, mut protocol) = (None, None, None, 0);
     for attribute in message.attributes {
         match attribute {
             RuleAttribute::Table(id) => table = id,
             RuleAttribute::FwMark(value) => mark = Some(value),
-            RuleAttribute::FwMask(u32::MAX) | RuleAttribute::Protocol(_) => {}
+            RuleAttribute::FwMask(u32::MAX) => {}
+            RuleAttribute::Protocol(value) => protocol = value.into(),
             RuleAttribute::SuppressPrefixLen(u32::MAX) => {}
             RuleAttribute::SuppressPrefixLen(bits) => suppress_prefix_bits = Some(bits),
             RuleAttribute::Priority(value) => priority = Some(value),
@@ -133,5 +143,5 @@ fn read(family: Family, message: Message) -> Option<Rule> {
     }
     // the kernel leaves the priority out when it is 0
     let priority = Some(priority.unwrap_or(0));
-    Some(Rule { family, unless_mark: mark, suppress_prefix_bits, table, priority })
+    Some(Rule { family, unless_mark: mark, suppress_prefix_bits, table, priority, protocol })
 }

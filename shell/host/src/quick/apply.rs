@@ -1,11 +1,12 @@
 //! Doing a plan, and undoing it.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use super::facts::SRC_VALID_MARK;
+use super::leftovers::source_mark_is_ours;
 use super::{Plan, Step};
 use crate::netlink::{self, Link, MAIN_TABLE, Netlink, Route, Rule};
 
@@ -124,9 +125,7 @@ impl Applied {
                 Undo::Rule(*rule)
             }
             Step::SourceMark => {
-                set_source_mark("1").map_err(|e| {
-                    ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}; run as root"))
-                })?;
+                set_source_mark(true)?;
                 Undo::SourceMark
             }
             Step::Firewall { table, script } => match feed("nft", &["-f", "-"], script) {
@@ -151,11 +150,8 @@ impl Applied {
             }
             Undo::Route(route) => netlink.remove_route(route)?,
             Undo::Rule(rule) => netlink.remove_rule(rule)?,
-            Undo::SourceMark => {
-                set_source_mark("0").map_err(|e| {
-                    ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}"))
-                })?;
-            }
+            Undo::SourceMark if source_mark_is_ours(netlink)? => {} // another link needs it
+            Undo::SourceMark => set_source_mark(false)?,
             Undo::Firewall(table) => {
                 let script = format!("delete table inet {table}\n");
                 feed("nft", &["-f", "-"], &script).map_err(ApplyError::Other)?;
@@ -190,8 +186,10 @@ fn is_gone(e: &netlink::Error) -> bool {
     e.errno().is_some_and(|errno| gone.contains(&errno))
 }
 
-fn set_source_mark(value: &str) -> io::Result<()> {
-    std::fs::write(SRC_VALID_MARK, value)
+/// Whether reverse-path filters look at marks.
+pub(super) fn set_source_mark(on: bool) -> Result<(), ApplyError> {
+    std::fs::write(SRC_VALID_MARK, if on { "1" } else { "0" })
+        .map_err(|e| ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}; run as root")))
 }
 
 /// Runs a program with `input` on its standard input; its last words are the error.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::leftovers::source_mark_is_ours;
 use crate::netlink::{self, Family, MAIN_TABLE, Netlink};
 
 /// The setting that makes reverse-path filters look at marks.
@@ -19,7 +20,7 @@ pub struct Facts {
     pub outer_mtu: Option<u32>,
     /// The smallest priority of the rules there are (but the kernel's first), for IPv4 and IPv6.
     pub first_priority: [Option<u32>; 2],
-    /// Whether marks count already when reverse paths are checked.
+    /// Whether marks count already when reverse paths are checked, and somebody else saw to it.
     pub src_valid_mark: bool,
     /// Whether a reverse-path filter is strict, so that it needs to see marks.
     pub strict_reverse_path: bool,
@@ -53,7 +54,8 @@ impl Facts {
             used_tables,
             outer_mtu,
             first_priority: [netlink.first_priority(Family::V4)?, first_v6],
-            src_valid_mark: setting(SRC_VALID_MARK) == Some(1),
+            src_valid_mark: setting(SRC_VALID_MARK) == Some(1)
+                && !source_mark_is_ours(&mut netlink)?,
             strict_reverse_path: setting("/proc/sys/net/ipv4/conf/all/rp_filter") == Some(1),
             nft: find_program("nft"),
             resolvconf: find_program("resolvconf"),

@@ -3,7 +3,8 @@
 //! [`read`] turns a file into [`Settings`], or into every [`Fault`] it has, each with line and
 //! column. [`Facts::gather`] asks the machine what a plan depends on; [`Plan::new`] decides, purely,
 //! what is to be done; [`apply`] does it through netlink and returns [`Applied`], which undoes all
-//! of it in reverse order when dropped. Scripts of the file run only if the caller allows it.
+//! of it in reverse order when dropped. Scripts of the file run only if the caller allows it. What a
+//! killed program could not undo, the next start does: see [`clear_leftovers`].
 //!
 //! Differences from wg-quick, on purpose:
 //! - Each link with a default route has its own pair of rules, with explicit priorities, so that two
@@ -15,6 +16,7 @@
 
 mod apply;
 mod facts;
+mod leftovers;
 mod parse;
 mod plan;
 mod resolve;
@@ -33,6 +35,7 @@ use noise::{PresharedKey, PrivateKey, PublicKey};
 
 pub use apply::{Applied, ApplyError, Scripts, apply};
 pub use facts::Facts;
+pub use leftovers::clear_leftovers;
 pub use parse::parse;
 pub use plan::{Plan, PlanError, Step};
 pub use resolve::{Host, ResolveError, resolve};

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use node::Prefix;
 
 use super::facts::{Facts, everything};
+use super::leftovers::{MADE_BY_LINK, MADE_WITH_SOURCE_MARK};
 use super::parse::{MTU_MIN, MTU_MIN_V6};
 use super::{Settings, Table};
 use crate::netlink::{Family, MAIN_TABLE, Rule};
@@ -211,21 +212,25 @@ impl Plan {
             self.fwmark = free.ok_or(PlanError::Tables)?;
         }
         let table = self.fwmark;
+        // undone last, when our rules no longer say that somebody needs it
+        let source_mark = families.contains(&Family::V4) && !facts.src_valid_mark;
+        self.steps.extend(source_mark.then_some(Step::SourceMark));
         for family in families {
             let first = facts.first_priority[usize::from(*family == Family::V6)];
             let before = |by| first.and_then(|p| p.checked_sub(by)).filter(|p| *p > 0);
-            let spared = Rule { priority: before(2), ..Rule::but_default(*family, MAIN_TABLE) };
-            let rest = Rule { priority: before(1), ..Rule::unless_marked(*family, table, table) };
+            let marks = source_mark && *family == Family::V4;
+            let protocol = if marks { MADE_WITH_SOURCE_MARK } else { MADE_BY_LINK };
+            let spared = Rule::but_default(*family, MAIN_TABLE);
+            let rest = Rule::unless_marked(*family, table, table);
+            let rest = Rule { priority: before(1), protocol, ..rest };
+            let spared = Rule { priority: before(2), protocol: MADE_BY_LINK, ..spared };
             self.steps.push(Step::Route(everything(*family), table));
             // without priorities the kernel puts the newest first, and the order is the reverse
-            let pair = if spared.priority.is_some() { [spared, rest] } else { [rest, spared] };
-            self.steps.extend(pair.map(|r| {
-                let priority = if spared.priority.is_some() { r.priority } else { None };
-                Step::Rule(Rule { priority, ..r })
-            }));
-        }
-        if families.contains(&Family::V4) && !facts.src_valid_mark {
-            self.steps.push(Step::SourceMark);
+            self.steps.extend(if spared.priority.is_some() {
+                [Step::Rule(spared), Step::Rule(rest)]
+            } else {
+                [Step::Rule(Rule { priority: None, ..rest }), Step::Rule(spared)]
+            });
         }
         if facts.nft {
             self.steps.push(self.firewall(families, addresses));
@@ -247,6 +252,8 @@ impl Plan {
         let (name, mark) = (&self.name, self.fwmark);
         let mut script = format!(
             "add table inet {table}\n\
+             delete table inet {table}\n\
+             add table inet {table}\n\
              add chain inet {table} raw {{ type filter hook prerouting priority -300; }}\n\
              add chain inet {table} in {{ type filter hook prerouting priority -150; }}\n\
              add chain inet {table} out {{ type filter hook postrouting priority -150; }}\n\

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{ApplyError, Facts, Plan, PlanError, ResolveError, Scripts, Settings, apply, resolve};
+use super::{
+    ApplyError, Facts, Plan, PlanError, ResolveError, Scripts, Settings, apply, clear_leftovers,
+    resolve,
+};
 use crate::daemon::end_own_loop;
 use crate::driver::{self, Driver, End};
 use crate::netlink;
@@ -65,6 +68,7 @@ pub fn run(
     let endpoints = resolve_all(settings).map_err(RunError::Resolve)?;
     let known: Vec<_> = endpoints.iter().flatten().copied().collect();
     let mark = settings.interface.fwmark.unwrap_or(0);
+    clear_leftovers()?;
     let facts = Facts::gather(&known, mark).map_err(RunError::Netlink)?;
     let plan = Plan::new(name, settings, &facts).map_err(RunError::Plan)?;
     let mut reload = || {

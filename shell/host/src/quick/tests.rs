@@ -183,17 +183,19 @@ fn a_plan_routes_what_the_addresses_do_not() {
 fn a_default_route_gets_a_table_a_mark_and_two_rules() {
     let p = plan("", "0.0.0.0/0, ::/0", &facts()).unwrap();
     assert_eq!(p.fwmark, 51820);
-    let rule = |rule: Rule, priority| Step::Rule(Rule { priority: Some(priority), ..rule });
+    let rule = |rule: Rule, priority, protocol| {
+        Step::Rule(Rule { priority: Some(priority), protocol, ..rule })
+    };
     let expected = [
         Step::Mtu(1420),
         Step::Up,
-        Step::Route("0.0.0.0/0".parse().unwrap(), 51820),
-        rule(Rule::but_default(Family::V4, MAIN_TABLE), 32764),
-        rule(Rule::unless_marked(Family::V4, 51820, 51820), 32765),
-        Step::Route("::/0".parse().unwrap(), 51820),
-        rule(Rule::but_default(Family::V6, MAIN_TABLE), 32764),
-        rule(Rule::unless_marked(Family::V6, 51820, 51820), 32765),
         Step::SourceMark,
+        Step::Route("0.0.0.0/0".parse().unwrap(), 51820),
+        rule(Rule::but_default(Family::V4, MAIN_TABLE), 32764, 119),
+        rule(Rule::unless_marked(Family::V4, 51820, 51820), 32765, 120),
+        Step::Route("::/0".parse().unwrap(), 51820),
+        rule(Rule::but_default(Family::V6, MAIN_TABLE), 32764, 119),
+        rule(Rule::unless_marked(Family::V6, 51820, 51820), 32765, 119),
     ];
     assert_eq!(p.steps, expected);
 
@@ -205,8 +207,8 @@ fn a_default_route_gets_a_table_a_mark_and_two_rules() {
     assert_eq!(p.fwmark, 51822, "the first free table");
     let order: Vec<_> = p.steps[3..].to_vec();
     let expected = [
-        Step::Rule(Rule::unless_marked(Family::V4, 51822, 51822)),
-        Step::Rule(Rule::but_default(Family::V4, MAIN_TABLE)),
+        Step::Rule(Rule { protocol: 119, ..Rule::unless_marked(Family::V4, 51822, 51822) }),
+        Step::Rule(Rule { protocol: 119, ..Rule::but_default(Family::V4, MAIN_TABLE) }),
     ];
     assert_eq!(order, expected, "without room for priorities the kernel puts the newest first");
     assert_eq!(plan("FwMark = 9", "::/0", &facts()).unwrap().fwmark, 9);
@@ -346,6 +348,39 @@ fn a_plan_is_done_and_undone_without_a_trace() {
         ip("link delete wt0");
         drop(applied);
         assert!(!ip("-4 rule").contains("51820") && !ip("-6 rule").contains("51820"));
+    });
+}
+
+#[test]
+fn what_a_killed_link_leaves_the_next_start_clears() {
+    in_fresh_namespace(|| {
+        ip("link set lo up");
+        ip("rule add not fwmark 7 table 7"); // somebody else's, into an empty table as well
+        let before = state();
+        let facts = || Facts { nft: false, ..Facts::gather(&[], 0).unwrap() };
+        let up = |name: &str| {
+            ip(&format!("tuntap add {name} mode tun"));
+            let plan =
+                Plan { name: name.to_owned(), ..plan("", "0.0.0.0/0,::/0", &facts()).unwrap() };
+            apply(&plan).unwrap()
+        };
+        let (killed, living) = (up("wt0"), up("wt1"));
+        let rules = || ip("-4 rule").lines().count() + ip("-6 rule").lines().count();
+        let all = rules();
+        clear_leftovers().unwrap();
+        assert_eq!(rules(), all, "nothing of a living link is touched");
+        std::mem::forget(killed);
+        ip("link delete wt0");
+        clear_leftovers().unwrap();
+        assert_eq!(rules(), all - 4);
+        let shown = ip("-4 rule");
+        assert!(!shown.contains("lookup 51820") && shown.contains("lookup 51821"), "{shown}");
+        let source_mark = || std::fs::read_to_string(facts::SRC_VALID_MARK).unwrap();
+        assert_eq!(source_mark().trim(), "1", "the living link still needs it");
+        std::mem::forget(living);
+        ip("link delete wt1");
+        clear_leftovers().unwrap();
+        assert_eq!(state(), before);
     });
 }
 

@@ -322,8 +322,8 @@ fn shape(t: &Topology, raw: &RawLink) -> Result<Option<String>, Mistake> {
 
 /// Finds segments and gives each end its addresses.
 fn assign(t: &Topology, links: &mut [LinkPlan]) -> Result<(), Mistake> {
-    for i in 0..links.len() {
-        links[i].segment = i;
+    for (i, link) in links.iter_mut().enumerate() {
+        link.segment = i;
     }
     // A switch makes one segment of its links, switches joined to switches too.
     loop {
@@ -382,7 +382,7 @@ fn nodes(t: &Topology, kinds: &Kinds, links: &[LinkPlan]) -> Result<Vec<NodePlan
         let host = t.raw.hosts.get(name.as_str()).map(|host| &host.blocked);
         let router = t.raw.routers.get(name.as_str());
         let mut blocked = Vec::new();
-        for word in host.or(router.map(|r| &r.blocked)).into_iter().flatten() {
+        for word in host.or_else(|| router.map(|r| &r.blocked)).into_iter().flatten() {
             let block = Block::parse(word.get_ref())
                 .ok_or_else(|| t.mistake(word.span(), Block::known(word.get_ref())))?;
             blocked.push(block);
