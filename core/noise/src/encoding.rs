@@ -115,3 +115,51 @@ fn between(value: u8, low: u8, high: u8) -> u8 {
     let outside = (value - low) | (high - value);
     !(outside >> 15) as u8
 }
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+    use crate::Random;
+    use crate::testing::Seeded;
+
+    #[test]
+    fn base64_and_hexadecimal_agree_with_another_implementation_and_come_back() {
+        let mut random = Seeded(1);
+        let mut key = [0; 32];
+        for round in 0..1000 {
+            assert_eq!(to_base64(&key), STANDARD.encode(key), "round {round}");
+            assert_eq!(from_base64(&to_base64(&key)), Ok(key));
+            let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(to_hex(&key), hex);
+            assert_eq!(from_hex(&hex), Ok(key));
+            assert_eq!(from_hex(&hex.to_uppercase()), Ok(key));
+            random.fill(&mut key);
+        }
+    }
+
+    #[test]
+    fn one_wrong_character_anywhere_is_refused() {
+        let key = [0x5a; 32];
+        let (base64, hex) = (to_base64(&key), to_hex(&key));
+        for byte in 0..=127_u8 {
+            for place in 0..43 {
+                let mut text = base64.clone().into_bytes();
+                text[place] = byte;
+                let text = String::from_utf8(text).expect("ascii");
+                let theirs = STANDARD.decode(&text).ok().and_then(|key| key.try_into().ok());
+                assert_eq!(from_base64(&text).ok(), theirs, "{text}");
+            }
+            let mut text = hex.clone().into_bytes();
+            text[7] = byte;
+            let text = String::from_utf8(text).expect("ascii");
+            assert_eq!(from_hex(&text).is_ok(), byte.is_ascii_hexdigit(), "{text}");
+        }
+        for text in ["", "=", &base64[..43], &format!("{base64}="), &hex[1..], "é"] {
+            assert_eq!(from_base64(text), Err(BadKey::Length));
+            assert_eq!(from_hex(text), Err(BadKey::Length));
+        }
+    }
+}

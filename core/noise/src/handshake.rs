@@ -12,8 +12,8 @@ use crate::kdf::{self, Secret};
 use crate::session::{Agreed, Role};
 use crate::{Drop, Identity, Index, PresharedKey, PrivateKey, PublicKey, Tai64n, aead};
 
-/// An initiation whose sender's static key has been decrypted, but who is not yet proven to hold it:
-/// `Peer::accept_initiation` of that peer does the rest.
+/// An initiation whose sender's static key has been decrypted, but who is not yet proven to hold
+/// it: `Peer::accept_initiation` of that peer does the rest.
 pub struct OpenedInitiation {
     peer: PublicKey,
     ephemeral: PublicKey,

@@ -2,25 +2,26 @@
 //!
 //! This crate is the protocol and nothing else. It opens no socket, reads no clock, draws no
 //! randomness of its own, knows no addresses beyond the cookie check, no allowed IPs and no
-//! interface. Whoever owns it passes in time (`Instant`, `Tai64n`) and randomness (`Random`), carries
-//! its datagrams, and learns a peer's endpoint from those that `Peer::open` and the handshake calls
-//! accept.
+//! interface. Whoever owns it passes in time (`Instant`, `Tai64n`) and randomness (`Random`),
+//! carries its datagrams, and learns a peer's endpoint from those that `Peer::open` and the
+//! handshake calls accept.
 //!
 //! The life of one handshake datagram:
 //!
 //! 1. `wire::wireguard::classify` says it is an initiation, a response or a cookie reply.
 //! 2. `Gate::admit` checks mac1 before anything costly happens. Under load, which the caller
-//!    decides, it also wants mac2 and a token from the source's bucket, or it answers with a cookie.
+//!    decides, it also wants mac2 and a token from the source's bucket, or it answers with a
+//!    cookie.
 //! 3. An initiation goes through `read_initiation`, which finds out whose it is, then through that
-//!    peer's `accept_initiation`, which checks the rest and returns the response. A response goes to
-//!    the owner of its receiver index, `Peer::accept_response`; a cookie reply likewise.
+//!    peer's `accept_initiation`, which checks the rest and returns the response. A response goes
+//!    to the owner of its receiver index, `Peer::accept_response`; a cookie reply likewise.
 //! 4. The handshake becomes a `Session`: at once for the initiator, with the first packet received
 //!    for the responder.
 //!
 //! The life of one transport datagram:
 //!
-//! 1. Out: `Peer::sealer` lends the current session, `Session::seal` encrypts in place. `None` means
-//!    there is none, and that a handshake has been asked for.
+//! 1. Out: `Peer::sealer` lends the current session, `Session::seal` encrypts in place. `None`
+//!    means there is none, and that a handshake has been asked for.
 //! 2. In: `Indices::owner` names the peer, `Peer::open` decrypts in place and refuses what is old,
 //!    repeated or forged.
 //! 3. Once per batch the caller says what passed, `data_sent` and `data_received`; timers need no
@@ -29,9 +30,9 @@
 //! Everything the peer wants to do by itself comes out of `poll_action`: start a handshake, send a
 //! keepalive, flush what was staged. `poll_timeout` says when it next wants to be woken, and why.
 //!
-//! A caller therefore runs: input, then `poll_action` until `None`, then sleep until `poll_timeout`,
-//! then `handle_timeout`. Refusals are `Drop` reasons to count; nothing is ever answered to a
-//! stranger.
+//! A caller therefore runs: input, then `poll_action` until `None`, then sleep until
+//! `poll_timeout`, then `handle_timeout`. Refusals are `Drop` reasons to count; nothing is ever
+//! answered to a stranger.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(feature = "oracle", allow(clippy::disallowed_macros))]

@@ -1,7 +1,8 @@
 //! Test builds only: notices when a key seals twice with one nonce.
 //!
-//! Counters of a key must strictly increase, across all sessions that ever held the key; so the last
-//! counter of each key is all there is to remember. It covers one thread, like the simulations do.
+//! Counters of a key must strictly increase, across all sessions that ever held the key; so the
+//! last counter of each key is all there is to remember. It covers one thread, like the simulations
+//! do.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -175,9 +175,9 @@ impl Peer {
 
     /// Drops every session and handshake and gives their indices back. Called before the peer is
     /// removed or the interface goes down.
-    /// The persistent keepalive stands still until the next packet; to start it again by itself, set
-    /// its interval to 0 and back.
-    /// The next handshake need not wait for the last one's 5 s: it belongs to a life that ended.
+    /// The persistent keepalive stands still until the next packet; to start it again by itself,
+    /// set its interval to 0 and back. The next handshake need not wait for the last one's 5 s: it
+    /// belongs to a life that ended.
     pub fn clear(&mut self, indices: &mut Indices) {
         self.wipe(indices);
         self.timers.pause();
@@ -200,10 +200,11 @@ impl Peer {
         }
     }
 
-    /// Starts a handshake: the initiation to send. The previous one in flight, if any, is forgotten.
+    /// Starts a handshake: the initiation to send. The previous one in flight, if any, is
+    /// forgotten.
     ///
-    /// `None` if it is too early (5 s after the last initiation or response sent), if the peer's key
-    /// is our own or of low order (threat DP-15), or if no index is free.
+    /// `None` if it is too early (5 s after the last initiation or response sent), if the peer's
+    /// key is our own or of low order (threat DP-15), or if no index is free.
     pub fn initiate(&mut self, context: &mut Context<'_>) -> Option<[u8; 148]> {
         if let Some(sent) = self.handshake_sent
             && !sent.is_older_than(REKEY_TIMEOUT, context.now)
@@ -322,8 +323,8 @@ impl Peer {
 
     /// Decrypts a transport datagram in place and returns where its plaintext lies; empty for a
     /// keepalive. `index` is the datagram's receiver index, which `indices` says is this peer's.
-    /// On success the packet is authentic and fresh: its source may be learned. On the path of every
-    /// packet.
+    /// On success the packet is authentic and fresh: its source may be learned. On the path of
+    /// every packet.
     ///
     /// # Errors
     /// A reason; the bytes of the datagram are then undefined, everything else is unchanged.

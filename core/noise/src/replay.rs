@@ -1,7 +1,7 @@
 //! The replay window: which of the last counters have been seen (RFC 6479).
 //!
-//! A ring of words, one bit per counter. Moving forward clears whole words, so the ring has one word
-//! more than the window needs. Boxed, because only live sessions have one: 4104 bytes.
+//! A ring of words, one bit per counter. Moving forward clears whole words, so the ring has one
+//! word more than the window needs. Boxed, because only live sessions have one: 4104 bytes.
 
 /// How far below the highest counter a packet may arrive and still be accepted (threat DP-12).
 pub const WINDOW: u64 = 32_768;

@@ -102,14 +102,15 @@ impl Tai64n {
         Self::from_parts(TAI_EPOCH.wrapping_add(TAI_MINUS_UNIX_S).wrapping_add(secs), nanos)
     }
 
-    /// The same time with the low 24 bits of its nanoseconds cleared, so that it tells a peer little
-    /// about this machine's clock.
+    /// The same time with the low 24 bits of its nanoseconds cleared, so that it tells a peer
+    /// little about this machine's clock.
     #[must_use]
     pub fn whitened(self) -> Self {
         Self::from_parts(self.seconds(), self.nanoseconds() >> WHITENED_BITS << WHITENED_BITS)
     }
 
-    /// The next whitened label after `self`: at most 2^24 ns later, or the start of the next second.
+    /// The next whitened label after `self`: at most 2^24 ns later, or the start of the next
+    /// second.
     #[must_use]
     pub fn next_whitened(self) -> Self {
         let nanos = (u64::from(self.nanoseconds() >> WHITENED_BITS) + 1) << WHITENED_BITS;

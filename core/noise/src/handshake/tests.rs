@@ -80,11 +80,14 @@ fn compare(random: &mut Seeded, with_psk: bool) {
     theirs_i.read_message(&response[12..60], &mut payload).expect("genuine");
     let agreed_i = sent.read_response(&initiator, &psk, &response).expect("genuine");
 
-    // Transport, both ways, several packets.
-    let mut theirs_i = theirs_i.into_transport_mode().expect("finished");
-    let mut theirs_r = theirs_r.into_transport_mode().expect("finished");
-    let mut ours_i = Session::new(&agreed_i, Instant(1));
-    let mut ours_r = Session::new(&agreed_r, Instant(1));
+    let theirs = [theirs_i, theirs_r].map(|state| state.into_transport_mode().expect("finished"));
+    exchange(theirs, [&agreed_i, &agreed_r]);
+}
+
+/// Transport, both ways, several packets.
+fn exchange(theirs: [snow::TransportState; 2], agreed: [&Agreed; 2]) {
+    let [mut theirs_i, mut theirs_r] = theirs;
+    let [mut ours_i, mut ours_r] = agreed.map(|agreed| Session::new(agreed, Instant(1)));
     for plain in [&b""[..], b"0123456789abcdef", &[0x5a; 1408]] {
         let sealed = seal_with(&mut ours_i, plain);
         let len = theirs_r.read_message(&sealed[16..], &mut [0; 2000]).expect("genuine");
