@@ -32,7 +32,7 @@ pub enum Reason {
     HandshakesFull,
     /// In: a cookie would be due, but the budget for them is spent (threat DP-01).
     CookieBudget,
-    /// In: we have no private key.
+    /// In: we have no private key, or no longer the one that the message was for.
     NoIdentity,
 }
 

@@ -80,6 +80,7 @@ impl Node {
         }
         self.gate = identity.as_ref().map(|identity| Gate::new(identity, random));
         self.identity = identity;
+        self.counters.drop(Reason::NoIdentity, self.handshakes.len() as u64);
         self.handshakes.clear();
         for id in self.peers.ids() {
             if let Some(link) = self.peers.link(id) {
