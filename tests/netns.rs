@@ -10,14 +10,17 @@
 //!
 //! Cases that stand differently here:
 //!
-//! | case | here | why |
-//! |---|---|---|
-//! | 1 | `wg show` only has the exact outer byte counts | the counters of a TUN device count inner bytes; they are checked as such |
-//! | 3, 5 | MTU 34736 as upstream, and the largest one, 65455 | |
-//! | 6 | with the interface's MTU | a program behind a TUN is told the interface's MTU and never a route's |
-//! | 17 | not applicable | the error is made by the kernel's own driver through `icmp_ndo_send`, which undoes the sender's NAT; a TUN has no such call |
-//! | 29 | the interface's namespace goes | sockets hold no route beyond it; what can be left behind is a daemon without an interface |
-//! | 30 | no kernel log is read | which needs a debug kernel; that the namespaces go is checked by their inode |
+//! - **1**: `wg show` only has the exact outer byte counts; the counters of a TUN device count
+//!   inner bytes; they are checked as such.
+//! - **3, 5**: MTU 34736 as upstream, and the largest one, 65455.
+//! - **6**: with the interface's MTU; a program behind a TUN is told the interface's MTU and
+//!   never a route's.
+//! - **17**: not applicable; the error is made by the kernel's own driver through
+//!   `icmp_ndo_send`, which undoes the sender's NAT; a TUN has no such call.
+//! - **29**: the interface's namespace goes; sockets hold no route beyond it; what can be left
+//!   behind is a daemon without an interface.
+//! - **30**: no kernel log is read; which needs a debug kernel; that the namespaces go is checked
+//!   by their inode.
 //!
 //! The others are 1:1. Case 12, the routing loop, is a hard failure, which upstream tolerates.
 

@@ -146,7 +146,8 @@ fn knows(cell: Cell, me: usize) -> Option<String> {
 fn config(keys: &[KeyPair; 2], psk: Option<&str>, me: usize, endpoint: Option<&str>) -> String {
     let peer = 1 - me;
     let mut text = format!(
-        "[Interface]\nPrivateKey={}\nListenPort={}\n[Peer]\nPublicKey={}\nAllowedIPs={}/32,{}/128\n",
+        "[Interface]\nPrivateKey={}\nListenPort={}\n\
+         [Peer]\nPublicKey={}\nAllowedIPs={}/32,{}/128\n",
         keys[me].private_text(),
         PORTS[me],
         keys[peer].public_text(),

@@ -103,7 +103,7 @@ fn case_12_a_routing_loop_of_large_packets_ends() -> Result<()> {
 }
 
 #[test]
-fn case_15_a_peer_inside_another_peers_tunnel_is_reached_even_when_it_loops() -> Result<()> {
+fn case_15_a_peer_inside_another_peers_link_is_reached_even_when_it_loops() -> Result<()> {
     scene("n15", |scene| {
         let plan = Plan { outer: crate::support::Outer::Veth, ..Plan::default() };
         let pair = Pair::with(scene, plan)?;

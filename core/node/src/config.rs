@@ -118,8 +118,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The network of `bits` leading bits that `address` is in; `None` if there are more `bits` than
-    /// the family has (32 or 128).
+    /// The network of `bits` leading bits that `address` is in; `None` if there are more `bits`
+    /// than the family has (32 or 128).
     pub fn new(address: IpAddr, bits: u8) -> Option<Self> {
         let address = match address {
             IpAddr::V4(a) if bits <= 32 => {

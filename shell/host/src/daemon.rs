@@ -99,8 +99,8 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// The pipe to the process that started us in the background; `None` if nobody did. To be called
-    /// once, before any descriptor is opened.
+    /// The pipe to the process that started us in the background; `None` if nobody did. To be
+    /// called once, before any descriptor is opened.
     #[must_use]
     pub fn take() -> Option<Self> {
         let fd: RawFd = std::env::var(READY_FD).ok()?.parse().ok().filter(|fd| *fd > 2)?;

@@ -55,8 +55,8 @@ pub struct Device {
     offloads: Offloads,
 }
 
-/// Whether `name` can be an interface's name: 1 to 15 bytes of `[A-Za-z0-9_=+.-]`, neither `.` nor `..`
-/// (threat HO-07: nothing that a shell or a path would read otherwise).
+/// Whether `name` can be an interface's name: 1 to 15 bytes of `[A-Za-z0-9_=+.-]`, neither `.` nor
+/// `..` (threat HO-07: nothing that a shell or a path would read otherwise).
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_=+.-".contains(&byte);
@@ -231,7 +231,8 @@ fn open_failed(path: &CStr, error: &io::Error) -> io::Error {
     let path = path.to_string_lossy();
     let mend = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
-            "the kernel's TUN driver is missing; run 'modprobe tun', or give the container --device=/dev/net/tun"
+            "the kernel's TUN driver is missing; run 'modprobe tun', or give the container \
+             --device=/dev/net/tun"
         }
         Some(libc::EACCES | libc::EPERM) => "run as root, or allow this user to open it",
         _ => "see 'man 4 tun'",
@@ -242,7 +243,8 @@ fn open_failed(path: &CStr, error: &io::Error) -> io::Error {
 fn attach_failed(name: &str, error: &io::Error) -> io::Error {
     let mend = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
-            "creating an interface needs CAP_NET_ADMIN: run as root, or give the program that capability"
+            "creating an interface needs CAP_NET_ADMIN: run as root, or give the program that \
+             capability"
         }
         Some(libc::EBUSY) => "the name is taken: another process has this TUN open",
         Some(libc::EINVAL | libc::EEXIST) => "the name is taken by an interface of another kind",

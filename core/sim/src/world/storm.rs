@@ -4,7 +4,8 @@
 //!    sleep, roam, restart and get new keys, paths are cut, translators forget.
 //! 2. *Calm*: the faults end. What no protocol could find out by itself is told (where a peer is,
 //!    when both have moved), and the wall clock of a host that forgot which timestamps it sent is
-//!    set right: WireGuard refuses older ones, by design. Within [`RECOVERY_MAX`] packets must arrive in every direction.
+//!    set right: WireGuard refuses older ones, by design. Within [`RECOVERY_MAX`] packets must
+//!    arrive in every direction.
 //! 3. *Steady*: a quarter of an hour in which nothing is lost, both ends of every link send on one
 //!    session, and handshakes are as rare as the protocol promises (threat DP-11).
 

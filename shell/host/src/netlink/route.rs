@@ -25,7 +25,8 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// In which table.
     pub table: u32,
-    /// Which of two equal routes wins: the smaller. `None` leaves it to the kernel (0; 1024 for IPv6).
+    /// Which of two equal routes wins: the smaller. `None` leaves it to the kernel (0; 1024 for
+    /// IPv6).
     pub metric: Option<u32>,
     /// The largest packet on this route, if the route itself says so.
     pub mtu: Option<u32>,
@@ -41,7 +42,8 @@ pub struct Way {
 }
 
 impl Netlink {
-    /// Every unicast route of the namespace in every table, except what the kernel learnt as clones.
+    /// Every unicast route of the namespace in every table, except what the kernel learnt as
+    /// clones.
     pub fn routes(&mut self) -> Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [Family::V4, Family::V6] {

@@ -55,7 +55,8 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(|m| read(family, m)).collect())
     }
 
-    /// The smallest priority of any rule of `family` but the kernel's first, whatever it matches on.
+    /// The smallest priority of any rule of `family` but the kernel's first, whatever it matches
+    /// on.
     pub fn first_priority(&mut self, family: Family) -> Result<Option<u32>> {
         let mut message = RuleMessage::default();
         message.header.family = family.into();

@@ -10,8 +10,8 @@ use super::leftovers::source_mark_is_ours;
 use super::{Plan, Step};
 use crate::netlink::{self, Link, MAIN_TABLE, Netlink, Route, Rule};
 
-/// A plan in force. Dropping it undoes every step, the last one first; what is gone already, as when
-/// the interface went away, is no matter.
+/// A plan in force. Dropping it undoes every step, the last one first; what is gone already, as
+/// when the interface went away, is no matter.
 #[derive(Debug)]
 pub struct Applied {
     name: String,

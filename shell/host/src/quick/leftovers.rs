@@ -1,6 +1,6 @@
-//! What a killed link leaves behind. Its interface goes with it, and so do addresses and routes; its
-//! rules stay, and with them what reverse-path filters were told. They carry our number as their
-//! maker, so that the next start can tell them from everybody else's.
+//! What a killed link leaves behind. Its interface goes with it, and so do addresses and routes;
+//! its rules stay, and with them what reverse-path filters were told. They carry our number as
+//! their maker, so that the next start can tell them from everybody else's.
 
 use super::ApplyError;
 use super::apply::set_source_mark;

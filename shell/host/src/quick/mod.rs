@@ -1,13 +1,14 @@
 //! wg-quick files without wg-quick: from the text of a file to addresses, routes and rules.
 //!
 //! [`read`] turns a file into [`Settings`], or into every [`Fault`] it has, each with line and
-//! column. [`Facts::gather`] asks the machine what a plan depends on; [`Plan::new`] decides, purely,
-//! what is to be done; [`apply`] does it through netlink and returns [`Applied`], which undoes all
-//! of it in reverse order when dropped. Scripts of the file run only if the caller allows it. What a
-//! killed program could not undo, the next start does: see [`clear_leftovers`].
+//! column. [`Facts::gather`] asks the machine what a plan depends on; [`Plan::new`] decides,
+//! purely, what is to be done; [`apply`] does it through netlink and returns [`Applied`], which
+//! undoes all of it in reverse order when dropped. Scripts of the file run only if the caller
+//! allows it. What a killed program could not undo, the next start does: see [`clear_leftovers`].
 //!
 //! Differences from wg-quick, on purpose:
-//! - Each link with a default route has its own pair of rules, with explicit priorities, so that two
+//! - Each link with a default route has its own pair of rules, with explicit priorities, so that
+//! two
 //!   links do not remove each other's, and the rule that protects local networks comes first.
 //! - What protects against spoofed inner addresses, and what lets strict reverse-path filters see
 //!   the mark, is one nftables table; without `nft` the link comes up with a warning.
@@ -138,8 +139,8 @@ pub struct Peer {
 }
 
 impl Settings {
-    /// The configuration of a node with these settings. `endpoints` are the peers' resolved ones, in
-    /// the order of the peers, and `fwmark` is the plan's.
+    /// The configuration of a node with these settings. `endpoints` are the peers' resolved ones,
+    /// in the order of the peers, and `fwmark` is the plan's.
     pub fn changes(&self, endpoints: &[Option<SocketAddr>], fwmark: u32) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.interface.private_key.is_some() {

@@ -68,8 +68,8 @@ impl Host {
     }
 }
 
-/// The first address of `host`. A failure that may pass is tried again 15 times with growing pauses,
-/// or as often as `WG_ENDPOINT_RESOLUTION_RETRIES` says (a number or `infinity`).
+/// The first address of `host`. A failure that may pass is tried again 15 times with growing
+/// pauses, or as often as `WG_ENDPOINT_RESOLUTION_RETRIES` says (a number or `infinity`).
 ///
 /// # Errors
 /// [`ResolveError`] if there is no such name, or still no answer.

@@ -110,8 +110,8 @@ fn resolve_all(settings: &Settings) -> Result<Vec<Option<std::net::SocketAddr>>,
     settings.peers.iter().map(|p| p.endpoint.as_ref().map(resolve).transpose()).collect()
 }
 
-/// Runs `work` on a thread while the loop serves, since scripts may call `wg` on the link. Gives what
-/// else ended the loop meanwhile.
+/// Runs `work` on a thread while the loop serves, since scripts may call `wg` on the link. Gives
+/// what else ended the loop meanwhile.
 fn serve_while(
     driver: &mut Driver,
     reload: driver::Reload<'_>,

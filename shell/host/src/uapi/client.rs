@@ -1,4 +1,5 @@
-//! One client: bytes in until a request is whole, bytes out until the reply is gone. It never waits.
+//! One client: bytes in until a request is whole, bytes out until the reply is gone. It never
+//! waits.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -117,7 +117,8 @@ impl Server {
     /// left over keeps [`Server::fd`] readable.
     ///
     /// # Errors
-    /// What the system says of the server's own descriptors; a client's failure only ends that client.
+    /// What the system says of the server's own descriptors; a client's failure only ends that
+    /// client.
     pub fn handle_ready(&mut self, handler: &mut dyn FnMut(Request) -> Reply) -> io::Result<Turn> {
         self.turn += 1;
         let mut ready = Vec::new();

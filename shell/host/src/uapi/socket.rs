@@ -119,8 +119,8 @@ fn listen(path: &Path) -> io::Result<OwnedFd> {
     let fd = socket()?;
     let (address, len) = address(path)?;
     // SAFETY: all three take the descriptor; bind's pointer and length describe `address`. The mode
-    // that the socket has when it is bound is the mode its file gets, so there is no moment at which
-    // others could connect, and the umask of the process stays alone.
+    // that the socket has when it is bound is the mode its file gets, so there is no moment at
+    // which others could connect, and the umask of the process stays alone.
     unsafe {
         check(libc::fchmod(fd.as_raw_fd(), 0o600))?;
         check(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len))?;

@@ -305,6 +305,17 @@ fn public(seed: u8) -> PublicKey {
     PrivateKey::from_bytes([seed; 32]).public()
 }
 
+/// A configuration with every key that `wg` knows, for two peers.
+fn full_config(key: &str, psk: &str, a: PublicKey, b: PublicKey) -> String {
+    format!(
+        "[Interface]\nPrivateKey = {key}\nListenPort = 4242\nFwMark = 0x10\n\
+         [Peer]\nPublicKey = {a}\nAllowedIPs = 10.0.0.2/32, fd00::2/128\n\
+         Endpoint = 192.0.2.1:51820\n\
+         [Peer]\nPublicKey = {b}\nPresharedKey = {psk}\nAllowedIPs = 10.0.0.3/32\n\
+         Endpoint = [2001:db8::3]:1\nPersistentKeepalive = 25\n"
+    )
+}
+
 #[test]
 fn stock_wg_configures_and_shows() {
     let server = run_server();
@@ -312,12 +323,7 @@ fn stock_wg_configures_and_shows() {
     let (ours, a, b) = (PrivateKey::from_bytes([1; 32]), public(2), public(3));
     let psk = PresharedKey::from_bytes([9; 32]).to_base64();
     let key = ours.to_base64();
-    let first = format!(
-        "[Interface]\nPrivateKey = {key}\nListenPort = 4242\nFwMark = 0x10\n\
-         [Peer]\nPublicKey = {a}\nAllowedIPs = 10.0.0.2/32, fd00::2/128\nEndpoint = 192.0.2.1:51820\n\
-         [Peer]\nPublicKey = {b}\nPresharedKey = {psk}\nAllowedIPs = 10.0.0.3/32\n\
-         Endpoint = [2001:db8::3]:1\nPersistentKeepalive = 25\n"
-    );
+    let first = full_config(&key, &psk, a, b);
     wg(&["setconf", name, "/dev/stdin"], &first).unwrap();
     let dump = wg(&["show", name, "dump"], "").unwrap();
     let expected = format!(

@@ -14,8 +14,8 @@ use super::{Errno, LINE_LEN_MAX, Request};
 /// Reads one request, without the empty line that ends it.
 ///
 /// # Errors
-/// [`Errno::PROTOCOL`] if it is not a request or a line is not `key=value`, [`Errno::INVALID`] for a
-/// key that is not known or a bad value, [`Errno::IO`] for a line that is too long.
+/// [`Errno::PROTOCOL`] if it is not a request or a line is not `key=value`, [`Errno::INVALID`] for
+/// a key that is not known or a bad value, [`Errno::IO`] for a line that is too long.
 pub fn parse(request: &[u8]) -> Result<Request, Errno> {
     let mut lines = request.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
     match lines.next() {

@@ -30,7 +30,8 @@ impl Archive {
         Self { bytes: Vec::new(), inode: 0, names: BTreeSet::new() }
     }
 
-    /// A directory and all above it. Paths are absolute or relative to the root; both mean the same.
+    /// A directory and all above it. Paths are absolute or relative to the root; both mean the
+    /// same.
     pub(super) fn directory(&mut self, path: &str) {
         let path = path.trim_matches('/');
         for (at, _) in path.match_indices('/') {

@@ -76,7 +76,7 @@ fn mistakes_are_told_with_their_place_and_how_to_mend_them() {
         (link("mtu = 100"), "5:7", "1280"),
         (link("addresses = [[\"10.0.0.1\"], []]"), "5:15", "10.0.0.1/24"),
         (link("addresses = [[\"10.0.0.1/24\"], []]"), "4:11", "all or none"),
-        (link("shape = { rate = \"1mbit\", burst = \"1\", latency = \"1ms\" }"), "5:36", "2kb"),
+        (link("shape = { rate = \"1mbit\", burst = \"1\", latency = \"1ms\" }"), "5:35", "2kb"),
         (link("[[links]]\nbetween = [\"a\", \"b\"]"), "6:11", "`name`"),
         (router("nat = \"cone\"\noutside = [\"r-b\"]"), "4:7", "full-cone"),
         (router("nat = \"symmetric\""), "4:7", "outside = "),

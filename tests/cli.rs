@@ -1,0 +1,271 @@
+//! The built program as people and scripts meet it: words, files, exit codes, streams.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const WARREN: &str = env!("CARGO_BIN_EXE_warren");
+const KEY: &str = "YAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
+
+/// A folder of one test, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("warren-cli-{test}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the folder for temporary files can be written");
+        Self(path)
+    }
+
+    /// A wg-quick file with this text, for its owner only.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("the test's own folder can be written");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the file is ours");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a program with `input` and nothing of our environment that would change what it does.
+fn run_as(program: &str, words: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(program)
+        .args(words)
+        .env_remove("LOG_LEVEL")
+        .env_remove("WG_PROCESS_FOREGROUND")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program is there");
+    // one that reads no input may be gone by now
+    let _ = child.stdin.take().expect("it is piped").write_all(input);
+    child.wait_with_output().expect("it ends")
+}
+
+fn run(words: &[&str]) -> Output {
+    run_as(WARREN, words, b"")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("all that is printed is text")
+}
+
+/// What a command printed that had to fail with exit code 1.
+fn failure(words: &[&str], input: &[u8]) -> String {
+    let output = run_as(WARREN, words, input);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+    assert!(said.starts_with("warren: ") && !said.contains("panicked"), "{said}");
+    assert!(!said.contains('\u{1b}'), "colours only on terminals: {said:?}");
+    said
+}
+
+#[test]
+fn help_and_version_succeed_and_mistakes_are_exit_code_2() {
+    for words in [&["--help"][..], &["wg", "--help"], &["link", "up", "--help"], &["help", "lab"]] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert!(text(&output.stdout).contains("Usage:"), "{words:?}");
+    }
+    let version = text(&run(&["--version"]).stdout);
+    assert_eq!(version, format!("warren {}\n", env!("CARGO_PKG_VERSION")));
+    let mistakes: [&[&str]; 7] = [
+        &[],
+        &["frobnicate"],
+        &["wg"],
+        &["wg", "a", "b"],
+        &["link", "up"],
+        &["genkey", "extra"],
+        &["wg", "--log", "loud", "wt0"],
+    ];
+    for words in mistakes {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{words:?}");
+    }
+    let near = text(&run(&["genkye"]).stderr);
+    assert!(near.contains("genkey"), "a near miss is helped: {near}");
+}
+
+#[test]
+fn keys_are_those_of_wg() {
+    for _ in 0..8 {
+        let key = run(&["genkey"]).stdout;
+        assert_eq!(key.len(), 45);
+        let ours = run_as(WARREN, &["pubkey"], &key);
+        let theirs = run_as("wg", &["pubkey"], &key);
+        assert_eq!((ours.status.code(), &ours.stdout), (Some(0), &theirs.stdout));
+        let key = run_as("wg", &["genkey"], b"").stdout;
+        let ours = run_as(WARREN, &["pubkey"], &key).stdout;
+        assert_eq!(ours, run_as("wg", &["pubkey"], &key).stdout);
+    }
+    let psk = text(&run(&["genpsk"]).stdout);
+    assert_eq!(psk.len(), 45);
+    assert_ne!(psk, text(&run(&["genpsk"]).stdout));
+    let spaced = format!("{KEY}\r\n \t\n");
+    let ours = run_as(WARREN, &["pubkey"], spaced.as_bytes());
+    assert_eq!(ours.stdout, run_as("wg", &["pubkey"], spaced.as_bytes()).stdout);
+}
+
+#[test]
+fn what_is_no_key_is_refused_as_wg_refuses_it() {
+    let long = format!("{KEY}x");
+    let two = format!("{KEY}\n{KEY}\n");
+    let bad_tail = KEY.replace("mk=", "ml=");
+    for input in ["", "\n", "short", &KEY[1..], &long, &two, &bad_tail, "\u{00ff}\u{0}"] {
+        let said = failure(&["pubkey"], input.as_bytes());
+        let theirs = run_as("wg", &["pubkey"], input.as_bytes());
+        assert_eq!(theirs.status.code(), Some(1), "{input:?}");
+        let reason = text(&theirs.stderr).trim_start_matches("wg: ").trim_end().to_owned();
+        assert!(said.contains(&reason), "{input:?}: {said} lacks {reason}");
+        assert!(!said.contains(KEY), "secrets are not repeated");
+    }
+}
+
+#[test]
+fn a_key_into_a_file_for_all_is_warned_about_as_wg_does() {
+    let folder = Folder::new("modes");
+    let path = folder.0.join("key");
+    for (mode, warned) in [(0o644, true), (0o600, false)] {
+        for word in ["genkey", "genpsk"] {
+            let file = File::create(&path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let said = |program: &str| {
+                let file = file.try_clone().unwrap();
+                let output = Command::new(program).arg(word).stdout(file).output().unwrap();
+                assert!(output.status.success());
+                text(&output.stderr)
+            };
+            let ours = said(WARREN);
+            assert_eq!(ours, said("wg"));
+            assert_eq!(!ours.is_empty(), warned, "{mode:o}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for words in [&["genkey"][..], &["genpsk"], &["completions", "bash"], &["--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(WARREN).args(words).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert_eq!(text(&output.stderr), "", "{words:?}");
+    }
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(WARREN).arg("genkey").stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "a disk that is full is one");
+    assert!(text(&output.stderr).contains("cannot write the key: No space left"));
+}
+
+#[test]
+fn completions_and_manual_pages_are_there() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell]);
+        assert!(output.status.success() && text(&output.stdout).contains("genkey"), "{shell}");
+    }
+    let folder = Folder::new("man");
+    let inner = folder.0.join("new/man1");
+    assert!(run(&["man", inner.to_str().unwrap()]).status.success());
+    for page in ["warren", "warren-wg", "warren-link", "warren-link-up", "warren-genkey"] {
+        let roff = fs::read_to_string(inner.join(format!("{page}.1"))).unwrap();
+        assert!(roff.contains(".SH NAME") && roff.contains(".SH SYNOPSIS"), "{page}");
+    }
+    let said = failure(&["man", "/proc/nowhere"], b"");
+    assert!(said.contains("cannot make the folder /proc/nowhere"), "{said}");
+}
+
+#[test]
+fn a_bad_file_is_told_with_line_and_column() {
+    let folder = Folder::new("files");
+    let path = folder.file("wtcli.conf", "[Interface]\n  Adress = 10.0.0.1/24\nMTU = 1\n");
+    let said = failure(&["link", "up", &path], b"");
+    let first = format!("warren: {path}:2:3: unknown key `Adress`; did you mean Address?\n");
+    assert!(said.starts_with(&first), "{said}");
+    assert!(said.contains(&format!("{path}:3:7: MTU: `1` is not a number from 576")), "{said}");
+
+    let secret = format!("[Interface]\nPrivateKey = {}\n", &KEY[1..]);
+    let said = failure(&["link", "up", &folder.file("wtcli.conf", &secret)], b"");
+    assert!(said.contains(":2:14: PrivateKey: ") && !said.contains(&KEY[1..]), "{said}");
+
+    let missing = folder.0.join("none.conf").display().to_string();
+    let said = failure(&["link", "up", &missing], b"");
+    assert!(said.contains(&format!("cannot read {missing}: No such file")), "{said}");
+    let unnamed = folder.file("a name that is too long.conf", "[Interface]\n");
+    assert!(failure(&["link", "up", &unnamed], b"").contains("use --name"));
+    let said = failure(&["link", "up", &folder.0.display().to_string()], b"");
+    assert!(said.contains("Is a directory"), "{said}");
+}
+
+#[test]
+fn a_name_that_cannot_be_is_refused_in_the_foreground_and_from_the_background() {
+    for words in [&["wg", "-f", "a/b"][..], &["wg", "a/b"], &["wg", "-f", "", "--log", "debug"]] {
+        let said = failure(words, b"");
+        assert!(said.contains("1 to 15"), "{words:?}: {said}");
+        assert_eq!(said.matches("1 to 15").count(), 1, "told once: {said}");
+    }
+}
+
+/// A network namespace for one interface, removed with all that is in it.
+struct Space(String);
+
+impl Space {
+    fn new() -> Self {
+        let name = format!("wt-cli-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status();
+        assert!(made.expect("iproute2 is installed").success(), "this test needs root");
+        Self(name)
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut all = vec!["netns", "exec", &self.0];
+        all.extend(words);
+        run_as("ip", &all, b"")
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let pids = run_as("ip", &["netns", "pids", &self.0], b"").stdout;
+        for pid in text(&pids).split_whitespace() {
+            let _ = Command::new("kill").arg(pid).status();
+        }
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+#[test]
+fn warren_wg_goes_to_the_background_when_wg_can_talk_to_it() {
+    let folder = Folder::new("wg");
+    let program = folder.0.join("warren-wg");
+    symlink(WARREN, &program).unwrap();
+    let (space, program) = (Space::new(), program.display().to_string());
+    let name = format!("wtc{}", std::process::id());
+    // its output is read to the end, so nothing in the background may hold it open
+    let started = space.run(&[&program, &name]);
+    assert_eq!(text(&started.stderr), "");
+    assert_eq!(started.status.code(), Some(0));
+    let set = space.run(&["wg", "set", &name, "listen-port", "4242", "fwmark", "7"]);
+    assert!(set.status.success(), "{}", text(&set.stderr));
+    assert_eq!(text(&space.run(&["wg", "show", &name, "fwmark"]).stdout), "0x7\n");
+    let again = space.run(&[&program, &name]);
+    assert_eq!(again.status.code(), Some(1), "the name is taken");
+    assert!(text(&again.stderr).starts_with("warren: "), "{}", text(&again.stderr));
+
+    assert!(space.run(&["ip", "link", "delete", &name]).status.success());
+    let socket = PathBuf::from(format!("/var/run/wireguard/{name}.sock"));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while socket.exists() {
+        assert!(Instant::now() < deadline, "the end of the interface is the end of the program");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
