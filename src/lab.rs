@@ -1,12 +1,108 @@
 //! `warren lab`: networks to test on, made of namespaces.
 
-use anyhow::{Result, bail};
+use std::path::PathBuf;
+use std::process::Command;
+
+use ::lab::standing;
+use anyhow::{Context, Result};
 
 /// Make networks to test on, out of namespaces.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Words,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Words {
+    /// Build the network of a topology file and leave it standing.
+    Up {
+        /// The topology, in TOML; shell/lab/topologies has examples.
+        file: PathBuf,
+    },
+    /// Run a command in a host, with its network, its /etc and its /run.
+    Exec {
+        /// The lab, where several are up.
+        #[arg(long)]
+        lab: Option<String>,
+        /// A host, router or switch.
+        host: String,
+        /// The command and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Change what a wire does to packets.
+    Impair {
+        /// The lab, where several are up.
+        #[arg(long)]
+        lab: Option<String>,
+        /// Only one direction, as the link's `between` has them: forth or back.
+        #[arg(long, value_parser = ["forth", "back"])]
+        direction: Option<String>,
+        /// The link's name; `warren lab status` shows them.
+        link: String,
+        /// A profile (baseline, low, medium, high) or KEY=VALUE: delay=5ms jitter=1ms loss=1%
+        /// burst=4 reorder=1% correlation=25% duplicate=1% rate=100mbit limit=1000.
+        #[arg(required = true)]
+        words: Vec<String>,
+    },
+    /// Show hosts, links, and what each wire has done.
+    Status {
+        /// The lab, where several are up.
+        #[arg(long)]
+        lab: Option<String>,
+        /// As JSON, in a stable schema.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a lab.
+    Down {
+        /// The lab, where several are up.
+        lab: Option<String>,
+    },
+    /// Move the frames of a lab's wires; `up` starts this in the background.
+    #[command(hide = true)]
+    WirePump {
+        /// The lab.
+        lab: String,
+    },
+}
 
 /// Does what the words say.
-pub(crate) fn run(_: Args) -> Result<()> {
-    bail!("the lab is not part of this build; build it with src/lab.rs of its own")
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Words::Up { file } => {
+            let plan = standing::up(&file, pump_command)?;
+            say(&format!("{} is up; `warren lab down {}` removes it", plan.name, plan.name))
+        }
+        Words::Exec { lab, host, command } => {
+            let argv: Vec<&str> = command.iter().map(String::as_str).collect();
+            match standing::exec(lab.as_deref(), &host, &argv)? {}
+        }
+        Words::Impair { lab, direction, link, words } => {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            standing::impair(lab.as_deref(), &link, direction.as_deref(), &words)
+        }
+        Words::Status { lab, json } => {
+            let status = standing::status(lab.as_deref())?;
+            let text = if json { status.to_json()? } else { status.to_string() };
+            say(text.trim_end())
+        }
+        Words::Down { lab } => {
+            let lab = standing::down(lab.as_deref())?;
+            say(&format!("{lab} is down"))
+        }
+        Words::WirePump { lab } => standing::pump(&lab),
+    }
+}
+
+fn pump_command(lab: &str) -> Result<Command> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command = Command::new(program);
+    command.args(["lab", "wire-pump", lab]);
+    Ok(command)
+}
+
+fn say(text: &str) -> Result<()> {
+    Ok(std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{text}\n"))?)
 }

@@ -19,6 +19,7 @@ use crate::sys;
 mod etc;
 mod remove;
 
+pub(crate) use remove::record_pump;
 pub use remove::remove_leftovers;
 
 /// Where labs keep their records.
@@ -34,6 +35,7 @@ pub struct Net {
     /// Held for as long as this value lives; the kernel releases it when the process dies.
     _lock: File,
     kept: bool,
+    own_run: bool,
 }
 
 /// One host: a network namespace with its own `/etc` and host name. Cheap to clone.
@@ -67,7 +69,13 @@ impl Net {
         );
         remove::clear(prefix)?;
         fs::create_dir_all(hosts_dir(prefix)).context("cannot make the lab's directory")?;
-        Ok(Self { prefix: prefix.to_owned(), hosts: Vec::new(), _lock: lock, kept: false })
+        Ok(Self {
+            prefix: prefix.to_owned(),
+            hosts: Vec::new(),
+            _lock: lock,
+            kept: false,
+            own_run: false,
+        })
     }
 
     /// Takes over the hosts of a lab that an earlier process made and [kept](Self::keep).
@@ -79,9 +87,14 @@ impl Net {
         check_name("prefix", prefix)?;
         ensure!(is_kept(prefix), "no lab {prefix} is up: start it with `warren lab up FILE`");
         let lock = take_lock(prefix)?;
-        let names = remove::recorded(prefix);
-        let hosts = names.iter().map(|name| Host::existing(prefix, name)).collect();
-        Ok(Self { prefix: prefix.to_owned(), hosts, _lock: lock, kept: false })
+        let hosts = kept_hosts(prefix);
+        Ok(Self { prefix: prefix.to_owned(), hosts, _lock: lock, kept: false, own_run: true })
+    }
+
+    /// From now on each new host gets its own `/run`, too, empty at first: sockets and other
+    /// traces of its programs are then seen neither by the machine nor by other hosts.
+    pub fn give_own_run(&mut self) {
+        self.own_run = true;
     }
 
     /// Leaves everything standing when this value goes, to be adopted later.
@@ -104,6 +117,9 @@ impl Net {
         ensure!(self.hosts.iter().all(|h| h.name() != name), "there is already a host {name}");
         let record = hosts_dir(&self.prefix).join(name);
         fs::create_dir_all(&record).with_context(|| format!("cannot record host {name}"))?;
+        if self.own_run {
+            fs::create_dir_all(record.join("run"))?;
+        }
         let host = Host::existing(&self.prefix, name);
         self.hosts.push(host.clone());
         ip(&["netns", "add", &host.inner.namespace])?;
@@ -133,6 +149,16 @@ impl Net {
         Ok(())
     }
 
+    /// Removes everything, as a drop does, and tells what resists.
+    ///
+    /// # Errors
+    /// Returns what could not be removed; it stays recorded, for the next start to try again.
+    pub fn remove(mut self) -> Result<()> {
+        remove::remove_recorded(&self.prefix)?;
+        self.kept = true;
+        Ok(())
+    }
+
     /// The hosts made so far, in order.
     #[must_use]
     pub fn hosts(&self) -> &[Host] {
@@ -157,11 +183,12 @@ impl Drop for Net {
 
 impl Host {
     fn existing(prefix: &str, name: &str) -> Self {
-        let namespace = format!("{prefix}-{name}");
+        let namespace = namespace_of(prefix, name);
         let dir = hosts_dir(prefix).join(name);
         let confinement = sys::Confinement {
             netns: namespace_path(prefix, name),
             etc: dir.join("etc"),
+            run: Some(dir.join("run")).filter(|run| run.exists()),
             hostname: name.to_owned(),
         };
         let name = name.to_owned();
@@ -351,10 +378,16 @@ pub(crate) fn check_ifname(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The namespace of a host.
+#[must_use]
+pub fn namespace_of(prefix: &str, name: &str) -> String {
+    format!("{prefix}-{name}")
+}
+
 /// The file of the namespace of a host.
 #[must_use]
 pub fn namespace_path(prefix: &str, name: &str) -> PathBuf {
-    Path::new("/var/run/netns").join(format!("{prefix}-{name}"))
+    Path::new("/var/run/netns").join(namespace_of(prefix, name))
 }
 
 pub(crate) fn state_dir(prefix: &str) -> PathBuf {
@@ -373,6 +406,22 @@ fn kept_file(prefix: &str) -> PathBuf {
 #[must_use]
 pub fn is_kept(prefix: &str) -> bool {
     kept_file(prefix).exists()
+}
+
+/// The hosts of a lab that was [kept](Net::keep), without taking it over.
+#[must_use]
+pub fn kept_hosts(prefix: &str) -> Vec<Host> {
+    remove::recorded(prefix).iter().map(|name| Host::existing(prefix, name)).collect()
+}
+
+/// The prefixes of all labs that were [kept](Net::keep).
+#[must_use]
+pub fn kept_labs() -> Vec<String> {
+    let Ok(entries) = fs::read_dir(STATE_ROOT) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| is_kept(name)).collect();
+    names.sort();
+    names
 }
 
 fn take_lock(prefix: &str) -> Result<File> {

@@ -26,6 +26,8 @@ pub struct Confinement {
     pub netns: PathBuf,
     /// The directory that becomes `/etc`.
     pub etc: PathBuf,
+    /// The directory that becomes `/run`; without one the host shares the machine's.
+    pub run: Option<PathBuf>,
     /// The host name.
     pub hostname: String,
 }
@@ -39,14 +41,15 @@ pub struct Confinement {
 pub fn confine(command: &mut Command, confinement: &Confinement) -> io::Result<()> {
     let netns = c_path(&confinement.netns)?;
     let etc = c_path(&confinement.etc)?;
+    let run = confinement.run.as_deref().map(c_path).transpose()?;
     let hostname = CString::new(confinement.hostname.as_bytes())?;
     // SAFETY: between fork and exec the closure makes only direct system calls on strings that
     // were built before the fork: it neither allocates nor takes a lock.
-    unsafe { command.pre_exec(move || enter(&netns, &etc, &hostname)) };
+    unsafe { command.pre_exec(move || enter(&netns, &etc, run.as_deref(), &hostname)) };
     Ok(())
 }
 
-fn enter(netns: &CStr, etc: &CStr, hostname: &CStr) -> io::Result<()> {
+fn enter(netns: &CStr, etc: &CStr, run: Option<&CStr>, hostname: &CStr) -> io::Result<()> {
     // SAFETY: every pointer is a NUL-terminated string that outlives the call, or null where
     // the call allows it; the descriptor is used only when open() succeeded.
     unsafe {
@@ -59,6 +62,9 @@ fn enter(netns: &CStr, etc: &CStr, hostname: &CStr) -> io::Result<()> {
         let slave = libc::MS_SLAVE | libc::MS_REC;
         check(libc::mount(none, c"/".as_ptr(), none, slave, none.cast()))?;
         check(libc::mount(etc.as_ptr(), c"/etc".as_ptr(), none, libc::MS_BIND, none.cast()))?;
+        if let Some(run) = run {
+            check(libc::mount(run.as_ptr(), c"/run".as_ptr(), none, libc::MS_BIND, none.cast()))?;
+        }
         // Sysfs shows the devices of the namespace that mounted it. A machine that forbids the
         // mount still gives a usable host, so a failure here is no error.
         libc::mount(c"sysfs".as_ptr(), c"/sys".as_ptr(), c"sysfs".as_ptr(), 0, none.cast());

@@ -8,14 +8,14 @@
 use anyhow::{Context, Result};
 
 use crate::netns::{self, Host, Net};
-use crate::wire::{Config, Direction, End, Wire};
+use crate::wire::{Config, End, Wire};
 
 pub mod file;
 pub mod plan;
 mod rules;
 
 pub use file::{Mistake, Topology};
-pub use plan::{LinkPlan, NodeKind, NodePlan, Plan};
+pub use plan::{EndPlan, LinkPlan, NodeKind, NodePlan, Plan};
 
 /// A network that stands: hosts by name, wires by the names of their links.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ impl Lab {
     /// Returns what could not be made; then all that was made is removed.
     pub fn up(plan: Plan) -> Result<Self> {
         let mut net = Net::new(&plan.name)?;
+        net.give_own_run();
         lay_out(&plan, &mut net)?;
         let wires = start_wires(&plan)?;
         finish(&plan, &net)?;
@@ -152,14 +153,4 @@ pub(crate) fn finish(plan: &Plan, net: &Net) -> Result<()> {
         std::fs::write(host.etc().join("hosts"), plan.hosts_file(&node.name))?;
     }
     Ok(())
-}
-
-/// A direction by its word on the command line: `forth` or `back`.
-#[must_use]
-pub fn direction(word: &str) -> Option<Direction> {
-    match word {
-        "forth" => Some(Direction::Forth),
-        "back" => Some(Direction::Back),
-        _ => None,
-    }
 }

@@ -78,6 +78,7 @@ pub struct Tally {
 pub struct Wire {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    current: Mutex<[Impairment; 2]>,
 }
 
 /// What the pump and the holder of the wire share.
@@ -144,9 +145,10 @@ impl Wire {
         ];
         let shared = Arc::new(Shared::default());
         let pump = pump::Pump::new(taps, pipes, config.mtu, Arc::clone(&shared))?;
+        let current = Mutex::new([a.impairment, b.impairment]);
         let name = format!("wire-{}", a.ifname);
         let thread = std::thread::Builder::new().name(name).spawn(move || pump.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), current })
     }
 
     /// Changes one direction from the next frame on; takes effect within 50 ms.
@@ -155,10 +157,18 @@ impl Wire {
     /// Names the bound that `impairment` breaks; then nothing changes.
     pub fn impair(&self, direction: Direction, impairment: Impairment) -> Result<()> {
         impairment.check()?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current[direction as usize] = impairment;
         let mut wanted = self.shared.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted[direction as usize] = Some(impairment);
         self.shared.changed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// What one direction does to frames.
+    #[must_use]
+    pub fn impairment(&self, direction: Direction) -> Impairment {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)[direction as usize]
     }
 
     /// What happened so far in one direction; at most 50 ms old.

@@ -1,7 +1,7 @@
 //! Removing what is recorded: processes, namespaces, mounts, records, in that order.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -44,6 +44,8 @@ pub(super) fn remove_recorded(prefix: &str) -> Result<()> {
 
 /// Removes everything under `prefix` but the lock, which the caller holds.
 pub(super) fn clear(prefix: &str) -> Result<()> {
+    // Its open devices would keep the namespaces alive without a name.
+    end_recorded_pump(prefix);
     let names = recorded(prefix);
     let namespaces: Vec<String> = names.iter().map(|name| format!("{prefix}-{name}")).collect();
     let namespaces: Vec<&String> = namespaces.iter().filter(|ns| exists(ns)).collect();
@@ -85,6 +87,42 @@ fn end_processes(namespaces: &[&String]) {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Records that process `pid` moves the frames of the lab's wires, from outside of it.
+pub(crate) fn record_pump(prefix: &str, pid: u32) -> Result<()> {
+    fs::write(pump_file(prefix), format!("{pid} {}", started(pid).unwrap_or_default()))?;
+    Ok(())
+}
+
+fn end_recorded_pump(prefix: &str) {
+    let record = fs::read_to_string(pump_file(prefix)).unwrap_or_default();
+    let Some((pid, start)) = record.split_once(' ') else { return };
+    let Ok(pid) = pid.parse::<u32>() else { return };
+    // The number may since have become another process's.
+    let same = || started(pid).is_some_and(|now| now == start);
+    let begin = Instant::now();
+    while same() && begin.elapsed() < GRACE {
+        let signal = if begin.elapsed() < GRACE / 2 { libc::SIGTERM } else { libc::SIGKILL };
+        // It may have ended in between.
+        let _ = sys::kill(pid as i32, signal);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = fs::remove_file(pump_file(prefix));
+}
+
+/// When a process started, in ticks since boot; none if it has ended (proc(5), field 22).
+fn started(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit(") ").next()?.split(' ');
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18).map(str::to_owned)
+}
+
+fn pump_file(prefix: &str) -> PathBuf {
+    state_dir(prefix).join("pump")
 }
 
 fn pids(namespace: &str) -> Vec<i32> {
