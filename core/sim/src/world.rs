@@ -171,18 +171,22 @@ impl World {
     pub fn join(&mut self, a: HostId, b: HostId) {
         let mut key = [0; 32];
         self.rng.fill(&mut key);
-        for (host, about) in [(a, b), (b, a)] {
-            let peer = &self.hosts[about.0];
-            let (v4, v6) = inner(about);
-            let peering = Peering {
-                endpoint: peer.nat.is_none().then_some(peer.address),
-                keepalive_s: 0,
-                preshared_key: PresharedKey::from_bytes(key),
-                prefixes: vec![Prefix::host(v4), Prefix::host(v6)],
-            };
-            self.hosts[host.0].peers.insert(about, peering);
-            self.configure(host, about);
-        }
+        self.meet(a, b, PresharedKey::from_bytes(key));
+        self.meet(b, a, PresharedKey::from_bytes(key));
+    }
+
+    /// A host is told of another, which may know nothing of it.
+    pub fn meet(&mut self, host: HostId, about: HostId, preshared_key: PresharedKey) {
+        let peer = &self.hosts[about.0];
+        let (v4, v6) = inner(about);
+        let peering = Peering {
+            endpoint: peer.nat.is_none().then_some(peer.address),
+            keepalive_s: 0,
+            preshared_key,
+            prefixes: vec![Prefix::host(v4), Prefix::host(v6)],
+        };
+        self.hosts[host.0].peers.insert(about, peering);
+        self.configure(host, about);
     }
 
     /// Changes what a host was told of a peer, and tells it.

@@ -228,3 +228,59 @@ fn ip_packet(source: IpAddr, destination: IpAddr, protocol: u8, upper: &[u8]) ->
     bytes.extend_from_slice(upper);
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::inner;
+
+    const A: HostId = HostId(0);
+    const B: HostId = HostId(1);
+    const NOW: Instant = Instant(5);
+
+    fn route(genuine: bool) -> Route {
+        Route { from: A, to: B, source: inner(A).0, destination: inner(B).0, genuine }
+    }
+
+    fn refused(ledger: &mut Ledger, host: HostId, bytes: &[u8], why: &str) {
+        let what = ledger.deliver(host, bytes, NOW).expect_err(why);
+        assert!(what.contains(why), "{what}");
+    }
+
+    #[test]
+    fn a_packet_is_taken_once_where_it_was_meant_for_and_as_it_was() {
+        let mut ledger = Ledger::default();
+        let made = ledger.packet(route(true), 100);
+        let mut harmed = made.bytes.clone();
+        harmed[60] ^= 1;
+        refused(&mut ledger, B, &harmed, "other bytes");
+        refused(&mut ledger, B, &made.bytes[..90], "no packet");
+        refused(&mut ledger, B, &[&made.bytes[..], &[0]].concat(), "around it");
+        refused(&mut ledger, A, &made.bytes, "which is");
+        assert_eq!(ledger.deliver(B, &made.bytes, NOW), Ok(0));
+        refused(&mut ledger, B, &made.bytes, "twice");
+        let foreign = Ledger::default().packet(route(true), 100).bytes;
+        refused(&mut Ledger::default(), B, &foreign, "unknown");
+        let passed = ledger.passed(A, B);
+        assert_eq!((passed.sent, passed.delivered), (1, 1));
+    }
+
+    #[test]
+    fn a_spoofed_packet_is_never_taken() {
+        let mut ledger = Ledger::default();
+        let made = ledger.packet(route(false), 100);
+        refused(&mut ledger, B, &made.bytes, "not allowed");
+        assert_eq!(ledger.passed(A, B), Passed::default());
+    }
+
+    #[test]
+    fn only_packets_sent_after_the_mark_are_waited_for() {
+        let mut ledger = Ledger::default();
+        let (before, _) = (ledger.packet(route(true), 8), ledger.mark());
+        let after = ledger.packet(route(true), 8);
+        ledger.deliver(B, &before.bytes, NOW).expect("sent");
+        assert_eq!(ledger.passed(A, B).first_marked, None);
+        ledger.deliver(B, &after.bytes, NOW).expect("sent");
+        assert_eq!(ledger.passed(A, B).first_marked, Some(NOW));
+    }
+}

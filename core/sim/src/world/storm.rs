@@ -9,6 +9,7 @@
 //! 3. *Steady*: a quarter of an hour in which nothing is lost, both ends of every link send on one
 //!    session, and handshakes are as rare as the protocol promises (threat DP-11).
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use noise::REKEY_TIMEOUT;
@@ -45,14 +46,27 @@ pub struct Report {
 /// With the world's story, if something that must hold does not.
 #[must_use]
 pub fn run(seed: u64) -> Report {
-    let mut rng = Rng::new(seed ^ 0x5707_2a11);
     let mut world = World::new(seed);
-    let links = build(&mut world, &mut rng);
-    storm(&mut world, &mut rng, &links);
-    calm(&mut world, &links);
-    let recovery = recover(&mut world, &links);
-    let initiations = steady(&mut world, &links);
-    Report { world, links, recovery, initiations }
+    match catch_unwind(AssertUnwindSafe(|| play(&mut world, seed))) {
+        Ok((links, recovery, initiations)) => Report { world, links, recovery, initiations },
+        Err(panic) => match panic.downcast_ref::<String>() {
+            Some(what) if !what.starts_with("seed ") => world.fail(what),
+            None if panic.is::<&str>() => world.fail("a panic"),
+            _ => resume_unwind(panic),
+        },
+    }
+}
+
+type Played = (Vec<(HostId, HostId)>, Duration, u64);
+
+fn play(world: &mut World, seed: u64) -> Played {
+    let mut rng = Rng::new(seed ^ 0x5707_2a11);
+    let links = build(world, &mut rng);
+    storm(world, &mut rng, &links);
+    calm(world, &links);
+    let recovery = recover(world, &links);
+    let initiations = steady(world, &links);
+    (links, recovery, initiations)
 }
 
 /// Hosts and links. The first host has an address of its own and keeps it.
