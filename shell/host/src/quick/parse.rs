@@ -136,8 +136,8 @@ impl Reader {
             Some(Section::Peer) => (&PEER_KEYS[..], &INTERFACE_KEYS[..], "[Interface]"),
             Some(Section::Unknown) => return,
             None => {
-                let what = "this stands before any section; begin the file with [Interface]";
-                return self.fault(key.0, what);
+                let what = "stands before any section; begin the file with [Interface]";
+                return self.fault(key.0, format!("{} {what}", key.1));
             }
         };
         let find =
