@@ -71,6 +71,7 @@ const TEST_EDGES: &[(&str, &str, &str)] = &[
     ("warren-link", "proptest", "queues against a naive model"),
     ("warren-node", "proptest", "longest-prefix match against a list"),
     ("warren-sim", "proptest", "impairment statistics over many seeds"),
+    ("warren-host", "proptest", "readers of hostile text, and property tests of plans"),
     ("warren", "boringtun", "the other side of interoperability tests"),
     ("warren", "libc", "tests send signals to the program"),
     ("warren", "serde_json", "this test reads cargo metadata"),

@@ -230,7 +230,10 @@ impl Node {
             return self.handle_cookie(reply, now);
         }
         let gate = self.gate.as_mut().ok_or(Reason::NoIdentity)?;
-        let loaded = now < self.loaded_until || self.handshakes.len() >= LOAD_AT;
+        if self.handshakes.len() >= LOAD_AT {
+            self.loaded_until = now.after(LOAD_TIME);
+        }
+        let loaded = now < self.loaded_until;
         match gate.admit(datagram, from.remote, now, loaded, random) {
             Admission::Accept => {}
             Admission::Refuse(drop) => return Err(Reason::Protocol(drop)),
@@ -245,9 +248,6 @@ impl Node {
                 }
                 return Ok(());
             }
-        }
-        if self.handshakes.len() >= LOAD_AT {
-            self.loaded_until = now.after(LOAD_TIME);
         }
         if self.handshakes.len() >= HANDSHAKES_MAX {
             return Err(Reason::HandshakesFull);

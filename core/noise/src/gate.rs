@@ -23,6 +23,9 @@ pub struct Gate {
     secret: Secret,
     secret_born: Option<Instant>,
     limiter: Limiter,
+    /// As `limiter`, for cookie replies: a source that floods gets few, and pays for the rest with
+    /// one lookup of ours each (threat DP-01).
+    replies: Limiter,
 }
 
 /// What to do with a handshake datagram.
@@ -48,6 +51,7 @@ impl Gate {
             secret,
             secret_born: None,
             limiter: Limiter::new(),
+            replies: Limiter::new(),
         }
     }
 
@@ -72,8 +76,16 @@ impl Gate {
         if !under_load {
             return Admission::Accept;
         }
+        let claims_cookie = mac2.iter().any(|&byte| byte != 0);
+        if !claims_cookie && let Err(reason) = self.replies.handle_handshake(source.ip(), now) {
+            return Admission::Refuse(reason);
+        }
         let cookie = self.cookie(source, now, random);
         if !bool::from(kdf::mac(&cookie, &[covered]).ct_eq(mac2)) {
+            // A wrong cookie is answered at the same price as none.
+            if claims_cookie && let Err(reason) = self.replies.handle_handshake(source.ip(), now) {
+                return Admission::Refuse(reason);
+            }
             return Admission::Cookie(self.reply(body, mac1, &cookie, random));
         }
         match self.limiter.handle_handshake(source.ip(), now) {
@@ -85,12 +97,14 @@ impl Gate {
     /// Forgets idle sources if it is time. `admit` does so too, so this only frees memory sooner.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.limiter.sweep(now);
+        self.replies.sweep(now);
     }
 
     /// When idle sources should next be forgotten; `None` if there are none.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.limiter.poll_timeout()
+        let deadlines = [self.limiter.poll_timeout(), self.replies.poll_timeout()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The cookie of a source: a MAC over its address and port (threat DP-05), under a secret that

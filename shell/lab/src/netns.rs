@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -26,6 +27,11 @@ pub use remove::remove_leftovers;
 pub const STATE_ROOT: &str = "/run/warren-lab";
 /// Longest interface name the kernel takes (IFNAMSIZ - 1).
 pub const IFNAME_BYTES_MAX: usize = 15;
+/// How long an interface may take until its carrier and its addresses are there.
+const READY: Duration = Duration::from_secs(5);
+/// Interface numbers of veth pairs, apart from those that the kernel counts up itself.
+const FIRST_IFINDEX: u32 = 10_000;
+static NEXT_IFINDEX: AtomicU32 = AtomicU32::new(0);
 
 /// A set of namespaces with one prefix; all of it is removed on drop.
 #[derive(Debug)]
@@ -139,12 +145,20 @@ impl Net {
     pub fn veth(&self, a: (&Host, &str, &[&str]), b: (&Host, &str, &[&str])) -> Result<()> {
         check_ifname(a.1)?;
         check_ifname(b.1)?;
-        let (ns_a, ns_b) = (&a.0.inner.namespace, &b.0.inner.namespace);
-        ip(&[
-            "link", "add", a.1, "netns", ns_a, "type", "veth", "peer", "name", b.1, "netns", ns_b,
-        ])?;
+        // The kernel tells of a carrier at once only where a device and its peer differ in
+        // number, and up to a second later where they agree, as in two fresh namespaces.
+        let [(host_a, index_a), (host_b, index_b)] = [a.0, b.0].map(|host| {
+            let index = FIRST_IFINDEX + NEXT_IFINDEX.fetch_add(1, Ordering::Relaxed);
+            (host.namespace(), index.to_string())
+        });
+        let one = ["link", "add", a.1, "index", &index_a, "netns", host_a, "type", "veth"];
+        let two = ["peer", "name", b.1, "index", &index_b, "netns", host_b];
+        ip(&[&one[..], &two].concat())?;
         for (host, ifname, addresses) in [a, b] {
             host.bring_up(ifname, addresses)?;
+        }
+        for (host, ifname, _) in [a, b] {
+            host.wait_until_ready(ifname)?;
         }
         Ok(())
     }
@@ -286,11 +300,30 @@ impl Host {
     pub fn bring_up(&self, ifname: &str, addresses: &[&str]) -> Result<()> {
         let mut batch = String::new();
         for address in addresses {
-            let nodad = if address.contains(':') { " nodad" } else { "" };
-            batch += &format!("addr add {address} dev {ifname}{nodad}\n");
+            batch += &format!("addr add {address} dev {ifname}\n");
         }
         batch += &format!("link set {ifname} up\n");
         self.ip_batch(&batch)
+    }
+
+    /// Waits until an interface that is up has its carrier and answers at its addresses; until
+    /// then the first packets to it would be lost.
+    ///
+    /// # Errors
+    /// Returns an error when that takes more than five seconds.
+    pub fn wait_until_ready(&self, ifname: &str) -> Result<()> {
+        let start = Instant::now();
+        let namespace = self.namespace();
+        loop {
+            let link = ip(&["-n", namespace, "-o", "link", "show", "dev", ifname])?;
+            let waiting =
+                ip(&["-n", namespace, "-o", "-6", "addr", "show", "dev", ifname, "tentative"])?;
+            if link.contains(" state UP") && waiting.is_empty() {
+                return Ok(());
+            }
+            ensure!(start.elapsed() < READY, "{ifname} of {} does not come up", self.name());
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Runs lines of `ip` commands inside the host's network, all or up to the first failure.

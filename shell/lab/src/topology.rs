@@ -139,6 +139,9 @@ pub(crate) fn finish(plan: &Plan, net: &Net) -> Result<()> {
             }
         }
     }
+    for end in plan.links.iter().flat_map(|link| &link.ends) {
+        find_host(net, &end.node)?.wait_until_ready(&end.ifname)?;
+    }
     for node in &plan.nodes {
         crate::sys::check_interrupted()?;
         let host = find_host(net, &node.name)?;

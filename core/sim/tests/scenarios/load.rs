@@ -1,6 +1,6 @@
 //! Peers that are not there, and strangers that are.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use node::Reason;
@@ -36,7 +36,7 @@ fn dp_22_traffic_to_an_offline_peer_stays_bounded_and_is_given_up() {
 
 /// What an attacker has: rubbish, genuine initiations of strangers, and one of a friend.
 fn ammunition(world: &mut World, target: HostId, friend: HostId) -> Vec<Vec<u8>> {
-    let strangers: Vec<HostId> = (0..40).map(|_| world.host(false)).collect();
+    let strangers: Vec<HostId> = (0..40).map(|_| world.host(true)).collect();
     world.record();
     for &stranger in &strangers {
         world.meet(stranger, target, PresharedKey::default());
@@ -66,8 +66,7 @@ fn ammunition(world: &mut World, target: HostId, friend: HostId) -> Vec<Vec<u8>>
 #[test]
 fn dp_01_a_flood_stops_neither_data_nor_an_honest_handshake() {
     let (mut world, a, b) = pair(1);
-    let newcomer = world.host(true);
-    let late = world.host(false);
+    let (newcomer, late) = (world.host(true), world.host(true));
     for host in [newcomer, late] {
         world.join(host, b);
     }
@@ -81,10 +80,8 @@ fn dp_01_a_flood_stops_neither_data_nor_an_honest_handshake() {
     let mut rng = Rng::new(2);
     let (mut shot, mut joined) = (0, None);
     while world.now() < until {
-        let from = SocketAddr::from((rng.next_u64().to_be_bytes()[..4].first_chunk().map_or(
-            [192, 0, 2, 1],
-            |bytes: &[u8; 4]| *bytes,
-        ), 1024 + rng.below(60_000) as u16));
+        let spoofed = Ipv6Addr::from_bits((0x2001_0db8_ffff << 80) | u128::from(rng.next_u64()) << 8);
+        let from = SocketAddr::from((spoofed, 1024 + rng.below(60_000) as u16));
         world.inject(from, b, &shots[shot % shots.len()]);
         shot += 1;
         world.run(Duration::from_micros(200));

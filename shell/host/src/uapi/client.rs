@@ -59,10 +59,11 @@ impl Client {
             Ok(()) if self.written < self.output.0.len() => {
                 Fate::Stays(Interest { readable: false, writable: true })
             }
+            Ok(()) if self.closing => Fate::Goes,
             // requests that came together are answered over several turns: ask for another
             Ok(()) if self.searched < self.input.0.len() => Fate::Stays(Interest::BOTH),
-            Ok(()) if !self.closing => Fate::Stays(Interest::READ),
-            Ok(()) | Err(_) => Fate::Goes,
+            Ok(()) => Fate::Stays(Interest::READ),
+            Err(_) => Fate::Goes,
         }
     }
 
@@ -116,7 +117,7 @@ impl Client {
             let empty = line.is_empty() || line == b"\r";
             let known = matches!(line.strip_suffix(b"\r").unwrap_or(line), b"get=1" | b"set=1");
             if is_first && !known {
-                self.closing = true; // it speaks something else
+                self.refuse(Errno::PROTOCOL); // it speaks something else
                 return None;
             }
             if empty {
