@@ -318,7 +318,7 @@ impl Host {
             let link = ip(&["-n", namespace, "-o", "link", "show", "dev", ifname])?;
             let waiting =
                 ip(&["-n", namespace, "-o", "-6", "addr", "show", "dev", ifname, "tentative"])?;
-            if link.contains(" state UP") && waiting.is_empty() {
+            if is_carried(&link) && waiting.is_empty() {
                 return Ok(());
             }
             ensure!(start.elapsed() < READY, "{ifname} of {} does not come up", self.name());
@@ -377,6 +377,11 @@ fn use_cubic(netns: &Path) -> Result<()> {
     let done = sys::in_netns(netns, set);
     fs::write(allowed, before.trim())?;
     done?.context("cannot make CUBIC the congestion control of a namespace")
+}
+
+/// Whether `ip -o link` shows a carrier; a TAP device never tells more than that.
+fn is_carried(link: &str) -> bool {
+    link.contains("LOWER_UP") && (link.contains(" state UP") || link.contains(" state UNKNOWN"))
 }
 
 pub(crate) fn ip(args: &[&str]) -> Result<String> {

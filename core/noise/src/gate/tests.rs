@@ -154,9 +154,31 @@ fn a_source_with_a_cookie_is_held_to_its_rate() {
         }
     }
     assert!((24..=25).contains(&accepted), "{accepted}");
-    let sweep = server.gate.poll_timeout().expect("one source is known");
-    server.gate.handle_timeout(sweep + Duration::from_secs(2));
+    // Once for its cookies, once for its handshakes.
+    for _ in 0..2 {
+        let sweep = server.gate.poll_timeout().expect("one source is known");
+        server.gate.handle_timeout(sweep + Duration::from_secs(2));
+    }
     assert_eq!(server.gate.poll_timeout(), None);
+}
+
+/// Threat DP-01: a flood from one source buys few replies, and takes none from others.
+#[test]
+fn dp_01_a_source_is_sent_cookies_at_a_rate_too() {
+    let [mut a, b] = ends(8);
+    let mut server = Server::new(&b);
+    let first = a.initiate(at(NOON)).expect("first");
+    let mut cookies = 0;
+    for attempt in 0..1000 {
+        let seconds = NOON + f64::from(attempt) / 1000.0;
+        match server.admit(&first, "10.0.0.1:1", seconds, true) {
+            Admission::Cookie(_) => cookies += 1,
+            other => assert_eq!(other, Admission::Refuse(Drop::RateLimited)),
+        }
+    }
+    assert!((24..=25).contains(&cookies), "{cookies}");
+    let other = server.admit(&first, "10.0.0.2:1", NOON + 1.0, true);
+    assert!(matches!(other, Admission::Cookie(_)), "{other:?}");
 }
 
 /// The silence oracle: whatever comes, no more bytes go out than came in (threats DP-06, DP-19).

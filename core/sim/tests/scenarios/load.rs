@@ -49,7 +49,8 @@ fn ammunition(world: &mut World, target: HostId, friend: HostId) -> Vec<Vec<u8>>
         world.fault(&Fault::Down(stranger));
     }
     let tape = world.recorded().into_iter();
-    let initiations = tape.filter(|(at, bytes)| *at == target && Kind::of(bytes) == Kind::Initiation);
+    let initiations =
+        tape.filter(|(at, bytes)| *at == target && Kind::of(bytes) == Kind::Initiation);
     let mut all: Vec<Vec<u8>> = initiations.map(|entry| entry.1).collect();
     assert_eq!(all.len(), 41);
     let mut rng = Rng::new(1);
@@ -80,7 +81,8 @@ fn dp_01_a_flood_stops_neither_data_nor_an_honest_handshake() {
     let mut rng = Rng::new(2);
     let (mut shot, mut joined) = (0, None);
     while world.now() < until {
-        let spoofed = Ipv6Addr::from_bits((0x2001_0db8_ffff << 80) | u128::from(rng.next_u64()) << 8);
+        let spoofed =
+            Ipv6Addr::from_bits((0x2001_0db8_ffff << 80) | u128::from(rng.next_u64()) << 8);
         let from = SocketAddr::from((spoofed, 1024 + rng.below(60_000) as u16));
         world.inject(from, b, &shots[shot % shots.len()]);
         shot += 1;

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use noise::Drop;
 use node::Reason;
+use noise::Drop;
 
 use super::*;
 
