@@ -191,7 +191,7 @@ fn a_bad_file_is_told_with_line_and_column() {
     let said = failure(&["link", "up", &path], b"");
     let first = format!("warren: {path}:2:3: unknown key `Adress`; did you mean Address?\n");
     assert!(said.starts_with(&first), "{said}");
-    assert!(said.contains(&format!("{path}:3:7: MTU: `1` is not a number from 576")), "{said}");
+    assert!(said.contains(&format!("{path}:3:7: MTU: `1` is not a number from 68")), "{said}");
 
     let secret = format!("[Interface]\nPrivateKey = {}\n", &KEY[1..]);
     let said = failure(&["link", "up", &folder.file("wtcli.conf", &secret)], b"");

@@ -1,7 +1,8 @@
 //! Random worlds, by their seeds.
 //!
-//! `WARREN_SEED=n` runs one, `WARREN_SEEDS=first..last` a range (`last` not included); without
-//! either, a few hundred run here and ten thousand in the soak.
+//! `WARREN_SEED=n` runs one, `WARREN_SEEDS=first..last` a range (`last` not included) and
+//! `WARREN_SEEDS=n` the first n; without either, a few hundred run here and ten thousand in the
+//! soak.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +24,7 @@ fn seeds(default: Range<u64>) -> Range<u64> {
         return seed..seed + 1;
     }
     let Some(range) = read("WARREN_SEEDS") else { return default };
-    let (first, last) = range.split_once("..").expect("seeds are written first..last");
+    let (first, last) = range.split_once("..").unwrap_or(("0", &range));
     number(first)..number(last)
 }
 

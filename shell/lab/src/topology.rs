@@ -60,6 +60,15 @@ impl Lab {
             .with_context(|| format!("no wire {link}: there are {}", known()))
     }
 
+    /// Removes everything, as a drop does, and tells what resists.
+    ///
+    /// # Errors
+    /// Returns what could not be removed; it stays recorded, for the next start to try again.
+    pub fn down(self) -> Result<()> {
+        drop(self.wires);
+        self.net.remove()
+    }
+
     /// What was built.
     #[must_use]
     pub fn plan(&self) -> &Plan {

@@ -12,7 +12,7 @@ use super::*;
 
 #[test]
 fn dp_22_traffic_to_an_offline_peer_stays_bounded_and_is_given_up() {
-    let mut world = World::new(22);
+    let mut world = fresh(22);
     let (a, b) = (world.host(false), world.host(false));
     world.join(a, b);
     world.fault(&Fault::Down(b));

@@ -13,6 +13,12 @@ use sim::world::{Flow, HostId, Kind, World, storm};
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// A new world. Keys follow from its seed, so an earlier world of that seed had the same ones.
+fn fresh(seed: u64) -> World {
+    noise::forget_nonces();
+    World::new(seed)
+}
+
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
@@ -23,7 +29,7 @@ fn line(delay_ms: u64) -> Impairment {
 
 /// Two hosts with a session that the first initiated.
 fn pair(seed: u64) -> (World, HostId, HostId) {
-    let mut world = World::new(seed);
+    let mut world = fresh(seed);
     let (a, b) = (world.host(seed % 2 == 1), world.host(seed % 2 == 1));
     world.join(a, b);
     world.send(a, b, 64);

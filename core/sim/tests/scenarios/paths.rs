@@ -16,7 +16,7 @@ const KINDS: [Behaviour; 4] = [
 
 /// A host behind a translator, a server in the open, and a session.
 fn behind(seed: u64, behaviour: Behaviour, keepalive_s: u16) -> (World, HostId, HostId, NatId) {
-    let mut world = World::new(seed);
+    let mut world = fresh(seed);
     let nat = world.nat(behaviour);
     let (inside, server) = (world.host_behind(nat), world.host(false));
     world.join(inside, server);
@@ -147,7 +147,7 @@ fn dp_20_dp_21_new_keys_apply_without_a_gap() {
 
 #[test]
 fn dp_21_one_sided_pre_shared_keys_make_no_session() {
-    let mut world = World::new(21);
+    let mut world = fresh(21);
     let (a, b) = (world.host(false), world.host(false));
     world.meet(a, b, noise::PresharedKey::from_bytes([1; 32]));
     world.meet(b, a, noise::PresharedKey::from_bytes([2; 32]));

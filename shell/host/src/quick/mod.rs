@@ -8,8 +8,7 @@
 //!
 //! Differences from wg-quick, on purpose:
 //! - Each link with a default route has its own pair of rules, with explicit priorities, so that
-//! two
-//!   links do not remove each other's, and the rule that protects local networks comes first.
+//!   two links do not remove each other's, and the rule that protects local networks comes first.
 //! - What protects against spoofed inner addresses, and what lets strict reverse-path filters see
 //!   the mark, is one nftables table; without `nft` the link comes up with a warning.
 //! - `DNS` is handed to `resolvconf`; where there is none the link comes up with a warning.
@@ -161,6 +160,52 @@ impl Settings {
             }));
         }
         changes
+    }
+
+    /// What turns a running node with the settings `old` into one with these: nothing that stayed
+    /// the same is touched, so sessions go on, and so do endpoints learnt since. `resolve` is asked
+    /// for the endpoints that are new.
+    ///
+    /// # Errors
+    /// The first that `resolve` gives.
+    pub fn changes_since<E>(
+        &self,
+        old: &Self,
+        mut resolve: impl FnMut(&Host) -> Result<SocketAddr, E>,
+    ) -> Result<Vec<Change>, E> {
+        let mut changes = Vec::new();
+        let (new_interface, old_interface) = (&self.interface, &old.interface);
+        if new_interface.private_key != old_interface.private_key {
+            changes.push(Change::PrivateKey(new_interface.private_key.clone()));
+        }
+        if new_interface.listen_port != old_interface.listen_port {
+            changes.push(Change::ListenPort(new_interface.listen_port.unwrap_or(0)));
+        }
+        let gone = old.peers.iter().filter(|peer| self.peer(&peer.key).is_none());
+        changes.extend(
+            gone.map(|peer| Change::Peer(PeerChange { remove: true, ..PeerChange::new(peer.key) })),
+        );
+        for peer in &self.peers {
+            let before = old.peer(&peer.key);
+            if before == Some(peer) {
+                continue;
+            }
+            let moved = before.is_none_or(|before| before.endpoint != peer.endpoint);
+            let endpoint = peer.endpoint.as_ref().filter(|_| moved);
+            changes.push(Change::Peer(PeerChange {
+                preshared_key: Some(peer.preshared_key.clone().unwrap_or_default()),
+                endpoint: endpoint.map(&mut resolve).transpose()?,
+                keepalive_s: Some(peer.keepalive_s.unwrap_or(0)),
+                replace_allowed_ips: true,
+                allowed_ips: peer.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
+                ..PeerChange::new(peer.key)
+            }));
+        }
+        Ok(changes)
+    }
+
+    fn peer(&self, key: &PublicKey) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.key == *key)
     }
 }
 

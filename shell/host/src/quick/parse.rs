@@ -11,8 +11,8 @@ use super::{Fault, Host, Interface, Peer, Settings, Table};
 /// Faults told at once; who has more has the wrong file.
 const FAULTS_MAX: usize = 20;
 
-/// The smallest MTU IPv4 allows (RFC 791: every host takes 576 bytes).
-pub(super) const MTU_MIN: u32 = 576;
+/// The smallest MTU IPv4 allows (RFC 791, section 3.2), and the kernel for a TUN device.
+pub(super) const MTU_MIN: u32 = 68;
 /// The smallest MTU IPv6 allows (RFC 8200 section 5).
 pub(super) const MTU_MIN_V6: u32 = 1280;
 const MTU_MAX: u32 = 65535;

@@ -71,10 +71,12 @@ pub fn run(
     clear_leftovers()?;
     let facts = Facts::gather(&known, mark).map_err(RunError::Netlink)?;
     let plan = Plan::new(name, settings, &facts).map_err(RunError::Plan)?;
+    let mut current = settings.clone();
     let mut reload = || {
         let settings = reload()?;
-        let endpoints = resolve_all(&settings).map_err(|e| e.to_string())?;
-        Ok(settings.changes(&endpoints, plan.fwmark))
+        let changes = settings.changes_since(&current, resolve).map_err(|e| e.to_string())?;
+        current = settings;
+        Ok(changes)
     };
 
     let mut driver = Driver::new(name)?;

@@ -81,7 +81,7 @@ fn every_fault_has_its_place_and_says_how_to_mend_it() {
         ),
         (interface("ListenPort = +1"), "2:14: ListenPort: `+1` is not a number"),
         (interface("FwMark = 0xfffffffff"), "2:10: FwMark: `0xfffffffff` is not a mark; write off"),
-        (interface("MTU = 575"), "2:7: MTU: `575` is not a number from 576 to 65535"),
+        (interface("MTU = 67"), "2:7: MTU: `67` is not a number from 68 to 65535"),
         (interface("MTU=1279\nAddress=fd00::1/64"), "2:5: MTU: IPv6 needs at least 1280; raise it"),
         (
             interface("Address = 10.0.0.1/24, 10.0.0.300"),
@@ -107,7 +107,7 @@ fn every_fault_has_its_place_and_says_how_to_mend_it() {
         (peer("PersistentKeepalive = 1m"), "4:23: PersistentKeepalive: `1m` is not a number"),
         (peer(&format!("[Peer]\nPublicKey={PEER}")), "4:1: the peer xTIBA5"),
         ("[Interface]\n[Peer]\nAllowedIPs=::/0\n".into(), "2:1: this [Peer] has no PublicKey; add"),
-        ("PrivateKey = x\n".into(), "1:1: this stands before any section; begin the file with"),
+        ("PrivateKey = x\n".into(), "1:1: PrivateKey stands before any section; begin the file"),
         (" [Pear]\nx = 1\n".into(), "1:2: unknown section `[Pear]`; write [Interface] or [Peer]"),
         ("[Interface]\n[Interface]\n".into(), "2:1: a second [Interface]; one file describes one"),
         ("# nothing\n".into(), "1:1: there is no [Interface]; begin the file with [Interface]"),
@@ -235,7 +235,7 @@ fn the_mtu_follows_the_way_and_has_a_floor() {
     assert_eq!(mtu(plan("", "", &outer(None))), Ok(Some(1420)));
     assert_eq!(mtu(plan("", "", &outer(Some(9000)))), Ok(Some(8920)));
     assert_eq!(mtu(plan("MTU = 1300", "", &outer(Some(9000)))), Ok(Some(1300)));
-    assert_eq!(mtu(plan("", "", &outer(Some(600)))), Err(PlanError::Mtu { mtu: 520, min: 576 }));
+    assert_eq!(mtu(plan("", "", &outer(Some(140)))), Err(PlanError::Mtu { mtu: 60, min: 68 }));
     let v6 = plan("Address = fd00::1/64", "", &outer(Some(1300))).unwrap_err();
     assert_eq!(v6, PlanError::Mtu { mtu: 1220, min: 1280 });
     assert!(v6.to_string().contains("IPv6 needs at least 1280"), "{v6}");
@@ -255,6 +255,35 @@ fn resolvers_need_resolvconf_and_are_else_warned_about() {
     assert!(p.steps.contains(&Step::Resolvers(lines)) && p.warnings.is_empty());
     let p = plan("SaveConfig = true", "", &facts()).unwrap();
     assert_eq!(p.warnings, ["SaveConfig has no effect here: the file stays as it is"]);
+}
+
+#[test]
+fn reading_again_touches_only_what_differs() {
+    let file = |psk: &str, more: &str| {
+        good(&format!(
+            "[Interface]\nPrivateKey={KEY}\n[Peer]\nPublicKey={PEER}\nEndpoint=a.example:1\n\
+             AllowedIPs=10.0.0.0/8\n{psk}{more}"
+        ))
+    };
+    let resolve = |_: &Host| Ok::<_, ()>("192.0.2.1:1".parse().unwrap());
+    let since = |new: &Settings, old: &Settings| new.changes_since(old, resolve).unwrap();
+    let (plain, secret) = (file("", ""), file(&format!("PresharedKey={KEY}\n"), ""));
+    assert_eq!(since(&plain, &plain), []);
+    let [Change::Peer(peer)] = &since(&secret, &plain)[..] else { panic!("one peer changes") };
+    assert!(peer.preshared_key.is_some() && peer.endpoint.is_none() && !peer.remove);
+    let [Change::Peer(peer)] = &since(&plain, &secret)[..] else { panic!("one peer changes") };
+    assert_eq!(peer.preshared_key, Some(PresharedKey::default()), "taken away");
+    let two = file("", &format!("[Peer]\nPublicKey={OTHER}\nEndpoint=b.example:2\n"));
+    let [Change::Peer(peer)] = &since(&two, &plain)[..] else { panic!("one peer is new") };
+    assert!(peer.endpoint.is_some() && !peer.remove);
+    let [Change::Peer(peer)] = &since(&plain, &two)[..] else { panic!("one peer goes") };
+    assert!(peer.remove);
+    let moved = plain.changes_since(&two, |_| Err("not asked"));
+    assert!(moved.is_ok(), "no name is resolved for a peer that stays");
+    let ported = good(&format!("[Interface]\nPrivateKey={KEY}\nListenPort=5\n"));
+    let changes = since(&ported, &plain);
+    assert_eq!(changes[0], Change::ListenPort(5));
+    assert_eq!(changes.len(), 2, "and the peer is gone");
 }
 
 #[test]

@@ -458,7 +458,7 @@ fn who_breaks_the_protocol_is_told_and_dismissed() {
         let _ = stream.read_to_end(&mut reply); // a reset may follow the reply
         String::from_utf8(reply).unwrap()
     };
-    assert_eq!(talk(b"GET / HTTP/1.1\r\n\r\n"), "");
+    assert_eq!(talk(b"GET / HTTP/1.1\r\n\r\n"), "errno=-71\n\n");
     assert_eq!(talk(b"set=1\nlisten_port=9\n"), "errno=-71\n\n", "cut off in the middle");
     assert_eq!(talk(b"set=1\nno equals sign\n\n"), "errno=-71\n\n");
     assert_eq!(talk(&[b"set=1\n", &vec![b'x'; LINE_LEN_MAX + 9000][..]].concat()), "errno=-5\n\n");

@@ -1,0 +1,108 @@
+//! Where, when and with what a run was made.
+
+use std::fs;
+use std::process::Command;
+
+use serde::Serialize;
+
+/// Load average above which a machine counts as busy.
+pub const BUSY_LOAD: f64 = 1.0;
+
+/// What a reader must know to judge a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Facts {
+    /// When it began, UTC.
+    pub date: String,
+    /// The commit of the folder it was started in, with `+` where files differ from it.
+    pub commit: String,
+    /// The words that started it.
+    pub command: String,
+    /// The processor's name.
+    pub cpu: String,
+    /// How many of them.
+    pub cores: usize,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Load averages over 1, 5 and 15 minutes, before.
+    pub load_before: [f64; 3],
+    /// The version of iperf3.
+    pub iperf3: String,
+}
+
+impl Facts {
+    /// Asks this machine; what it does not know is `unknown`.
+    #[must_use]
+    pub fn gather(command: &str) -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let unknown = || "unknown".to_owned();
+        let first = |text: String| text.lines().next().map(str::to_owned);
+        Self {
+            date: said(&["date", "-u", "+%Y-%m-%d %H:%M:%S UTC"]).unwrap_or_else(unknown),
+            commit: commit().unwrap_or_else(unknown),
+            command: command.to_owned(),
+            cpu: cpu_name(&cpuinfo).unwrap_or_else(unknown),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            kernel: said(&["uname", "-srm"]).unwrap_or_else(unknown),
+            load_before: load_averages(&loadavg).unwrap_or([0.0; 3]),
+            iperf3: said(&["iperf3", "--version"]).and_then(first).unwrap_or_else(unknown),
+        }
+    }
+
+    /// Whether something else was using the machine.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.load_before[0] > BUSY_LOAD
+    }
+}
+
+/// What a command prints, trimmed; none when it fails.
+fn said(argv: &[&str]) -> Option<String> {
+    let output = Command::new(argv[0]).args(&argv[1..]).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
+}
+
+fn commit() -> Option<String> {
+    let commit = said(&["git", "rev-parse", "--short=12", "HEAD"])?;
+    let changed = said(&["git", "status", "--porcelain", "--untracked-files=no"]).is_some();
+    Some(commit + if changed { "+" } else { "" })
+}
+
+/// The name that `/proc/cpuinfo` has; on aarch64 there is only a number of the part.
+fn cpu_name(cpuinfo: &str) -> Option<String> {
+    let value = |key: &str| {
+        let line = cpuinfo.lines().find(|line| line.starts_with(key))?;
+        let (_, value) = line.split_once(':')?;
+        Some(value.trim().to_owned()).filter(|value| !value.is_empty())
+    };
+    value("model name").or_else(|| Some(format!("CPU part {}", value("CPU part")?)))
+}
+
+fn load_averages(loadavg: &str) -> Option<[f64; 3]> {
+    let mut numbers = loadavg.split_whitespace().map(|word| word.parse::<f64>().ok());
+    let mut next = || numbers.next().flatten().filter(|load| load.is_finite() && *load >= 0.0);
+    Some([next()?, next()?, next()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_averages_are_three_numbers_or_nothing() {
+        assert_eq!(load_averages("1.05 1.68 3.49 2/150 12345\n"), Some([1.05, 1.68, 3.49]));
+        for nonsense in ["", "1.0 2.0", "a b c", "1 nan 2", "-1 0 0"] {
+            assert_eq!(load_averages(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn the_processor_is_named_on_both_architectures() {
+        let x86 = "processor\t: 0\nmodel\t\t: 85\nmodel name\t: A Processor @ 2.50GHz\n";
+        assert_eq!(cpu_name(x86).as_deref(), Some("A Processor @ 2.50GHz"));
+        assert_eq!(cpu_name("CPU part\t: 0xd40\n").as_deref(), Some("CPU part 0xd40"));
+        assert_eq!(cpu_name("model name\t:\n"), None);
+        assert_eq!(cpu_name(""), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! # bench: what Warren does beside others, measured by one command
+//!
+//! The life of one figure. `warren bench link` gives [`link::run`] its settings and the path of
+//! the program that is measured. The contestants are looked up ([`vpn`]): Warren, each rival that
+//! is on this machine, and no VPN at all; one that is absent is skipped and named, with a hint
+//! how to get it. Then rounds begin, and in each round every [`scenario`] is measured for every
+//! contestant in turn (A B C A B C …), so that a change in the machine's mood hits all of them.
+//!
+//! One measurement is one new lab: [`ground`] makes two hosts and a veth, or the impaired wire,
+//! and takes the offloads off where the scenario says so; the contestant starts a process in
+//! each host and says when it is ready; [`load`] runs iperf3 or ping through it, with a limit of
+//! time; processor time and memory of the daemons are read before and after. Nothing is left
+//! for the next measurement to inherit: no cached TCP metrics, no warm daemon. A measurement that
+//! fails is kept as a failure with its reason and never averaged away.
+//!
+//! The raw samples become figures in [`ratio`] (the ratio of two contestants is taken within
+//! each round; what is reported is the median of these ratios, the smallest and the largest) and
+//! [`verdict`] sets them beside the bounds that are required. [`report`] holds all of that,
+//! with the machine, the versions, the commit and the command line ([`facts`]), and writes it as
+//! JSON; [`markdown`] writes it as a table for people. A run that proves nothing, because the
+//! machine was busy, the run too short or the build unfit, is marked so in both.
+//!
+//! What it is not: it makes no claim about other machines (both ends share one), it judges no
+//! protocol by its handshake, and it never tunes a contestant: each runs as its documentation
+//! recommends.
+//!
+//! Room is left for more contestants: an adapter is a value of the trait [`vpn::Vpn`] with its
+//! name, version, install hint, start and ready check, and nothing else here knows a VPN.
+
+pub mod facts;
+pub mod ground;
+mod iperf;
+pub mod link;
+pub mod load;
+pub mod markdown;
+mod ping;
+pub mod progress;
+pub mod ratio;
+pub mod report;
+pub mod scenario;
+pub mod verdict;
+pub mod vpn;

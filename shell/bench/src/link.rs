@@ -1,0 +1,315 @@
+//! `warren bench link`: a static link, round after round.
+
+use anyhow::{Context, Result, ensure};
+use lab::Process;
+use lab::sys;
+
+use crate::facts::{BUSY_LOAD, Facts};
+use crate::ground::{Ground, INNER_MTU, OUTER_MTU, WireCount};
+use crate::load::{self, Outcome, PINGS, UDP_BYTES};
+use crate::progress::Progress;
+use crate::report::{Contestant, Mark, Measured, Report, SCHEMA, Sample, SettingsNote, Skipped};
+use crate::scenario::{Load, Scenario, Underlay};
+use crate::verdict;
+use crate::vpn::{self, Vpn, WARREN};
+
+/// Rounds from which on a median may stand for a claim.
+pub const HONEST_ROUNDS: usize = 5;
+/// Seconds of a transfer from which on it may.
+pub const HONEST_SECONDS: u32 = 5;
+/// Seconds of the transfer that is captured to check sizes.
+const CHECK_S: u32 = 1;
+/// What making and removing a lab and starting daemons takes, about.
+const OVERHEAD_S: f64 = 1.0;
+
+/// What is to be measured.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Names of the namespaces begin with it.
+    pub prefix: String,
+    /// Length of one transfer, 1 to 600.
+    pub seconds: u32,
+    /// Rounds, 1 to 100.
+    pub rounds: usize,
+    /// What is measured; each once.
+    pub scenarios: Vec<Scenario>,
+    /// The words that the user typed, for the report.
+    pub command: String,
+}
+
+/// Measures every scenario for each contestant, round after round.
+///
+/// # Errors
+/// Returns an error when a setting is out of bounds, Warren itself cannot be run, the prefix is
+/// in use, or a signal asks this process to end; in every case all that was made is removed.
+/// What fails for one contestant is in the report.
+pub fn run(settings: &Settings, contestants: &[Box<dyn Vpn>]) -> Result<Report> {
+    settings.check()?;
+    sys::catch_interrupts();
+    let facts = Facts::gather(&settings.command);
+    let (present, skipped) = attendance(contestants);
+    if let Some(absent) = skipped.iter().find(|skipped| skipped.name == WARREN) {
+        anyhow::bail!("Warren itself cannot be measured: {}; {}", absent.why, absent.hint);
+    }
+    let turns: Vec<Turn<'_>> = settings.turns(&present);
+    let mut progress = Progress::new(turns.iter().map(|turn| turn.expected_s(settings)).sum());
+    for skipped in &skipped {
+        progress.note(&format!("skipped: {} ({}); {}", skipped.name, skipped.why, skipped.hint));
+    }
+    let mut samples = Vec::with_capacity(turns.len());
+    for turn in &turns {
+        progress.begin_step(&format!(
+            "round {} of {}: {}, {}",
+            turn.round,
+            settings.rounds,
+            turn.scenario.title(),
+            turn.vpn.name()
+        ));
+        let sample = turn.sample(settings);
+        // What was interrupted is no failure of the one whose turn it was.
+        sys::check_interrupted()?;
+        if let Some(why) = &sample.failed {
+            progress.note(&format!(
+                "failed: {}, {}: {why}",
+                turn.scenario.title(),
+                turn.vpn.name()
+            ));
+        }
+        samples.push(sample);
+        progress.end_step(turn.expected_s(settings));
+    }
+    drop(progress);
+    let mut report = Report {
+        schema: SCHEMA,
+        kind: "link",
+        marks: marks(settings, &facts),
+        facts,
+        settings: settings.note(),
+        contestants: present.into_iter().map(|(_, contestant)| contestant).collect(),
+        skipped,
+        rows: Vec::new(),
+        samples,
+    };
+    report.rows = verdict::rows(&report);
+    Ok(report)
+}
+
+/// One measurement that is to be made.
+struct Turn<'a> {
+    scenario: Scenario,
+    round: usize,
+    vpn: &'a dyn Vpn,
+}
+
+type Present<'a> = (&'a dyn Vpn, Contestant);
+
+/// Who is here and who is not.
+fn attendance(contestants: &[Box<dyn Vpn>]) -> (Vec<Present<'_>>, Vec<Skipped>) {
+    let (mut present, mut skipped) = (Vec::new(), Vec::new());
+    for vpn in contestants {
+        let name = vpn.name().to_owned();
+        match vpn.version() {
+            Ok(version) => present.push((vpn.as_ref(), Contestant { name, version })),
+            Err(error) => {
+                let hint = vpn.install_hint().to_owned();
+                skipped.push(Skipped { name, why: format!("{error:#}"), hint });
+            }
+        }
+    }
+    (present, skipped)
+}
+
+/// Why a run proves nothing, if it does not.
+fn marks(settings: &Settings, facts: &Facts) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    if facts.is_busy() {
+        let load = facts.load_before[0];
+        let why = format!("the load average was {load} before it began, above {BUSY_LOAD}");
+        marks.push(Mark { mark: "busy", why });
+    }
+    if settings.rounds < HONEST_ROUNDS || settings.seconds < HONEST_SECONDS {
+        let (rounds, seconds) = (settings.rounds, settings.seconds);
+        let why = format!(
+            "{rounds} rounds of {seconds} s; a claim takes {HONEST_ROUNDS} of {HONEST_SECONDS} s"
+        );
+        marks.push(Mark { mark: "short", why });
+    }
+    if cfg!(debug_assertions) {
+        let why = "the program was built with checks that a release does not have".to_owned();
+        marks.push(Mark { mark: "unfit build", why });
+    }
+    marks
+}
+
+impl Settings {
+    fn check(&self) -> Result<()> {
+        ensure!(
+            (1..=600).contains(&self.seconds),
+            "a transfer must take 1 to 600 seconds, not {}",
+            self.seconds
+        );
+        ensure!((1..=100).contains(&self.rounds), "there must be 1 to 100 rounds");
+        ensure!(!self.scenarios.is_empty(), "there is nothing to measure: name a scenario");
+        Ok(())
+    }
+
+    /// Everybody in turn for each scenario, all scenarios in each round.
+    fn turns<'a>(&self, present: &[Present<'a>]) -> Vec<Turn<'a>> {
+        let mut turns = Vec::new();
+        for round in 1..=self.rounds {
+            for &scenario in &self.scenarios {
+                turns.extend(present.iter().map(|(vpn, _)| Turn { scenario, round, vpn: *vpn }));
+            }
+        }
+        turns
+    }
+
+    fn note(&self) -> SettingsNote {
+        SettingsNote {
+            seconds: self.seconds,
+            rounds: self.rounds,
+            pings: PINGS,
+            udp_bytes: UDP_BYTES,
+            mtu_inner: INNER_MTU,
+            mtu_outer: OUTER_MTU,
+            scenarios: self.scenarios.clone(),
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// How long it should take, for the time left.
+    fn expected_s(&self, settings: &Settings) -> f64 {
+        let check_s = f64::from(CHECK_S) + OVERHEAD_S;
+        let load_s = match (self.scenario.load(), self.scenario.underlay()) {
+            (Load::Ping, _) => 1.5,
+            (_, Underlay::VethNoOffloads) => f64::from(settings.seconds) + check_s,
+            _ => f64::from(settings.seconds),
+        };
+        load_s + OVERHEAD_S
+    }
+
+    fn sample(&self, settings: &Settings) -> Sample {
+        let (measured, failed) = match self.measure(settings) {
+            Ok(measured) => (Some(measured), None),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
+        let contestant = self.vpn.name().to_owned();
+        Sample { scenario: self.scenario, round: self.round, contestant, measured, failed }
+    }
+
+    /// Measures on new ground; everything that runs there ends when this returns.
+    fn measure(&self, settings: &Settings) -> Result<Measured> {
+        let ground = Ground::lay(&settings.prefix, self.scenario.underlay())?;
+        let ends = &ground.ends;
+        let daemons = self.vpn.start(ends)?;
+        vpn::wait_until_ready(self.vpn, ends, &daemons)?;
+        let address = self.vpn.address(&ends[1], 1);
+        let (cpu_before_s, wire_before) = (cpu_s(&daemons), ground.wire_count());
+        let outcome = load::run(ends, address, self.scenario.load(), settings.seconds)?;
+        let cpu_s = (!daemons.is_empty()).then(|| cpu_s(&daemons) - cpu_before_s);
+        let rss_kib: Vec<u64> = daemons.iter().map(Process::rss_kib).collect();
+        ensure!(daemons.iter().all(Process::is_running), "{} ended early", self.vpn.name());
+        let mut measured = measured(outcome, self.scenario.load(), cpu_s);
+        measured.rss_kib = rss_kib;
+        measured.wire = wire_before.zip(ground.wire_count()).map(|(a, b)| difference(a, b));
+        if self.scenario.underlay() == Underlay::VethNoOffloads {
+            let traffic = || load::run(ends, address, self.scenario.load(), CHECK_S).map(drop);
+            let sizes = ground.check_sizes(traffic).context("the check of sizes")?;
+            measured.sizes = Some(sizes);
+        }
+        Ok(measured)
+    }
+}
+
+fn cpu_s(daemons: &[Process]) -> f64 {
+    daemons.iter().map(Process::cpu_s).sum()
+}
+
+fn measured(outcome: Outcome, load: Load, cpu_s: Option<f64>) -> Measured {
+    match outcome {
+        Outcome::Transfer(transfer) => Measured {
+            mbit_s: Some(transfer.mbit_s()),
+            received_bytes: Some(transfer.received_bytes),
+            sent_bytes: Some(transfer.sent_bytes),
+            lost_percent: (load == Load::Udp).then(|| transfer.lost_percent()),
+            retransmits: transfer.retransmits,
+            cpu_s,
+            cpu_s_per_gb: cpu_s.map(|s| s / (transfer.received_bytes as f64 / 1e9)),
+            ..Measured::default()
+        },
+        Outcome::Pings(pings_us) => Measured {
+            ping_us: crate::ratio::Spread::of(&pings_us).map(|spread| spread.median),
+            cpu_s,
+            pings_us,
+            ..Measured::default()
+        },
+    }
+}
+
+fn difference(before: WireCount, after: WireCount) -> WireCount {
+    WireCount {
+        offered: after.offered - before.offered,
+        queue_dropped: after.queue_dropped - before.queue_dropped,
+        failed: after.failed - before.failed,
+        pump_cpu_s: after.pump_cpu_s - before.pump_cpu_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vpn::NoVpn;
+
+    fn settings() -> Settings {
+        Settings {
+            prefix: "wt-bench-unit".to_owned(),
+            seconds: 5,
+            rounds: 5,
+            scenarios: Scenario::ALL.to_vec(),
+            command: "warren bench link".to_owned(),
+        }
+    }
+
+    fn facts(load: f64) -> Facts {
+        Facts { load_before: [load, 0.0, 0.0], ..Facts::gather("x") }
+    }
+
+    fn words(settings: &Settings, load: f64) -> Vec<&'static str> {
+        let marks = marks(settings, &facts(load)).into_iter().map(|mark| mark.mark);
+        marks.filter(|mark| *mark != "unfit build").collect()
+    }
+
+    #[test]
+    fn settings_out_of_bounds_are_refused_before_anything_is_made() {
+        let refused = |change: fn(&mut Settings)| {
+            let mut settings = settings();
+            change(&mut settings);
+            run(&settings, &[]).is_err()
+        };
+        assert!(refused(|s| s.seconds = 0) && refused(|s| s.seconds = 601));
+        assert!(refused(|s| s.rounds = 0) && refused(|s| s.rounds = 101));
+        assert!(refused(|s| s.scenarios.clear()));
+    }
+
+    #[test]
+    fn a_busy_machine_and_a_short_run_are_marked() {
+        assert_eq!(words(&settings(), 1.0), [""; 0]);
+        assert_eq!(words(&settings(), 1.01), ["busy"]);
+        assert_eq!(words(&Settings { rounds: 4, ..settings() }, 0.0), ["short"]);
+        assert_eq!(words(&Settings { seconds: 4, ..settings() }, 2.0), ["busy", "short"]);
+    }
+
+    #[test]
+    fn contestants_take_turns_within_each_scenario_of_each_round() {
+        let contestants: Vec<Box<dyn Vpn>> = vec![Box::new(NoVpn), Box::new(NoVpn)];
+        let (present, skipped) = attendance(&contestants);
+        assert!(skipped.is_empty());
+        let turns = settings().turns(&present);
+        assert_eq!(turns.len(), 5 * 6 * 2);
+        let heads: Vec<_> = turns.iter().take(4).map(|t| (t.round, t.scenario)).collect();
+        let [one, four] = [Scenario::Tcp1, Scenario::Tcp4];
+        assert_eq!(heads, [(1, one), (1, one), (1, four), (1, four)]);
+        assert_eq!(turns[12].round, 2);
+    }
+}

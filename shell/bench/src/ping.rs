@@ -1,0 +1,64 @@
+//! What ping prints: one round-trip time for each answer.
+
+use anyhow::{Result, ensure};
+
+/// Round-trip times in the order of the answers, microseconds.
+///
+/// # Errors
+/// Returns an error when fewer than nine in ten of `sent` were answered: a median over what is
+/// left would flatter.
+pub(crate) fn parse(output: &str, sent: usize) -> Result<Vec<f64>> {
+    let times: Vec<f64> = output.lines().filter_map(rtt_us).collect();
+    ensure!(
+        times.len() * 10 >= sent * 9 && !times.is_empty(),
+        "of {sent} pings {} were answered",
+        times.len()
+    );
+    Ok(times)
+}
+
+/// The time in a line such as `64 bytes from 10.9.0.2: icmp_seq=1 ttl=64 time=0.037 ms`.
+fn rtt_us(line: &str) -> Option<f64> {
+    if line.contains("DUP!") {
+        return None;
+    }
+    let (_, rest) = line.split_once(" time=")?;
+    let (number, unit) = rest.trim_end().split_once(' ')?;
+    let ms: f64 = number.parse().ok()?;
+    (unit.starts_with("ms") && ms.is_finite() && ms >= 0.0).then_some(ms * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "PING 10.9.0.2 (10.9.0.2) 56(84) bytes of data.\n\
+        64 bytes from 10.9.0.2: icmp_seq=1 ttl=64 time=0.037 ms\n\
+        64 bytes from 10.9.0.2: icmp_seq=1 ttl=64 time=0.040 ms (DUP!)\n\
+        64 bytes from 10.9.0.2: icmp_seq=2 ttl=64 time=1.5 ms\n\
+        64 bytes from 10.9.0.2: icmp_seq=3 ttl=64 time=112 ms\n\n\
+        --- 10.9.0.2 ping statistics ---\n\
+        3 packets transmitted, 3 received, 0% packet loss, time 15ms\n\
+        rtt min/avg/max/mdev = 0.023/0.034/0.043/0.008 ms\n";
+
+    #[test]
+    fn every_answer_counts_once() {
+        assert_eq!(parse(OUTPUT, 3).expect("answered"), [37.0, 1_500.0, 112_000.0]);
+    }
+
+    #[test]
+    fn too_few_answers_are_no_measurement() {
+        assert!(parse(OUTPUT, 4).is_err());
+        assert!(parse("", 0).is_err());
+        assert!(parse("ping: connect: Network is unreachable\n", 200).is_err());
+    }
+
+    #[test]
+    fn lines_that_only_look_like_answers_are_passed_over() {
+        for line in
+            ["x time=", "x time=abc ms", "x time=-1 ms", "x time=inf ms", "x time=1 s", "\u{0}"]
+        {
+            assert_eq!(rtt_us(line), None, "{line:?}");
+        }
+    }
+}

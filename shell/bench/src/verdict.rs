@@ -1,0 +1,232 @@
+//! What is required of a link, and whether a run shows it.
+
+use serde::Serialize;
+
+use crate::ratio::Spread;
+use crate::report::{Measured, Report};
+use crate::scenario::Scenario;
+use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
+
+/// A bound.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+}
+
+/// One line of the result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// What is set beside what.
+    pub what: String,
+    /// Unit of the bound and the spread: `×` or `MiB`.
+    pub unit: &'static str,
+    /// What is required, if anything.
+    pub required: Option<Bound>,
+    /// What was found; none when it was not measured.
+    pub found: Option<Spread>,
+    /// How many values there must be.
+    pub rounds: usize,
+    /// Whether the requirement is met: by the median of ratios, by the largest of memory. None
+    /// where nothing is required or nothing was measured; a failed round never meets it.
+    pub met: Option<bool>,
+}
+
+type Value = fn(&Measured) -> Option<f64>;
+
+/// A series of values: scenario, contestant.
+type Side = (Scenario, &'static str);
+
+/// A row to be made.
+enum Claim {
+    /// The ratio of a value of the first side to that of the second.
+    Ratio(&'static str, Value, Side, Side, Option<Bound>),
+    /// Memory of ours, the largest daemon after any load.
+    Memory(Bound),
+}
+
+const THROUGHPUT: Value = |measured| measured.mbit_s;
+const CPU: Value = |measured| measured.cpu_s_per_gb;
+const PING: Value = |measured| measured.ping_us;
+
+/// A kernel's clock tick, 10 ms, is the unit of processor time.
+const CLAIMS: &[Claim] = {
+    use Bound::{AtLeast, AtMost};
+    use Claim::{Memory, Ratio};
+    use Scenario::{Line, NoOffloads, Ping, Tcp1, Tcp4, Udp};
+    const fn ours(scenario: Scenario) -> Side {
+        (scenario, WARREN)
+    }
+    const fn theirs(scenario: Scenario) -> Side {
+        (scenario, WIREGUARD_GO)
+    }
+    const fn bare(scenario: Scenario) -> Side {
+        (scenario, NO_VPN)
+    }
+    &[
+        Ratio("throughput", THROUGHPUT, ours(Tcp1), theirs(Tcp1), Some(AtLeast(1.3))),
+        Ratio("CPU per GB", CPU, ours(Tcp1), theirs(Tcp1), Some(AtMost(0.65))),
+        Memory(AtMost(40.0)),
+        Ratio("median round trip", PING, ours(Ping), theirs(Ping), Some(AtMost(1.0))),
+        Ratio("throughput", THROUGHPUT, ours(Tcp4), ours(Tcp1), Some(AtLeast(1.0))),
+        Ratio("received rate", THROUGHPUT, ours(Udp), theirs(Udp), Some(AtLeast(1.3))),
+        Ratio("throughput", THROUGHPUT, ours(NoOffloads), theirs(NoOffloads), Some(AtLeast(1.2))),
+        Ratio("CPU per GB", CPU, ours(NoOffloads), theirs(NoOffloads), Some(AtMost(0.8))),
+        Ratio("throughput", THROUGHPUT, ours(Line), bare(Line), Some(AtLeast(0.95))),
+        Ratio("throughput", THROUGHPUT, theirs(Line), bare(Line), None),
+        Ratio("CPU per GB", CPU, ours(Line), theirs(Line), None),
+        Ratio("throughput", THROUGHPUT, ours(Tcp4), theirs(Tcp4), None),
+        Ratio("CPU per GB", CPU, ours(Tcp4), theirs(Tcp4), None),
+        Ratio("CPU per GB", CPU, ours(Udp), theirs(Udp), None),
+        Ratio("throughput", THROUGHPUT, ours(Tcp1), bare(Tcp1), None),
+        Ratio("throughput", THROUGHPUT, ours(NoOffloads), bare(NoOffloads), None),
+        Ratio("median round trip", PING, ours(Ping), bare(Ping), None),
+    ]
+};
+
+/// Every row of a report whose scenarios were measured.
+#[must_use]
+pub fn rows(report: &Report) -> Vec<Row> {
+    let measured = |scenario: &Scenario| report.settings.scenarios.contains(scenario);
+    let rows = CLAIMS.iter().filter_map(|claim| match claim {
+        Claim::Ratio(what, value, ours, theirs, required) => {
+            let both = measured(&ours.0) && measured(&theirs.0);
+            both.then(|| ratio(report, what, *value, *ours, *theirs, *required))
+        }
+        Claim::Memory(bound) => {
+            let loads = report.settings.scenarios.iter().any(|s| *s != Scenario::Ping);
+            loads.then(|| memory(report, *bound))
+        }
+    });
+    rows.collect()
+}
+
+fn ratio(
+    report: &Report,
+    what: &str,
+    value: Value,
+    ours: Side,
+    theirs: Side,
+    required: Option<Bound>,
+) -> Row {
+    let found = Spread::of_ratios(
+        &report.series(ours.0, ours.1, value),
+        &report.series(theirs.0, theirs.1, value),
+    );
+    let (title, over) = (ours.0.title(), theirs.0.title());
+    let what = match ours.1 == theirs.1 {
+        true => format!("{title}, {what}: {} ÷ its {over}", ours.1),
+        false => format!("{title}, {what}: {} ÷ {}", ours.1, theirs.1),
+    };
+    let rounds = report.settings.rounds;
+    let took_part = report.took_part(ours.1) && report.took_part(theirs.1);
+    let met = required
+        .filter(|_| took_part)
+        .map(|bound| found.is_some_and(|found| found.n == rounds && bound.holds(found.median)));
+    Row { what, unit: "×", required, found, rounds, met }
+}
+
+fn memory(report: &Report, bound: Bound) -> Row {
+    let loads = report.settings.scenarios.iter().filter(|s| **s != Scenario::Ping);
+    let series: Vec<Option<f64>> =
+        loads.flat_map(|s| report.series(*s, WARREN, Measured::rss_mib)).collect();
+    let values: Vec<f64> = series.iter().flatten().copied().collect();
+    let found = Spread::of(&values);
+    let met = report
+        .took_part(WARREN)
+        .then(|| found.is_some_and(|found| found.n == series.len() && bound.holds(found.max)));
+    let what = format!("memory after any load, larger daemon: {WARREN} (the largest counts)");
+    Row { what, unit: "MiB", required: Some(bound), found, rounds: series.len(), met }
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => value >= bound,
+            Self::AtMost(bound) => value <= bound,
+        }
+    }
+}
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AtLeast(bound) => write!(f, "≥ {bound}"),
+            Self::AtMost(bound) => write!(f, "≤ {bound}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::report;
+
+    const ALL: [&str; 3] = [WARREN, WIREGUARD_GO, NO_VPN];
+
+    fn measured(factor: f64) -> Measured {
+        Measured {
+            mbit_s: Some(1_000.0 * factor),
+            cpu_s_per_gb: Some(1.0 / factor),
+            ping_us: Some(100.0 / factor),
+            rss_kib: vec![10_240, 20_480],
+            ..Measured::default()
+        }
+    }
+
+    fn factor(name: &str) -> f64 {
+        if name == WARREN { 2.0 } else { 1.0 }
+    }
+
+    #[test]
+    fn a_run_that_shows_everything_meets_every_bound() {
+        let report = report(5, &ALL, |_, _, name| Some(measured(factor(name))));
+        let rows = rows(&report);
+        assert_eq!(rows.iter().filter(|row| row.required.is_some()).count(), 9);
+        assert!(rows.iter().all(|row| row.met.is_none() || row.met == Some(true)), "{rows:#?}");
+        let memory = rows.iter().find(|row| row.unit == "MiB").expect("a row");
+        assert_eq!(memory.found.expect("measured").max, 20.0);
+    }
+
+    #[test]
+    fn a_run_in_which_both_are_equal_misses_the_bounds() {
+        let report = report(5, &ALL, |_, _, _| Some(measured(1.0)));
+        let missed = rows(&report).iter().filter(|row| row.met == Some(false)).count();
+        assert_eq!(missed, 5, "1.3 twice, 0.65, 1.2 and 0.8");
+    }
+
+    #[test]
+    fn one_failed_round_meets_no_bound() {
+        let report = report(5, &ALL, |_, round, name| {
+            (round != 3 || name != WARREN).then(|| measured(factor(name)))
+        });
+        let rows = rows(&report);
+        assert!(rows.iter().all(|row| row.met != Some(true)), "{rows:#?}");
+        assert_eq!(rows[0].found.expect("the other rounds").n, 4);
+    }
+
+    #[test]
+    fn one_process_that_grows_once_misses_the_bound_of_memory() {
+        let report = report(5, &ALL, |scenario, round, name| {
+            let mut measured = measured(factor(name));
+            if scenario == Scenario::Udp && round == 4 && name == WARREN {
+                measured.rss_kib = vec![1, 50 * 1024];
+            }
+            Some(measured)
+        });
+        let memory = rows(&report).into_iter().find(|row| row.unit == "MiB").expect("a row");
+        assert_eq!(memory.met, Some(false));
+    }
+
+    #[test]
+    fn without_a_rival_there_is_no_verdict_on_ratios_to_it() {
+        let report = report(5, &[WARREN, NO_VPN], |_, _, name| Some(measured(factor(name))));
+        let rows = rows(&report);
+        assert_eq!((rows[0].found, rows[0].met), (None, None));
+        let line = rows.iter().find(|row| row.required == Some(Bound::AtLeast(0.95)));
+        assert_eq!(line.expect("a row").met, Some(true));
+    }
+}
