@@ -87,15 +87,15 @@ impl<'a> Link<'a> {
     /// What `wg setconf` takes.
     fn config(&self, me: usize) -> String {
         let peer = 1 - me;
+        let v6 = if self.mtu >= 1280 { format!(", {}/128", INNER_V6[peer]) } else { String::new() };
         format!(
             "[Interface]\nPrivateKey = {}\nListenPort = {}\n\n[Peer]\nPublicKey = {}\n\
-             PresharedKey = {}\nAllowedIPs = {}/32, {}/128\nEndpoint = {}\n{}",
+             PresharedKey = {}\nAllowedIPs = {}/32{v6}\nEndpoint = {}\n{}",
             self.keys[me].private_text(),
             PORTS[me],
             self.keys[peer].public_text(),
             self.psk.borrow(),
             INNER_V4[peer],
-            INNER_V6[peer],
             self.endpoint(peer),
             self.more.borrow()[me]
         )

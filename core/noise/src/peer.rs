@@ -186,16 +186,13 @@ impl Peer {
     }
 
     /// Tells the peer that our private key has changed: everything agreed under the old one is
-    /// dropped, and a new handshake is asked for at once if there was a session or a handshake, or
-    /// if there is a persistent keepalive.
+    /// dropped. The next packet begins a handshake at once; a persistent keepalive does so by
+    /// itself. Without either none is begun: whoever rotates keys tells the other side after this
+    /// one, and an initiation that comes too early would hold up the next for five seconds.
     pub fn handle_identity(&mut self, indices: &mut Indices) {
-        let wanted = self.current.is_some()
-            || self.next.is_some()
-            || self.sent.is_some()
-            || self.timers.interval_s != 0;
         self.clear(indices);
         self.static_static = StaticStatic::Unknown;
-        if wanted {
+        if self.timers.interval_s != 0 {
             self.want_handshake();
         }
     }

@@ -425,9 +425,12 @@ fn a_new_private_key_drops_sessions_and_shakes_hands_at_once() {
     a.peer.handle_identity(&mut a.indices);
     assert!(a.indices.is_empty());
     link.run(at(3.0));
+    assert_eq!(link.handshakes(), 1, "nothing is begun before there is something to send");
+    link.send(0, HELLO);
+    link.run(at(4.0));
     assert_eq!(link.handshakes(), 2);
     link.send(1, HELLO);
-    link.run(at(4.0));
+    link.run(at(5.0));
     assert_eq!(link.ends[0].received, [HELLO]);
 }
 
