@@ -11,7 +11,7 @@
 //! against a port where nobody listens. Runs alternate, and medians are compared.
 //!
 //! Required: at least 80 % of the rate, less than three times the 99th percentile of the round-trip
-//! time, and a new handshake of a legitimate peer within five seconds.
+//! time, and a new handshake of a legitimate peer at the latest with its first repetition.
 
 mod support;
 
@@ -37,15 +37,17 @@ const RATE_SHARE_MIN: f64 = 0.9;
 const TARGET: Ipv4Addr = Ipv4Addr::new(10, 66, 0, 2);
 /// Nobody listens there.
 const CLOSED_PORT: u16 = 9;
-const ROUNDS: usize = 3;
-const STREAM_S: &str = "3";
+const ROUNDS: usize = 5;
+const STREAM_S: &str = "2";
 const INITIATION_BYTES: usize = 148;
 /// How many different ones there are; nobody would remember them.
 const POOL: usize = 4096;
 
 const STREAM_SHARE_MIN: f64 = 0.8;
 const RTT_RATIO_MAX: f64 = 3.0;
-const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// An initiator that is sent a cookie repeats itself 5 s later, up to a third of a second more
+/// (WireGuard paper, sections 5.4.7 and 6.1): that is one repetition and no second.
+const HANDSHAKE_MAX: Duration = Duration::from_millis(5_600);
 
 #[test]
 fn dp_01_a_flood_of_garbage_initiations_leaves_the_stream_alone() -> Result<()> {

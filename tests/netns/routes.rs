@@ -153,7 +153,9 @@ fn case_20_an_address_on_another_interface_than_the_route_answers_as_itself() ->
         let pair = Pair::with(scene, plan)?;
         pair.one.host.sh("ip link add br0 type bridge")?;
         pair.one.host.bring_up("br0", &["10.50.0.1/24", "fd50::1/64"])?;
-        pair.two.host.sh("ip route add 10.50.0.0/24 dev vb; ip -6 route add fd50::/64 via fd09::1")?;
+        pair.two
+            .host
+            .sh("ip route add 10.50.0.0/24 dev vb; ip -6 route add fd50::/64 via fd09::1")?;
         answers_come_from_the_address_asked(&pair, &["10.50.0.1:10001", "[fd50::1]:10001"])
     })
 }

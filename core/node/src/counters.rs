@@ -30,13 +30,11 @@ pub enum Reason {
     SourceNotAllowed,
     /// In: too many handshake messages wait (threat DP-01).
     HandshakesFull,
-    /// In: a cookie would be due, but the budget for them is spent (threat DP-01).
-    CookieBudget,
     /// In: we have no private key, or no longer the one that the message was for.
     NoIdentity,
 }
 
-const OWN: usize = 13;
+const OWN: usize = 12;
 /// How many of them are outwards.
 const OUT: usize = 7;
 
@@ -55,7 +53,6 @@ impl Reason {
             Self::UnknownFrame,
             Self::SourceNotAllowed,
             Self::HandshakesFull,
-            Self::CookieBudget,
             Self::NoIdentity,
         ];
         own.into_iter().chain(Drop::ALL.into_iter().map(Self::Protocol))
@@ -74,8 +71,7 @@ impl Reason {
             Self::UnknownFrame => 8,
             Self::SourceNotAllowed => 9,
             Self::HandshakesFull => 10,
-            Self::CookieBudget => 11,
-            Self::NoIdentity => 12,
+            Self::NoIdentity => 11,
             Self::Protocol(drop) => OWN + drop.number(),
         }
     }
@@ -95,7 +91,6 @@ impl Reason {
             Self::UnknownFrame => "unknown-frame",
             Self::SourceNotAllowed => "source-not-allowed",
             Self::HandshakesFull => "handshakes-full",
-            Self::CookieBudget => "cookie-budget",
             Self::NoIdentity => "no-identity",
             Self::Protocol(drop) => drop.name(),
         }

@@ -32,9 +32,6 @@ pub const HANDSHAKES_MAX: usize = 1024;
 /// From so many on we are under load, and for [`LOAD_TIME`] afterwards.
 const LOAD_AT: usize = HANDSHAKES_MAX / 8;
 const LOAD_TIME: Duration = Duration::from_secs(1);
-/// Cookie replies a second, at most: each costs as much as a packet, and a flood from many
-/// sources must not buy more of our time than that.
-const COOKIES_PER_SECOND: u64 = 4000;
 
 /// A handshake message that passed the gate.
 #[derive(Debug)]
@@ -52,7 +49,6 @@ pub struct Node {
     allowed: allowed::Table,
     handshakes: VecDeque<Waiting>,
     loaded_until: Instant,
-    cookies: CookieBudget,
     timers: Timers,
     /// Peers that may want something done.
     touched: Vec<PeerId>,
@@ -95,7 +91,6 @@ impl Node {
             allowed: allowed::Table::new(),
             handshakes: VecDeque::new(),
             loaded_until: Instant::ZERO,
-            cookies: CookieBudget::default(),
             timers: Timers::default(),
             touched: Vec::new(),
             mtu: 0,
@@ -238,9 +233,6 @@ impl Node {
             Admission::Accept => {}
             Admission::Refuse(drop) => return Err(Reason::Protocol(drop)),
             Admission::Cookie(reply) => {
-                if !self.cookies.take(now) {
-                    return Err(Reason::CookieBudget);
-                }
                 self.counters.handshakes_in += 1;
                 if let Some(slot) = out.reserve(&Destination::Udp(from), reply.len()) {
                     slot.copy_from_slice(&reply);
@@ -431,24 +423,6 @@ fn is_loop(packet: &Packet<'_>, listen_port: u16, link: &Link) -> bool {
             udp.source_port() == listen_port && udp.destination_port() == endpoint.remote.port()
         }
         _ => false,
-    }
-}
-
-/// Cookie replies that may still be sent in this second.
-#[derive(Debug, Default)]
-struct CookieBudget {
-    second: u64,
-    spent: u64,
-}
-
-impl CookieBudget {
-    fn take(&mut self, now: Instant) -> bool {
-        let second = now.since(Instant::ZERO).as_secs();
-        if second != self.second {
-            *self = Self { second, spent: 0 };
-        }
-        self.spent += 1;
-        self.spent <= COOKIES_PER_SECOND
     }
 }
 

@@ -12,6 +12,8 @@ pub enum Drop {
     RateLimited,
     /// Under load, and no further source can be tracked.
     LimiterFull,
+    /// Under load, and as many cookies were sent in this second as may be (DP-01).
+    CookieBudget,
     /// A cookie reply that answers nothing we sent, or does not decrypt.
     BadCookie,
     /// The handshake message does not decrypt, or a key in it has low order.
@@ -40,11 +42,12 @@ pub enum Drop {
 
 impl Drop {
     /// Every reason, in the order of their numbers, for tables of counters.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Malformed,
         Self::BadMac1,
         Self::RateLimited,
         Self::LimiterFull,
+        Self::CookieBudget,
         Self::BadCookie,
         Self::BadHandshake,
         Self::UnknownPeer,
@@ -75,6 +78,7 @@ impl Drop {
             Self::BadMac1 => "bad mac1",
             Self::RateLimited => "source over its handshake rate",
             Self::LimiterFull => "handshake limiter full",
+            Self::CookieBudget => "cookie budget spent",
             Self::BadCookie => "bad cookie reply",
             Self::BadHandshake => "bad handshake",
             Self::UnknownPeer => "unknown peer",

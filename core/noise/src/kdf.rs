@@ -52,6 +52,24 @@ pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 16] {
     state.finalize().into_bytes().into()
 }
 
+/// BLAKE2s with a key taken in already, for many messages under one key. The key is no secret:
+/// that of mac1 follows from a public key.
+#[derive(Clone)]
+pub(crate) struct KeyedMac(Blake2sMac<U16>);
+
+impl KeyedMac {
+    pub(crate) fn new(key: &[u8; 32]) -> Self {
+        let state = <Blake2sMac<U16> as KeyInit>::new_from_slice(key);
+        Self(state.expect("32 bytes are what BLAKE2s allows"))
+    }
+
+    pub(crate) fn of(&self, message: &[u8]) -> [u8; 16] {
+        let mut state = self.0.clone();
+        state.update(message);
+        state.finalize().into_bytes().into()
+    }
+}
+
 /// HMAC-BLAKE2s (RFC 2104) with a 32-byte key over the parts.
 pub(crate) fn hmac(key: &[u8; 32], parts: &[&[u8]]) -> Secret {
     let mut pad = [0x36; BLOCK_LEN];

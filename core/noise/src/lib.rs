@@ -51,6 +51,7 @@ mod limiter;
 mod oracle;
 mod peer;
 mod replay;
+mod replies;
 mod session;
 #[cfg(test)]
 mod testing;

@@ -31,6 +31,13 @@ pub(crate) struct Limiter {
     sweep_at: Instant,
 }
 
+/// Whether a source was heard of in the last second or so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    Known,
+    New,
+}
+
 /// An IPv4 address, or the upper half of an IPv6 address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
@@ -53,6 +60,11 @@ impl Limiter {
     /// # Errors
     /// `RateLimited` if it is empty, `LimiterFull` if the source is new and there is no room.
     pub(crate) fn handle_handshake(&mut self, source: IpAddr, now: Instant) -> Result<(), Drop> {
+        self.take(source, now).map(drop)
+    }
+
+    /// As [`Self::handle_handshake`]; tells whether the source was known.
+    pub(crate) fn take(&mut self, source: IpAddr, now: Instant) -> Result<Standing, Drop> {
         self.sweep(now);
         let full = self.buckets.len() >= SOURCES_MAX;
         match self.buckets.entry(Source::new(source)) {
@@ -63,13 +75,13 @@ impl Limiter {
                 bucket.seen = now;
                 bucket.tokens_ns =
                     bucket.tokens_ns.checked_sub(COST_NS).ok_or(Drop::RateLimited)?;
-                Ok(())
+                Ok(Standing::Known)
             }
             Entry::Vacant(_) if full => Err(Drop::LimiterFull),
             Entry::Vacant(entry) => {
                 entry.insert(Bucket { tokens_ns: TOKENS_MAX_NS - COST_NS, seen: now });
                 self.sweep_at = self.sweep_at.min(now + FORGET_AFTER);
-                Ok(())
+                Ok(Standing::New)
             }
         }
     }
