@@ -85,7 +85,7 @@ build:
 	cargo build --release --locked
 
 demo: setup build
-	$(ROOT) $(WARREN) lab demo
+	$(ROOT) $(WARREN) demo
 
 lint: deny
 	printf 'lint: format\n'

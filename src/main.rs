@@ -8,6 +8,7 @@
 //!
 //! - `wg` and `link` run a node through [`host`]; `genkey`, `pubkey` and `genpsk` are `wg`'s.
 //! - `lab` makes networks to test on, out of namespaces.
+//! - `demo` shows the link at work in one of them.
 //! - `completions` and `man` print what a package installs beside the program.
 //!
 //! An error ends the program with exit code 1 and one line on standard error: what failed, why,
@@ -15,6 +16,7 @@
 //! error. Colours are used on terminals only.
 
 mod completions;
+mod demo;
 mod keys;
 mod lab;
 mod link;
@@ -52,6 +54,8 @@ enum Command {
     Genpsk,
     /// Make networks to test on, out of namespaces.
     Lab(lab::Args),
+    /// Show the link at work, between two hosts made for it.
+    Demo(demo::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
     /// Write manual pages into a folder.
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Command::Pubkey => keys::pubkey(),
         Command::Genpsk => keys::genpsk(),
         Command::Lab(args) => lab::run(args),
+        Command::Demo(args) => demo::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };
