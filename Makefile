@@ -17,7 +17,7 @@ TESTS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 WARREN := $(TARGET)/release/warren
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
-ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$(PATH)")
+ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$(PATH):/usr/sbin:/sbin")
 # Tests make network namespaces: cargo runs as the user, the test programs as root.
 RUNNER := CARGO_TARGET_$(shell tr 'a-z-' 'A-Z_' <<<'$(HOST)')_RUNNER
 AS_ROOT = $(if $(ROOT),$(RUNNER)='$(ROOT)')
@@ -85,7 +85,7 @@ build:
 	cargo build --release --locked
 
 demo: setup build
-	$(ROOT) $(WARREN) lab demo
+	$(ROOT) $(WARREN) demo
 
 lint: deny
 	printf 'lint: format\n'
@@ -127,7 +127,8 @@ test: setup lint
 	printf 'make test: everything passed\n'
 
 bench: setup build
-	$(ROOT) $(WARREN) lab bench --write docs/measurements
+	$(ROOT) $(WARREN) bench link --out docs/measurements
+	$(if $(ROOT),sudo chown "$$(id -u):$$(id -g)" docs/measurements/link.*)
 
 soak: setup
 	WARREN_SEEDS=$(SOAK_SEEDS) $(AS_ROOT) cargo test --workspace --locked --no-fail-fast \

@@ -7,14 +7,17 @@
 //! into text; there is no logic in this folder.
 //!
 //! - `wg` and `link` run a node through [`host`]; `genkey`, `pubkey` and `genpsk` are `wg`'s.
-//! - `lab` makes networks to test on, out of namespaces.
+//! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
+//! - `demo` shows the link at work in one of them.
 //! - `completions` and `man` print what a package installs beside the program.
 //!
 //! An error ends the program with exit code 1 and one line on standard error: what failed, why,
 //! and how to mend it. A reader that goes away early, as in `warren genkey | head -c 0`, is no
 //! error. Colours are used on terminals only.
 
+mod bench;
 mod completions;
+mod demo;
 mod keys;
 mod lab;
 mod link;
@@ -52,6 +55,10 @@ enum Command {
     Genpsk,
     /// Make networks to test on, out of namespaces.
     Lab(lab::Args),
+    /// Measure beside other VPNs and beside none.
+    Bench(bench::Args),
+    /// Show the link at work, between two hosts made for it.
+    Demo(demo::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
     /// Write manual pages into a folder.
@@ -67,6 +74,8 @@ fn main() -> ExitCode {
         Command::Pubkey => keys::pubkey(),
         Command::Genpsk => keys::genpsk(),
         Command::Lab(args) => lab::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Demo(args) => demo::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

@@ -14,7 +14,7 @@ use crate::verdict;
 use crate::vpn::{self, Vpn, WARREN};
 
 /// Rounds from which on a median may stand for a claim.
-pub const HONEST_ROUNDS: usize = 5;
+pub const HONEST_ROUNDS: u32 = 5;
 /// Seconds of a transfer from which on it may.
 pub const HONEST_SECONDS: u32 = 5;
 /// Seconds of the transfer that is captured to check sizes.
@@ -30,7 +30,7 @@ pub struct Settings {
     /// Length of one transfer, 1 to 600.
     pub seconds: u32,
     /// Rounds, 1 to 100.
-    pub rounds: usize,
+    pub rounds: u32,
     /// What is measured; each once.
     pub scenarios: Vec<Scenario>,
     /// The words that the user typed, for the report.
@@ -97,7 +97,7 @@ pub fn run(settings: &Settings, contestants: &[Box<dyn Vpn>]) -> Result<Report> 
 /// One measurement that is to be made.
 struct Turn<'a> {
     scenario: Scenario,
-    round: usize,
+    round: u32,
     vpn: &'a dyn Vpn,
 }
 
@@ -207,7 +207,7 @@ impl Turn<'_> {
         let address = self.vpn.address(&ends[1], 1);
         let (cpu_before_s, wire_before) = (cpu_s(&daemons), ground.wire_count());
         let outcome = load::run(ends, address, self.scenario.load(), settings.seconds)?;
-        let cpu_s = (!daemons.is_empty()).then(|| cpu_s(&daemons) - cpu_before_s);
+        let cpu_s = (!daemons.is_empty()).then(|| rounded_ms(cpu_s(&daemons) - cpu_before_s));
         let rss_kib: Vec<u64> = daemons.iter().map(Process::rss_kib).collect();
         ensure!(daemons.iter().all(Process::is_running), "{} ended early", self.vpn.name());
         let mut measured = measured(outcome, self.scenario.load(), cpu_s);
@@ -224,6 +224,11 @@ impl Turn<'_> {
 
 fn cpu_s(daemons: &[Process]) -> f64 {
     daemons.iter().map(Process::cpu_s).sum()
+}
+
+/// Processor time is counted in ticks of 10 ms; what a float adds to them is noise.
+fn rounded_ms(s: f64) -> f64 {
+    (s * 1e3).round() / 1e3
 }
 
 fn measured(outcome: Outcome, load: Load, cpu_s: Option<f64>) -> Measured {
@@ -249,17 +254,19 @@ fn measured(outcome: Outcome, load: Load, cpu_s: Option<f64>) -> Measured {
 
 fn difference(before: WireCount, after: WireCount) -> WireCount {
     WireCount {
-        offered: after.offered - before.offered,
-        queue_dropped: after.queue_dropped - before.queue_dropped,
-        failed: after.failed - before.failed,
+        offered: after.offered.saturating_sub(before.offered),
+        queue_dropped: after.queue_dropped.saturating_sub(before.queue_dropped),
+        failed: after.failed.saturating_sub(before.failed),
         pump_cpu_s: after.pump_cpu_s - before.pump_cpu_s,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
-    use crate::vpn::NoVpn;
+    use crate::vpn::{NoVpn, WireGuard};
 
     fn settings() -> Settings {
         Settings {
@@ -290,6 +297,17 @@ mod tests {
         assert!(refused(|s| s.seconds = 0) && refused(|s| s.seconds = 601));
         assert!(refused(|s| s.rounds = 0) && refused(|s| s.rounds = 101));
         assert!(refused(|s| s.scenarios.clear()));
+    }
+
+    #[test]
+    fn without_warren_there_is_nothing_to_measure() {
+        let nowhere = WireGuard::warren(Path::new("/nowhere/warren"));
+        let contestants: Vec<Box<dyn Vpn>> = vec![Box::new(nowhere), Box::new(NoVpn)];
+        let (present, skipped) = attendance(&contestants);
+        assert_eq!((present.len(), skipped.len()), (1, 1));
+        assert_eq!(skipped[0].hint, "build it: make build");
+        let error = run(&settings(), &contestants).expect_err("refused").to_string();
+        assert!(error.contains("cannot run /nowhere/warren"), "{error}");
     }
 
     #[test]

@@ -103,7 +103,8 @@ fn measured(page: &mut String, report: &Report) {
         "## What was measured\n\n\
          Medians over the rounds. CPU is user and system time of both daemons in seconds per \
          10^9 bytes received;\nmemory that of the larger daemon at the load's end.\n\n\
-         | load | ground | who | Mbit/s | lost % | retransmits | CPU s/GB | memory MiB | ping µs |\n\
+         | load | ground | who | Mbit/s | lost % | retransmits | CPU s/GB | memory MiB | \
+         ping µs |\n\
          |---|---|---|---:|---:|---:|---:|---:|---:|\n",
     );
     for scenario in &report.settings.scenarios {
@@ -121,7 +122,7 @@ fn measured(page: &mut String, report: &Report) {
              frame exceeds {} bytes\nand its Ethernet header; it held in {} of {}.\n",
             report.settings.mtu_outer,
             checked.count(),
-            report.settings.rounds * report.contestants.len()
+            report.settings.rounds as usize * report.contestants.len()
         );
     }
 }
@@ -198,7 +199,7 @@ mod tests {
     use crate::verdict;
     use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
 
-    fn page(names: &[&str], measured: impl Fn(usize, &str) -> Option<Measured>) -> String {
+    fn page(names: &[&str], measured: impl Fn(u32, &str) -> Option<Measured>) -> String {
         let mut report = report(5, names, |_, round, name| measured(round, name));
         report.rows = verdict::rows(&report);
         render(&report)
@@ -211,9 +212,9 @@ mod tests {
     #[test]
     fn a_bound_stands_beside_what_was_found() {
         let page = page(&[WARREN, WIREGUARD_GO, NO_VPN], |round, name| {
-            rate(if name == WARREN { 1_000.0 + round as f64 * 100.0 } else { 1_000.0 })
+            rate(if name == WARREN { 1_000.0 + f64::from(round) * 100.0 } else { 1_000.0 })
         });
-        let line = "| one TCP stream, throughput: Warren ÷ wireguard-go | ≥ 1.3× | 1.30 | 1.10 | \
+        let line = "| one TCP stream: throughput, Warren ÷ wireguard-go | ≥ 1.3× | 1.30 | 1.10 | \
                     1.50 | 5 of 5 | yes |";
         assert!(page.contains(line), "{page}");
         assert!(page.contains("| ≤ 40 MiB | 2.0 | 2.0 | 2.0 | 25 of 25 | yes |"), "{page}");

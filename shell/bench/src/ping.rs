@@ -25,7 +25,8 @@ fn rtt_us(line: &str) -> Option<f64> {
     let (_, rest) = line.split_once(" time=")?;
     let (number, unit) = rest.trim_end().split_once(' ')?;
     let ms: f64 = number.parse().ok()?;
-    (unit.starts_with("ms") && ms.is_finite() && ms >= 0.0).then_some(ms * 1e3)
+    // Ping prints at most whole microseconds; the product of the two floats has more digits.
+    (unit.starts_with("ms") && ms.is_finite() && ms >= 0.0).then_some((ms * 1e3).round())
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::facts::Facts;
 use crate::ground::{SizeCheck, WireCount};
@@ -50,7 +49,7 @@ pub struct SettingsNote {
     /// Length of one transfer.
     pub seconds: u32,
     /// Rounds.
-    pub rounds: usize,
+    pub rounds: u32,
     /// Pings in one measurement.
     pub pings: usize,
     /// Payload of a UDP datagram.
@@ -89,7 +88,7 @@ pub struct Sample {
     /// What was measured.
     pub scenario: Scenario,
     /// In which round, from 1.
-    pub round: usize,
+    pub round: u32,
     /// For whom.
     pub contestant: String,
     /// What came out; none when it failed.
@@ -148,27 +147,18 @@ impl Report {
     /// Returns an error when a number is not one, which the parsers exclude.
     pub fn to_json(&self) -> Result<String> {
         let fields = [
-            ("schema", serde_json::to_value(self.schema)?),
-            ("kind", serde_json::to_value(self.kind)?),
-            ("marks", serde_json::to_value(&self.marks)?),
-            ("facts", serde_json::to_value(&self.facts)?),
-            ("settings", serde_json::to_value(&self.settings)?),
-            ("contestants", serde_json::to_value(&self.contestants)?),
-            ("skipped", serde_json::to_value(&self.skipped)?),
-            ("rows", serde_json::to_value(&self.rows)?),
-            ("samples", serde_json::to_value(&self.samples)?),
+            ("schema", serde_json::to_string(&self.schema)?),
+            ("kind", serde_json::to_string(self.kind)?),
+            ("marks", lines(&self.marks)?),
+            ("facts", serde_json::to_string(&self.facts)?),
+            ("settings", serde_json::to_string(&self.settings)?),
+            ("contestants", lines(&self.contestants)?),
+            ("skipped", lines(&self.skipped)?),
+            ("rows", lines(&self.rows)?),
+            ("samples", lines(&self.samples)?),
         ];
-        let lines: Vec<String> = fields
-            .iter()
-            .map(|(name, value)| match value {
-                Value::Array(items) if !items.is_empty() => {
-                    let items: Vec<String> = items.iter().map(|i| format!("\n    {i}")).collect();
-                    format!("  \"{name}\": [{}\n  ]", items.join(","))
-                }
-                _ => format!("  \"{name}\": {value}"),
-            })
-            .collect();
-        Ok(format!("{{\n{}\n}}\n", lines.join(",\n")))
+        let fields = fields.map(|(name, json)| format!("  \"{name}\": {json}"));
+        Ok(format!("{{\n{}\n}}\n", fields.join(",\n")))
     }
 
     /// One value of a contestant in a scenario for each round, in order.
@@ -179,7 +169,7 @@ impl Report {
         contestant: &str,
         value: fn(&Measured) -> Option<f64>,
     ) -> Vec<Option<f64>> {
-        let of_round = |round: usize| {
+        let of_round = |round: u32| {
             let sample = self.samples.iter().find(|sample| {
                 sample.round == round
                     && sample.scenario == scenario
@@ -202,6 +192,15 @@ impl Report {
     }
 }
 
+/// A list in JSON with one item a line.
+fn lines<T: Serialize>(items: &[T]) -> Result<String> {
+    if items.is_empty() {
+        return Ok("[]".to_owned());
+    }
+    let items: Result<Vec<String>, _> = items.iter().map(serde_json::to_string).collect();
+    Ok(format!("[\n    {}\n  ]", items?.join(",\n    ")))
+}
+
 impl Measured {
     /// Memory of the larger daemon, MiB.
     #[must_use]
@@ -216,9 +215,9 @@ pub(crate) mod tests {
 
     /// A report of `rounds` rounds; `mbit_s` gives the throughput of each sample.
     pub(crate) fn report(
-        rounds: usize,
+        rounds: u32,
         names: &[&str],
-        measured: impl Fn(Scenario, usize, &str) -> Option<Measured>,
+        measured: impl Fn(Scenario, u32, &str) -> Option<Measured>,
     ) -> Report {
         let mut samples = Vec::new();
         for round in 1..=rounds {
@@ -268,7 +267,7 @@ pub(crate) mod tests {
             (round == 1).then(|| Measured { mbit_s: Some(5.5), ..Measured::default() })
         });
         let text = report.to_json().expect("JSON");
-        let value: Value = serde_json::from_str(&text).expect("valid");
+        let value: serde_json::Value = serde_json::from_str(&text).expect("valid");
         assert_eq!(value["schema"], 1);
         assert_eq!(value["samples"].as_array().map(Vec::len), Some(12));
         assert_eq!(value["samples"][0]["measured"]["mbit_s"], 5.5);
@@ -280,7 +279,7 @@ pub(crate) mod tests {
     #[test]
     fn a_series_keeps_the_place_of_a_failed_round() {
         let report = report(3, &["Warren"], |_, round, _| {
-            (round != 2).then(|| Measured { mbit_s: Some(round as f64), ..Measured::default() })
+            (round != 2).then(|| Measured { mbit_s: Some(f64::from(round)), ..Measured::default() })
         });
         let series = report.series(Scenario::Udp, "Warren", |m| m.mbit_s);
         assert_eq!(series, [Some(1.0), None, Some(3.0)]);

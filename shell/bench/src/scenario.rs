@@ -66,10 +66,10 @@ impl Scenario {
         match self {
             Self::Tcp1 => "one TCP stream",
             Self::Tcp4 => "four TCP streams",
-            Self::Udp => "UDP at 1200 bytes, offered without limit",
+            Self::Udp => "UDP at 1200 bytes offered without limit",
             Self::Ping => "ping on an idle link",
-            Self::NoOffloads => "one TCP stream, outer offloads off",
-            Self::Line => "one TCP stream, line of 1 Gbit/s",
+            Self::NoOffloads => "one TCP stream with outer offloads off",
+            Self::Line => "one TCP stream on a line of 1 Gbit/s",
         }
     }
 

@@ -52,7 +52,7 @@ const THROUGHPUT: Value = |measured| measured.mbit_s;
 const CPU: Value = |measured| measured.cpu_s_per_gb;
 const PING: Value = |measured| measured.ping_us;
 
-/// A kernel's clock tick, 10 ms, is the unit of processor time.
+/// What the issue of a static link requires, then what else is worth knowing.
 const CLAIMS: &[Claim] = {
     use Bound::{AtLeast, AtMost};
     use Claim::{Memory, Ratio};
@@ -118,10 +118,10 @@ fn ratio(
     );
     let (title, over) = (ours.0.title(), theirs.0.title());
     let what = match ours.1 == theirs.1 {
-        true => format!("{title}, {what}: {} ÷ its {over}", ours.1),
-        false => format!("{title}, {what}: {} ÷ {}", ours.1, theirs.1),
+        true => format!("{title}: {what}, {} ÷ its {over}", ours.1),
+        false => format!("{title}: {what}, {} ÷ {}", ours.1, theirs.1),
     };
-    let rounds = report.settings.rounds;
+    let rounds = report.settings.rounds as usize;
     let took_part = report.took_part(ours.1) && report.took_part(theirs.1);
     let met = required
         .filter(|_| took_part)
@@ -138,7 +138,7 @@ fn memory(report: &Report, bound: Bound) -> Row {
     let met = report
         .took_part(WARREN)
         .then(|| found.is_some_and(|found| found.n == series.len() && bound.holds(found.max)));
-    let what = format!("memory after any load, larger daemon: {WARREN} (the largest counts)");
+    let what = format!("memory after any load: larger daemon of {WARREN} (the largest decides)");
     Row { what, unit: "MiB", required: Some(bound), found, rounds: series.len(), met }
 }
 

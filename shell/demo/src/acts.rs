@@ -187,11 +187,9 @@ fn marker(stage: &mut Stage<'_>, summary: &mut Summary) -> Result<()> {
     );
     ensure!(through.text == 0, "the marker was seen on the way: {through:?}");
     let kilobytes = report::count_text(through.datagram_bytes / 1000);
-    let what = format!(
-        "through the link: {datagrams} captures to and from UDP port {LINK_PORT}, {kilobytes} kB"
-    );
+    let what = format!("through the link: {datagrams} datagrams of UDP port {LINK_PORT}, ");
+    let what = what + &format!("{kilobytes} kB, and the marker 0 times");
     stage.screen.done(&what, None)?;
-    stage.screen.done("in none of it the marker", None)?;
 
     let beside = capture(stage, "beside.pcap", BOB_OUTSIDE, &marker, &text)?;
     ensure!(
@@ -199,9 +197,10 @@ fn marker(stage: &mut Stage<'_>, summary: &mut Summary) -> Result<()> {
         "the control failed, the marker should be seen outside of the link: {beside:?}"
     );
     let seen = report::count_text(beside.text);
-    let what = format!("the control, beside the link: the marker is seen {seen} times");
+    let what = format!("the control, beside the link: the marker {seen} times");
     stage.screen.done(&what, None)?;
-    let value = format!("0 times in {kilobytes} kB through the link, {seen} times beside it");
+    let value =
+        format!("0 times in {datagrams} datagrams through the link, {seen} times beside it");
     summary.push(("marker, seen by the router".into(), value));
     Ok(())
 }

@@ -92,8 +92,8 @@ pub fn run(options: &Options, screen: &mut Screen) -> Result<()> {
     }
     let left = left.join(", ");
     match shown {
-        Ok(_) => bail!("this could not be removed: {left}"),
-        Err(error) => Err(error.context(format!("this could not be removed: {left}"))),
+        Ok(_) => bail!("left behind: {left}"),
+        Err(error) => Err(error.context(format!("left behind: {left}"))),
     }
 }
 

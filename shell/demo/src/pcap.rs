@@ -14,14 +14,16 @@ const ETHERNET: u32 = 1;
 /// Addresses and type of an Ethernet frame.
 const ETHERNET_LEN: usize = 14;
 const UDP: u8 = 17;
+/// The first words of a transport message: type and receiver index.
+const TYPE_AND_RECEIVER_LEN: usize = 8;
 
 /// What was counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     /// Frames of any kind.
     pub(crate) frames: u64,
-    /// UDP over IPv4 from or to the port. What the kernel hands over in one piece counts once,
-    /// also where it is many datagrams on a real wire.
+    /// Datagrams over IPv4 from or to the port, also those that the kernel hands over in one
+    /// piece.
     pub(crate) datagrams: u64,
     /// Bytes those carried.
     pub(crate) datagram_bytes: u64,
@@ -51,7 +53,7 @@ pub(crate) fn count(file: &[u8], port: u16, text: &[u8]) -> Result<Count> {
         count.frames += 1;
         count.text += occurrences(frame, text);
         if let Some(payload) = datagram(frame, port) {
-            count.datagrams += 1;
+            count.datagrams += datagrams(payload);
             count.datagram_bytes += payload.len() as u64;
         }
     }
@@ -68,6 +70,12 @@ fn datagram(frame: &[u8], port: u16) -> Option<&[u8]> {
     }
     let ports = [u16::from_be_bytes([udp[0], udp[1]]), u16::from_be_bytes([udp[2], udp[3]])];
     ports.contains(&port).then_some(&udp[8..])
+}
+
+/// How many of WireGuard's datagrams a payload is. What is to be segmented later passes in one
+/// piece, in which each datagram begins with the same type and receiver.
+fn datagrams(payload: &[u8]) -> u64 {
+    payload.get(..TYPE_AND_RECEIVER_LEN).map_or(1, |begin| occurrences(payload, begin))
 }
 
 fn occurrences(within: &[u8], text: &[u8]) -> u64 {
@@ -109,13 +117,13 @@ mod tests {
     fn datagrams_of_the_port_and_the_text_are_counted_in_both_orders_of_bytes() {
         let frames = [
             frame(UDP, [40_000, 51_820], b"sealed"),
-            frame(UDP, [51_820, 40_000], b"sealed, too"),
+            frame(UDP, [51_820, 40_000], b"4000abcd first, 4000abcd second, 4000abcd last"),
             frame(UDP, [53, 53], b"a marker and a marker"),
             frame(6, [51_820, 51_820], b"TCP is none, with its marker"),
             vec![0; 14],
             vec![],
         ];
-        let wanted = Count { frames: 6, datagrams: 2, datagram_bytes: 17, text: 3 };
+        let wanted = Count { frames: 6, datagrams: 4, datagram_bytes: 52, text: 3 };
         for word in [u32::to_le_bytes as fn(u32) -> [u8; 4], u32::to_be_bytes] {
             assert_eq!(count(&capture(&frames, word), 51_820, b"marker").unwrap(), wanted);
         }

@@ -35,8 +35,11 @@ pub(crate) struct Stage<'a> {
     /// Ended in reverse order.
     staying: Vec<(String, Process)>,
     lab: Lab,
-    folder: PathBuf,
+    folder: Folder,
 }
+
+/// Where the commands of all hosts run, removed on drop.
+struct Folder(PathBuf);
 
 impl<'a> Stage<'a> {
     /// Builds the network and the folders.
@@ -46,13 +49,15 @@ impl<'a> Stage<'a> {
         let mut plan = Plan::new(&topology)?;
         plan.name.clone_from(&options.lab);
         let lab = Lab::up(plan)?;
+        // Whoever has the lab's name has the folder's.
         let folder = folder_of(&options.lab);
+        make_folder(&folder)?;
+        let folder = Folder(folder);
         let stage = Self { screen, staying: Vec::new(), lab, folder };
-        make_folder(&stage.folder)?;
         for name in ["alice", "router", "bob", "bin"] {
-            fs::create_dir(stage.folder.join(name))?;
+            fs::create_dir(stage.folder.0.join(name))?;
         }
-        symlink(&options.program, stage.folder.join("bin/warren"))
+        symlink(&options.program, stage.folder.0.join("bin/warren"))
             .context("cannot name the program for its hosts")?;
         stage
             .screen
@@ -72,7 +77,7 @@ impl<'a> Stage<'a> {
 
     /// A file in the folder in which `host` runs its commands.
     pub(crate) fn file(&self, host: &str, name: &str) -> PathBuf {
-        self.folder.join(host).join(name)
+        self.folder.0.join(host).join(name)
     }
 
     /// Shows a command, runs it to its end and returns what it printed.
@@ -170,7 +175,7 @@ impl<'a> Stage<'a> {
         }
         let Self { screen, staying: _, lab, folder } = self;
         lab.down()?;
-        remove_folder(&folder)?;
+        remove_folder(&folder.0)?;
         screen.heading("Away with it")?;
         Ok(screen.done("programs ended, namespaces and files removed", Some(begin.elapsed()))?)
     }
@@ -180,9 +185,9 @@ impl<'a> Stage<'a> {
         let words = words(line);
         let mut command: Command = host.command(&words);
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let own = [self.folder.join("bin")].into_iter().chain(std::env::split_paths(&path));
+        let own = [self.folder.0.join("bin")].into_iter().chain(std::env::split_paths(&path));
         let path = std::env::join_paths(own.chain(["/usr/sbin", "/sbin"].map(PathBuf::from)))?;
-        command.env("PATH", path).current_dir(self.folder.join(host.name()));
+        command.env("PATH", path).current_dir(self.folder.0.join(host.name()));
         // What is shown is what anybody gets, whatever is set here.
         for name in ["LOG_LEVEL", "WG_PROCESS_FOREGROUND", "http_proxy", "ALL_PROXY", "all_proxy"] {
             command.env_remove(name);
@@ -240,11 +245,10 @@ fn remove_folder(folder: &Path) -> Result<()> {
     }
 }
 
-impl Drop for Stage<'_> {
+impl Drop for Folder {
     fn drop(&mut self) {
-        while self.staying.pop().is_some() {}
-        // Whoever looks for traces tells of it; the lab goes with its own drop.
-        let _ = remove_folder(&self.folder);
+        // Whoever looks for traces tells of it.
+        let _ = remove_folder(&self.0);
     }
 }
 

@@ -1,0 +1,145 @@
+//! Very short runs on the kernel: what is in the report, what a failure leaves, and that an
+//! interrupt leaves nothing. They need root, and claim no figure.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use bench::link::{Settings, run};
+use bench::markdown;
+use bench::scenario::Scenario;
+use bench::vpn::{End, NO_VPN, NoVpn, Vpn, WARREN, contestants};
+use lab::Process;
+use serde_json::Value;
+
+/// The program, which cargo builds beside the tests of the whole project.
+fn warren() -> PathBuf {
+    let test = std::env::current_exe().expect("this test is a file");
+    let folder = test.parent().and_then(|deps| deps.parent()).expect("a folder of the profile");
+    let program = folder.join("warren");
+    assert!(program.is_file(), "build {} first: cargo build", program.display());
+    program
+}
+
+fn settings(prefix: &str, scenarios: &[Scenario]) -> Settings {
+    Settings {
+        prefix: prefix.to_owned(),
+        seconds: 1,
+        rounds: 1,
+        scenarios: scenarios.to_vec(),
+        command: "the test".to_owned(),
+    }
+}
+
+fn namespaces(prefix: &str) -> Vec<String> {
+    let output = Command::new("ip").args(["netns", "list"]).output().expect("ip runs");
+    let all = String::from_utf8_lossy(&output.stdout).into_owned();
+    all.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_short_run_yields_a_complete_report() {
+    let scenarios = [Scenario::Ping, Scenario::NoOffloads, Scenario::Line];
+    let all = contestants(&warren());
+    let report = run(&settings("wt-bench-short", &scenarios), &all).expect("a report");
+    let failures: Vec<_> = report.failures().map(|(_, why)| why).collect();
+    assert!(failures.is_empty(), "{failures:?}");
+    let json = report.to_json().expect("JSON");
+    let json: Value = serde_json::from_str(&json).expect("valid JSON");
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["settings"]["scenarios"][1], "no-offloads");
+    let took_part = report.contestants.len();
+    assert!(took_part + report.skipped.len() == all.len() && report.took_part(WARREN));
+    let samples = json["samples"].as_array().expect("samples");
+    assert_eq!(samples.len(), scenarios.len() * took_part);
+    for sample in samples {
+        let (measured, bare) = (&sample["measured"], sample["contestant"] == NO_VPN);
+        let positive = |key: &str| measured[key].as_f64().is_some_and(|value| value > 0.0);
+        assert!(bare || measured["rss_kib"].as_array().is_some_and(|rss| rss.len() == 2));
+        match sample["scenario"].as_str() {
+            Some("ping") => {
+                assert!(positive("ping_us"), "{sample}");
+                assert!(measured["pings_us"].as_array().is_some_and(|all| all.len() >= 180));
+            }
+            Some("no-offloads") => {
+                assert!(positive("mbit_s") && (bare || positive("cpu_s_per_gb")), "{sample}");
+                assert_eq!(measured["sizes"]["oversize_frames"], 0);
+            }
+            Some("line") => {
+                let mbit_s = measured["mbit_s"].as_f64().expect("a rate");
+                assert!(mbit_s > 0.0 && mbit_s < 1_000.0, "{sample}");
+                assert!(measured["wire"]["offered"].as_u64().is_some_and(|n| n > 1_000));
+            }
+            other => panic!("{other:?} was not asked for"),
+        }
+    }
+    assert!(report.marks.iter().any(|mark| mark.mark == "short"));
+    assert!(markdown::render(&report).contains("≥ 0.95×"));
+    assert_eq!(namespaces("wt-bench-short"), [""; 0]);
+}
+
+/// Says that it is there, and then is not.
+#[derive(Debug)]
+struct Broken;
+
+impl Vpn for Broken {
+    fn name(&self) -> &str {
+        "broken"
+    }
+
+    fn version(&self) -> Result<String> {
+        Ok("1".to_owned())
+    }
+
+    fn install_hint(&self) -> &str {
+        "do not"
+    }
+
+    fn start(&self, _ends: &[End; 2]) -> Result<Vec<Process>> {
+        bail!("it does not start")
+    }
+
+    fn address<'a>(&self, end: &'a End, _index: usize) -> &'a str {
+        &end.outer
+    }
+}
+
+#[test]
+fn one_that_fails_is_in_the_report_and_the_others_go_on() {
+    let contestants: Vec<Box<dyn Vpn>> = vec![Box::new(Broken), Box::new(NoVpn)];
+    let settings = settings("wt-bench-broken", &[Scenario::Ping]);
+    let report = run(&settings, &contestants).expect("a report");
+    let failures: Vec<_> = report.failures().map(|(s, why)| (&s.contestant[..], why)).collect();
+    assert_eq!(failures, [("broken", "it does not start")]);
+    assert!(report.samples[1].measured.is_some(), "{:?}", report.samples[1]);
+    assert_eq!(namespaces("wt-bench-broken"), [""; 0]);
+}
+
+#[test]
+fn an_interrupt_ends_a_run_and_leaves_nothing() {
+    let mut child = Command::new(warren())
+        .args(["bench", "link", "--scenario", "tcp1", "--seconds", "60"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let start = Instant::now();
+    while namespaces("warren-bench").len() < 2 {
+        assert!(start.elapsed() < Duration::from_secs(10), "no lab was made");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    let interrupted = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        assert!(interrupted.elapsed() < Duration::from_secs(20), "it goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().expect("it ended");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("interrupted"), "{error}");
+    assert_eq!(namespaces("warren-bench"), [""; 0]);
+}
