@@ -48,7 +48,7 @@ fn a_malformed_file_is_told_with_its_line() -> Result<()> {
             (interface("Adress = 10.0.0.1/24\n"), 3, "Adress"),
             (interface("Address = 10.0.0.1/33\n"), 3, "10.0.0.1/33"),
             (interface("ListenPort = 70000\n"), 3, "70000"),
-            (interface("MTU = 100\n"), 3, "MTU"),
+            (interface("MTU = 67\n"), 3, "MTU"),
             (interface("MTU = 70000\n"), 3, "MTU"),
             (interface("Table = maybe\n"), 3, "maybe"),
             (interface("FwMark = much\n"), 3, "much"),

@@ -13,6 +13,7 @@ use wire::virtio;
 
 use crate::KernelRandom;
 use crate::batch::{Batch, Outgoing};
+use crate::pressure::{Bucket, Pressure};
 use crate::sys;
 use crate::tun::{self, Device};
 use crate::udp::{Arena, MESSAGES_MAX, Sockets};
@@ -55,6 +56,8 @@ pub struct Engine {
     coalescer: Coalescer,
     /// Mean length of the messages received last, in bytes.
     message_len: usize,
+    pressure: Pressure,
+    bucket: Bucket,
 }
 
 impl Engine {
@@ -75,6 +78,8 @@ impl Engine {
             inbox: Inbox::with_capacity(INBOX_PACKETS),
             coalescer: Coalescer::new(INBOX_PACKETS).with_udp(udp),
             message_len: 1500,
+            pressure: Pressure::default(),
+            bucket: Bucket::default(),
         }
     }
 
@@ -96,11 +101,13 @@ impl Engine {
     pub fn pump_out(&mut self) -> io::Result<bool> {
         let mut out = Outgoing { batch: &mut self.batch, sockets: self.sockets.as_mut() };
         let mut more = true;
+        let (mut units, mut bytes) = (0, 0);
         for _ in 0..UNITS_A_TURN {
             let Some(len) = self.device.read(&mut self.unit)? else {
                 more = false;
                 break;
             };
+            (units, bytes) = (units + 1, bytes + len as u64);
             let Some((header, packet)) = self.unit[..len].split_at_mut_checked(virtio::LEN) else {
                 continue;
             };
@@ -112,6 +119,9 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
+        if let Some(rate) = self.pressure.handle_turn(self.clock.now.0, units, bytes, !more) {
+            self.bucket.set(self.device.name(), rate);
+        }
         Ok(more)
     }
 

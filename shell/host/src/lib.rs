@@ -15,6 +15,9 @@
 //! 5. The rest: the control socket ([`uapi`]), signals ([`signals`]), changes of links and routes
 //!    ([`monitor`]).
 //!
+//! When the link carries less than the machine sends, the ring between device and loop would
+//! overflow in silence; [`pressure`] makes the sending sockets wait instead.
+//!
 //! One thread does all of this, so nothing here is locked or shared, and a packet is copied once
 //! between the two system calls that it costs. Closing the TUN's descriptor removes the interface
 //! with its addresses and routes, whatever ended the process; the control socket's file is
@@ -29,6 +32,7 @@ pub mod driver;
 pub mod engine;
 pub mod monitor;
 pub mod netlink;
+pub mod pressure;
 pub mod quick;
 pub mod signals;
 mod sys;

@@ -17,8 +17,9 @@ use crate::sys::{self, check, check_len};
 pub const HEADER_LEN: usize = wire::virtio::LEN;
 /// The largest unit that [`Device::read`] returns: header and the largest IP packet.
 pub const UNIT_LEN_MAX: usize = HEADER_LEN + 65_535;
-/// Packets that the kernel holds for us before it drops: 1000 small ones are 1 to 3 ms of load.
-const QUEUE_PACKETS: u32 = 1000;
+/// Packets that the kernel holds for us before it drops: 10 ms of small ones, which is as long as
+/// it takes to make their senders wait.
+const QUEUE_PACKETS: u32 = 4096;
 /// Pieces of memory that one write may gather.
 pub const GATHER_MAX: usize = wire::coalesce::GATHER_MAX;
 

@@ -6,6 +6,7 @@
 //! for an acknowledgement, so a call returns when the kernel has done it or says why not.
 
 mod address;
+mod discipline;
 mod link;
 mod route;
 mod rule;
@@ -22,6 +23,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 pub use address::Address;
+pub use discipline::TokenBucket;
 pub use link::Link;
 pub use route::{MAIN_TABLE, Route, Way};
 pub use rule::Rule;
@@ -30,6 +32,7 @@ pub use rule::Rule;
 const DUMP_ATTEMPTS: u32 = 8;
 
 /// A connection to rtnetlink in one network namespace.
+#[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
     sequence: u32,

@@ -1,0 +1,107 @@
+//! Who is sent a cookie: a source only so often, and all of them together only so many.
+//!
+//! A cookie reply costs us as much as a packet. A flood with invented sources must not buy more
+//! of our time than an established stream can spare; and it must not keep the reply from somebody
+//! who asks for the first time. So there are two budgets, one for sources that were heard of in
+//! the last second and one for newcomers, and a flood that stays with its addresses draws on the
+//! first alone. (Threats DP-01, DP-06.)
+
+use std::net::IpAddr;
+
+use crate::limiter::{Limiter, Standing};
+use crate::{Drop, Instant};
+
+/// Cookie replies a second, from each of the two budgets.
+pub(crate) const BUDGET_PER_S: u32 = 8_000;
+
+/// Decides which handshake message without a valid cookie is worth a reply.
+pub(crate) struct Replies {
+    limiter: Limiter,
+    second: u64,
+    /// Spent in this second: on known sources, on newcomers.
+    spent: [u32; 2],
+}
+
+impl Replies {
+    pub(crate) const fn new() -> Self {
+        Self { limiter: Limiter::new(), second: 0, spent: [0; 2] }
+    }
+
+    /// Whether `source` is to be sent a cookie.
+    ///
+    /// # Errors
+    /// `RateLimited` if it was sent too many, `CookieBudget` if all were. A limiter that is full
+    /// refuses nobody, since the budget bounds what a reply may cost; newcomers then count as
+    /// known.
+    pub(crate) fn handle_handshake(&mut self, source: IpAddr, now: Instant) -> Result<(), Drop> {
+        let budget = match self.limiter.take(source, now) {
+            Ok(Standing::New) => 1,
+            Ok(Standing::Known) | Err(Drop::LimiterFull) => 0,
+            Err(reason) => return Err(reason),
+        };
+        let second = now.since(Instant::ZERO).as_secs();
+        if second != self.second {
+            (self.second, self.spent) = (second, [0; 2]);
+        }
+        if self.spent[budget] >= BUDGET_PER_S {
+            return Err(Drop::CookieBudget);
+        }
+        self.spent[budget] += 1;
+        Ok(())
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.limiter.poll_timeout()
+    }
+
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        self.limiter.sweep(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn source(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(0x0a00_0000 + number).into()
+    }
+
+    /// Threat DP-01: 32,000 sources that stay, at 84,000 a second, and somebody new each 10 ms.
+    #[test]
+    fn dp_01_newcomers_are_answered_in_a_flood_of_known_sources() {
+        let mut replies = Replies::new();
+        let (mut answered, mut newcomers) = (0, 0);
+        for step in 0..84_000 * 4_u32 {
+            let now =
+                Instant::ZERO + Duration::from_nanos(u64::from(step) * 1_000_000_000 / 84_000);
+            let to_flood = replies.handle_handshake(source(step % 32_000), now).is_ok();
+            answered += u32::from(to_flood);
+            if step >= 84_000 && step % 840 == 0 {
+                let new = replies.handle_handshake(source(1_000_000 + step), now);
+                newcomers += u32::from(new.is_ok());
+            }
+        }
+        assert_eq!(newcomers, 300, "each newcomer is answered once the flood is known");
+        assert!(answered <= 5 * 2 * BUDGET_PER_S, "{answered}");
+    }
+
+    #[test]
+    fn with_a_full_limiter_the_budget_alone_decides() {
+        let mut replies = Replies::new();
+        let (mut answered, mut refused) = (0, 0);
+        for number in 0..100_000 {
+            match replies.handle_handshake(source(number), Instant(5)) {
+                Ok(()) => answered += 1,
+                Err(reason) => {
+                    assert_eq!(reason, Drop::CookieBudget);
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!((answered, refused), (2 * BUDGET_PER_S, 100_000 - 2 * BUDGET_PER_S));
+    }
+}

@@ -1,0 +1,123 @@
+//! The controller against a model of ring, bucket and link.
+
+use super::*;
+
+/// A link of a certain rate behind a ring, fed through a bucket by a sender that would send
+/// without limit.
+struct Model {
+    pressure: Pressure,
+    now_ns: u64,
+    /// Bytes a second that the link carries.
+    link: u64,
+    /// Bytes a second that the sender would send.
+    sender: u64,
+    unit: u64,
+    rate: u64,
+    /// Bytes that may pass the bucket, and that the link may carry, now.
+    tokens: f64,
+    credit: f64,
+    /// Units in the ring.
+    ring: f64,
+    dropped: f64,
+    carried: u64,
+}
+
+const RING: f64 = 4096.0;
+const TURN_NS: u64 = 200_000;
+
+impl Model {
+    fn new(link: u64, sender: u64, unit: u64) -> Self {
+        let pressure = Pressure::default();
+        Self {
+            pressure,
+            now_ns: 1,
+            link,
+            sender,
+            unit,
+            rate: RATE_FREE,
+            tokens: 0.0,
+            credit: 0.0,
+            ring: 0.0,
+            dropped: 0.0,
+            carried: 0,
+        }
+    }
+
+    fn run(&mut self, time_ns: u64) {
+        let end = self.now_ns + time_ns;
+        while self.now_ns < end {
+            self.now_ns += TURN_NS;
+            let turn_s = TURN_NS as f64 / 1e9;
+            let unit = self.unit as f64;
+            self.tokens = (self.tokens + self.rate as f64 * turn_s).min(f64::from(BURST_LEN));
+            if self.rate == RATE_FREE {
+                self.tokens = f64::INFINITY;
+            }
+            let offered = (self.sender as f64 * turn_s).min(self.tokens);
+            self.tokens -= offered;
+            self.ring += offered / unit;
+            self.dropped += (self.ring - RING).max(0.0);
+            self.ring = self.ring.min(RING);
+            self.credit = (self.credit + self.link as f64 * turn_s).min(unit * 64.0);
+            let taken = self.ring.min(self.credit / unit).floor();
+            self.ring -= taken;
+            self.credit -= taken * unit;
+            let bytes = (taken * unit) as u64;
+            self.carried += bytes;
+            let emptied = self.ring < 1.0;
+            let told = self.pressure.handle_turn(self.now_ns, taken as u64, bytes, emptied);
+            self.rate = told.unwrap_or(self.rate);
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_datagrams_is_held_to_what_the_link_carries_without_a_loss() {
+    for link in [1_000_000, 12_500_000, 125_000_000] {
+        // A socket sends some hundreds of thousands of datagrams a second, whatever the link.
+        let mut model = Model::new(link, 400_000_000, 1200);
+        model.run(2_000_000_000);
+        assert_eq!(model.dropped, 0.0, "{link}");
+        model.carried = 0;
+        model.run(10_000_000_000);
+        assert_eq!(model.dropped, 0.0, "{link}");
+        let share = model.carried as f64 / (link as f64 * 10.0);
+        assert!(share > 0.93, "{link}: only {share} of it is used");
+    }
+}
+
+#[test]
+fn a_link_that_changes_its_rate_is_followed() {
+    let mut model = Model::new(125_000_000, 400_000_000, 1200);
+    model.run(1_000_000_000);
+    model.link = 30_000_000;
+    model.run(1_000_000_000);
+    assert_eq!(model.dropped, 0.0);
+    model.link = 125_000_000;
+    model.run(1_500_000_000);
+    assert!(model.rate > 100_000_000, "{}", model.rate);
+}
+
+#[test]
+fn who_stays_within_the_link_never_meets_a_bucket() {
+    let mut model = Model::new(125_000_000, 100_000_000, 1200);
+    model.run(1_000_000_000);
+    assert_eq!(model.rate, RATE_FREE);
+}
+
+#[test]
+fn superpackets_of_tcp_are_left_alone() {
+    let mut model = Model::new(400_000_000, 450_000_000, 60_000);
+    model.run(1_000_000_000);
+    assert_eq!(model.rate, RATE_FREE);
+}
+
+#[test]
+fn after_the_flood_the_rate_is_out_of_reach_again() {
+    let mut model = Model::new(125_000_000, 400_000_000, 1200);
+    model.run(1_000_000_000);
+    assert!(model.rate < RATE_FREE);
+    model.sender = 10_000_000;
+    model.run(1_000_000_000);
+    assert_eq!(model.rate, RATE_FREE);
+}
