@@ -41,11 +41,10 @@ struct Cli {
     command: Command,
 }
 
+// What each does is said by its words: a comment here would take the place of theirs.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a WireGuard interface that `wg` and `wg-quick` drive.
     Wg(wg::Args),
-    /// Bring up a link from a wg-quick file.
     Link(link::Args),
     /// Print a new private key.
     Genkey,
@@ -53,15 +52,11 @@ enum Command {
     Pubkey,
     /// Print a new preshared key.
     Genpsk,
-    /// Make networks to test on, out of namespaces.
     Lab(lab::Args),
     /// Measure beside other VPNs and beside none.
     Bench(bench::Args),
-    /// Show the link at work, between two hosts made for it.
     Demo(demo::Args),
-    /// Print completions for a shell.
     Completions(completions::Args),
-    /// Write manual pages into a folder.
     Man(man::Args),
 }
 

@@ -29,7 +29,8 @@ fn write(directory: &Path, name: &str, command: &Command) -> Result<()> {
     let named = command.clone().name(String::leak(name.to_owned()) as &'static str);
     clap_mangen::Man::new(named).render(&mut page)?;
     std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+    let is_told = |sub: &&Command| sub.get_name() != "help" && !sub.is_hide_set();
+    for sub in command.get_subcommands().filter(is_told) {
         write(directory, &format!("{name}-{}", sub.get_name()), sub)?;
     }
     Ok(())

@@ -76,6 +76,8 @@ fn help_and_version_succeed_and_mistakes_are_exit_code_2() {
         assert_eq!(output.status.code(), Some(0), "{words:?}");
         assert!(text(&output.stdout).contains("Usage:"), "{words:?}");
     }
+    let told = text(&run(&["wg", "--help"]).stdout);
+    assert!(told.contains("WG_QUICK_USERSPACE_IMPLEMENTATION"), "all of it is told: {told}");
     let version = text(&run(&["--version"]).stdout);
     assert_eq!(version, format!("warren {}\n", env!("CARGO_PKG_VERSION")));
     let mistakes: [&[&str]; 7] = [
@@ -180,6 +182,7 @@ fn completions_and_manual_pages_are_there() {
         let roff = fs::read_to_string(inner.join(format!("{page}.1"))).unwrap();
         assert!(roff.contains(".SH NAME") && roff.contains(".SH SYNOPSIS"), "{page}");
     }
+    assert!(!inner.join("warren-lab-wire-pump.1").exists(), "what is hidden has no page");
     let said = failure(&["man", "/proc/nowhere"], b"");
     assert!(said.contains("cannot make the folder /proc/nowhere"), "{said}");
 }

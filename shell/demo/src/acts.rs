@@ -28,6 +28,9 @@ const FILE_BYTES_QUICK: u64 = 20_000_000;
 /// Length of the text of which every line is the marker.
 const MARKER_FILE_BYTES: usize = 1 << 20;
 
+/// For how long nothing may come before a capture is complete.
+const BLOCK_MAX: Duration = Duration::from_millis(1200);
+
 /// Lines of the summary: what, and how much.
 type Summary = Vec<(String, String)>;
 
@@ -213,19 +216,20 @@ fn capture(
     marker: &str,
     text: &str,
 ) -> Result<Count> {
-    let line = format!("tcpdump -n -i eth0 --immediate-mode -U -Z root -w {name}");
+    let line = format!("tcpdump -n -i eth0 -U -B 8192 -Z root -w {name}");
     stage.stay("router", &line, "listening on eth0")?;
     stage.run("alice", &format!("curl -sS -o got.txt http://{address}:{HTTP_PORT}/marker.txt"))?;
     let got = fs::read(stage.file("alice", "got.txt"))?;
     ensure!(got == text.as_bytes(), "what alice got is not what bob has");
-    // The last frames may still be on their way into the file.
+    // The kernel hands frames over by the block, and a block that is not full after a second.
     let path = stage.file("router", name);
-    let mut last = 0;
+    let (mut last, mut since) = (0, Instant::now());
     stage.wait_until("the capture to be written", |_| {
-        std::thread::sleep(Duration::from_millis(50));
         let length = fs::metadata(&path)?.len();
-        let is_over = length == std::mem::replace(&mut last, length);
-        Ok(is_over && length >= got.len() as u64)
+        if length != std::mem::replace(&mut last, length) {
+            since = Instant::now();
+        }
+        Ok(length > got.len() as u64 && since.elapsed() > BLOCK_MAX)
     })?;
     let said = stage.end_last()?;
     let losses = said.lines().find(|line| line.contains("dropped by kernel"));

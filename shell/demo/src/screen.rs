@@ -90,11 +90,11 @@ impl Screen {
         }
         self.heading("Next")?;
         let next = [
+            ("sudo make install", "warren and warren-wg, for wg-quick: see README.md"),
             ("sudo warren link up FILE", "a wg-quick file of your own"),
             ("sudo warren lab up shell/lab/topologies/two-hosts.toml", "this network, to stay"),
             ("sudo warren lab exec alice ping -c 3 bob", "a command in one of its hosts"),
             ("sudo warren lab down", "and away with it"),
-            ("make install", "warren and warren-wg, for wg-quick: see README.md"),
         ];
         for (command, why) in next {
             let why = self.paint(DIM, why);

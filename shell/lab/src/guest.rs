@@ -11,9 +11,9 @@
 //!
 //! One guest lives as follows.
 //!
-//! 1. [`Guest::start`] finds the kernel ([`kernel`]: the installed one, or Debian's package
+//! 1. [`Guest::start`] finds the kernel (`kernel`: the installed one, or Debian's package
 //!    fetched and unpacked below a cache directory) and writes the initial file system
-//!    ([`image`], an archive as [`cpio`] has it) into a directory of its own.
+//!    (`image`, an archive as `cpio` has it) into a directory of its own.
 //! 2. On the given host it makes one TAP device per [`Nic`], with the host's own
 //!    addresses on it, and starts qemu there, so that each TAP is one end of an Ethernet whose
 //!    other end is `eth0`, `eth1`, … in the guest. Virtio headers pass between the two as on any

@@ -77,6 +77,11 @@ pub fn impair(
 ) -> Result<()> {
     ensure!(!words.is_empty(), "nothing to change: name a profile, or key=value");
     let lab = find(lab)?;
+    ensure!(
+        plan_of(&lab)?.links.iter().any(topology::LinkPlan::is_wire),
+        "nothing can be changed in {lab}: none of its links has `impair` in the topology, as those \
+         of shell/lab/topologies/ring.toml have"
+    );
     let request = format!("impair {link} {} {}", direction.unwrap_or("both"), words.join(" "));
     let answer = pump::ask(&lab, &request)?;
     ensure!(answer == "ok", "{answer}");

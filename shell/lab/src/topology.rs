@@ -1,9 +1,9 @@
 //! Whole networks from a file: read, planned, built.
 //!
-//! [`file`] reads TOML and refuses what it does not know, with line and column. [`plan`] decides
-//! everything before anything is made: interface names, subnets, addresses, routes. [`rules`]
-//! writes the nftables rules of NAT and of blocked protocols. [`Lab`] builds a plan and takes it
-//! down. The same file always gives the same plan.
+//! [`mod@file`] reads TOML and refuses what it does not know, with line and column. [`plan`]
+//! decides everything before anything is made: interface names, subnets, addresses, routes.
+//! `rules` writes the nftables rules of NAT and of blocked protocols. [`Lab`] builds a plan and
+//! takes it down. The same file always gives the same plan.
 
 use anyhow::{Context, Result};
 

@@ -40,7 +40,7 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct Mistake {
     /// The file.
     pub path: PathBuf,
-    /// Its line, from 1.
+    /// Its line, from 1; 0 where it is the file as a whole.
     pub line: usize,
     /// The column in it, from 1, in characters.
     pub column: usize,
@@ -116,14 +116,17 @@ impl Topology {
     /// Reads a file.
     ///
     /// # Errors
-    /// Returns the mistake; a file that cannot be read is one at its first character.
+    /// Returns the mistake; a file that cannot be read is one without a line.
     pub fn read(path: &Path) -> Result<Self, Mistake> {
-        let unreadable = |what: String| Mistake { path: path.to_owned(), line: 1, column: 1, what };
-        let len = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
+        let unreadable = |what: String| Mistake { path: path.to_owned(), line: 0, column: 0, what };
+        let refused = |error: std::io::Error| {
+            unreadable(format!("it cannot be read: {error}; check the path"))
+        };
+        let len = std::fs::metadata(path).map_err(refused)?.len();
         if len > FILE_BYTES_MAX {
             return Err(unreadable(format!("it has {len} bytes, above {FILE_BYTES_MAX}")));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(refused)?;
         Self::parse(&text, path)
     }
 
@@ -163,8 +166,26 @@ fn mistake(text: &str, path: &Path, span: Range<usize>, what: String) -> Mistake
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.path.display(), self.line, self.column, self.what.trim_end())
+        let (path, what) = (self.path.display(), self.what.trim_end());
+        match self.line {
+            0 => write!(f, "{path}: {what}"),
+            line => write!(f, "{path}:{line}:{}: {what}", self.column),
+        }
     }
 }
 
 impl std::error::Error for Mistake {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_has_no_line() {
+        let said = |path: &str| Topology::read(Path::new(path)).unwrap_err().to_string();
+        let missing = said("/nowhere/topology.toml");
+        assert!(missing.starts_with("/nowhere/topology.toml: it cannot be read: No such"));
+        assert!(missing.ends_with("; check the path"), "{missing}");
+        assert!(said("/").contains("Is a directory"));
+    }
+}
