@@ -30,6 +30,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// Forgets the first `count` datagrams, fewer than there are: they were sent.
+    pub(crate) fn advance(&mut self, count: usize) {
+        let len = count * self.segment;
+        (self.start, self.len, self.count) = (self.start + len, self.len - len, self.count - count);
+    }
+
     /// How many datagrams the run holds.
     #[must_use]
     pub fn datagrams(&self) -> u64 {
@@ -78,8 +84,17 @@ impl Batch {
 
     /// The runs that wait, and the memory in which they lie.
     #[must_use]
-    pub fn parts(&self) -> (&[Run], &[u8]) {
-        (&self.runs, &self.memory)
+    pub fn parts(&mut self) -> (&mut [Run], &[u8]) {
+        (&mut self.runs, &self.memory)
+    }
+
+    /// Forgets the first `count` runs, which were sent; the rest waits on.
+    pub fn advance(&mut self, count: usize) {
+        if count >= self.runs.len() {
+            self.clear();
+        } else {
+            self.runs.drain(..count);
+        }
     }
 
     /// Forgets all that waits.
@@ -125,7 +140,7 @@ pub struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Sends what waits.
+    /// Sends what waits, as far as the sockets have room.
     pub fn flush(&mut self) {
         if self.batch.is_empty() {
             return;
@@ -142,6 +157,9 @@ impl Outbox for Outgoing<'_> {
     fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
         if !self.batch.has_room(len) {
             self.flush();
+            if !self.batch.has_room(len) {
+                return None;
+            }
         }
         self.batch.reserve(to, len)
     }

@@ -19,6 +19,8 @@ use crate::udp::Sockets;
 /// How often the loop looks whether the interface is up: after a move to another namespace no
 /// message tells.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a loop whose sockets are full looks at what it holds back.
+const BLOCKED_TURN: Duration = Duration::from_millis(2);
 
 /// Why a node could not start or had to stop.
 #[derive(Debug)]
@@ -78,6 +80,8 @@ struct Rest {
     listen_port: u16,
     fwmark: u32,
     up: bool,
+    /// Whether the sockets were full: then room in them is waited for, and not the device.
+    blocked: bool,
 }
 
 impl Driver {
@@ -113,6 +117,7 @@ impl Driver {
             listen_port: 0,
             fwmark: 0,
             up: false,
+            blocked: false,
         };
         Ok(Self { control, rest })
     }
@@ -151,10 +156,11 @@ impl Driver {
         let mut next_look = self.rest.engine.clock.now;
         loop {
             let now = self.rest.engine.clock.now;
-            let timeout = if more_out || !more_in.is_empty() {
+            let timeout = if (more_out && !self.rest.blocked) || !more_in.is_empty() {
                 Duration::ZERO
             } else {
                 let look = next_look.since(now);
+                let look = if self.rest.blocked { look.min(BLOCKED_TURN) } else { look };
                 self.rest.engine.sleep().map_or(look, |sleep| sleep.min(look))
             };
             self.rest
@@ -179,7 +185,7 @@ impl Driver {
                 }
             }
             let busy = more_out || !more_in.is_empty();
-            if more_out {
+            if more_out || rest.blocked {
                 match rest.engine.pump_out() {
                     Ok(more) => more_out = more,
                     Err(_) => return Ok(End::DeviceGone),
@@ -187,6 +193,7 @@ impl Driver {
             }
             more_in.retain(|&fd| rest.engine.pump_in(fd).unwrap_or(false));
             rest.engine.settle(busy);
+            rest.heed_blocked()?;
         }
     }
 
@@ -333,6 +340,25 @@ impl Rest {
         tracing::info!(port = sockets.port(), "listening");
         self.engine.node.set_listen_port(sockets.port());
         self.engine.sockets = Some(sockets);
+        Ok(())
+    }
+
+    /// While the sockets are full, waits for them instead of for the device.
+    fn heed_blocked(&mut self) -> Result<(), Error> {
+        let blocked = self.engine.is_blocked();
+        if blocked == self.blocked {
+            return Ok(());
+        }
+        self.blocked = blocked;
+        let (device, sockets) = if blocked {
+            (Interest::NOTHING, Interest::BOTH)
+        } else {
+            (Interest::READ, Interest::READ)
+        };
+        let fds = self.engine.sockets.iter().flat_map(Sockets::fds).map(|fd| (fd, sockets));
+        for (fd, interest) in fds.chain([(self.engine.device.fd(), device)]) {
+            self.poll.watch(fd, interest).map_err(|error| Error::System("epoll", error))?;
+        }
         Ok(())
     }
 

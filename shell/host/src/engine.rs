@@ -19,7 +19,7 @@ use crate::tun::{self, Device};
 use crate::udp::{Arena, MESSAGES_MAX, Sockets};
 
 /// Packets or superpackets that one turn takes from the device.
-const UNITS_A_TURN: usize = 64;
+const UNITS_A_TURN: u64 = 64;
 /// Bytes that wait in the batch before it is sent: one superpacket, still in the cache.
 const FLUSH_LEN: usize = 60_000;
 /// Bytes that one turn receives at once, while messages are large: what the cache holds.
@@ -65,6 +65,7 @@ impl Engine {
     #[must_use]
     pub fn new(device: Device) -> Self {
         let udp = device.offloads().udp;
+        let bucket = Bucket::install(device.name());
         Self {
             node: Node::new(),
             device,
@@ -79,7 +80,7 @@ impl Engine {
             coalescer: Coalescer::new(INBOX_PACKETS).with_udp(udp),
             message_len: 1500,
             pressure: Pressure::default(),
-            bucket: Bucket::default(),
+            bucket,
         }
     }
 
@@ -100,9 +101,11 @@ impl Engine {
     /// The device is gone.
     pub fn pump_out(&mut self) -> io::Result<bool> {
         let mut out = Outgoing { batch: &mut self.batch, sockets: self.sockets.as_mut() };
+        // What an earlier turn could not send goes first, and holds up the rest.
+        out.flush();
         let mut more = true;
         let (mut units, mut bytes) = (0, 0);
-        for _ in 0..UNITS_A_TURN {
+        while units < UNITS_A_TURN && out.batch.len() < FLUSH_LEN {
             let Some(len) = self.device.read(&mut self.unit)? else {
                 more = false;
                 break;
@@ -120,7 +123,7 @@ impl Engine {
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
         if let Some(rate) = self.pressure.handle_turn(self.clock.now.0, units, bytes, !more) {
-            self.bucket.set(self.device.name(), rate);
+            self.bucket.set(rate, self.node.mtu());
         }
         Ok(more)
     }
@@ -176,6 +179,12 @@ impl Engine {
         self.node.handle_timeout(self.clock.now);
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
+    }
+
+    /// Whether datagrams wait because a socket is full.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        !self.batch.is_empty()
     }
 
     /// How long the loop may sleep; `None` = until something is ready.

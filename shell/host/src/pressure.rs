@@ -8,8 +8,7 @@
 //! and nothing is lost (source 002: no silent drops in queues).
 //!
 //! [`Pressure`] decides, from two numbers a turn; [`Bucket`] tells the kernel. While the link can
-//! carry what is sent there is no bucket: nothing is installed before it is needed first, and
-//! afterwards its rate is set out of reach. A discipline that somebody chose is never replaced.
+//! carry what is sent the rate is out of reach. A discipline that somebody chose is never replaced.
 
 use crate::netlink::{Netlink, TokenBucket};
 
@@ -18,20 +17,22 @@ const FULL_NS: u64 = 3_000_000;
 /// TCP holds back by itself, and its superpackets never fill the ring: only smaller units than
 /// this, on average, call for a bucket.
 const SMALL_LEN: u64 = 8 * 1024;
-/// How often a rate in force is looked at; on slow links each time that two bursts have passed.
+/// How often a rate in force is looked at, at most.
 const TICK_NS_MIN: u64 = 5_000_000;
+/// Bytes that must have had time to pass before a measure means something: the socket below takes
+/// a quarter of that at once.
+const TICK_LEN: u64 = 512 << 10;
 /// So many ticks in a row with less than half the rate end the need for it.
 const IDLE_TICKS: u32 = 40;
 /// Nothing sent for so long ends it at once.
 const SILENCE_NS: u64 = 1_000_000_000;
 /// No link is held below this, in bytes a second.
 const RATE_MIN: u64 = 125_000;
-/// The rate that holds nobody back, in bytes a second: 800 Gbit/s.
-const RATE_FREE: u64 = 100_000_000_000;
-/// Bytes that may pass at once: the largest superpacket, with the headers that it will have.
-const BURST_LEN: u32 = 72 * 1024;
-/// What a burst lasts at one byte a second.
-const BURST_NS: u64 = BURST_LEN as u64 * 1_000_000_000;
+/// The rate that holds nobody back, in bytes a second: 100 Gbit/s.
+const RATE_FREE: u64 = 12_500_000_000;
+/// Bytes that may pass at once, at least, and more where they are less than 0.5 ms of the rate. A
+/// superpacket above this is cut by the bucket. Each change of the rate lets as many pass.
+const BURST_LEN_MIN: u64 = 16 * 1024;
 /// Bytes that may wait in the bucket, at least; more where they are less than 20 ms of the rate.
 const QUEUE_LEN_MIN: u64 = 1 << 20;
 
@@ -46,8 +47,8 @@ pub struct Pressure {
     emptied: bool,
     /// The rate in force, if one is.
     rate: Option<u64>,
-    /// What the link carried when the ring was last never empty.
-    capacity: u64,
+    /// What the link carried when the ring was last never empty; until then the rate grows fast.
+    capacity: Option<u64>,
     idle_ticks: u32,
 }
 
@@ -65,55 +66,60 @@ impl Pressure {
         self.units += units;
         self.emptied |= emptied;
         let passed_ns = now_ns.saturating_sub(self.since_ns).max(1);
+        let measured = self.per_second(passed_ns);
         let Some(rate) = self.rate else {
             if emptied || self.since_ns == 0 {
                 self.begin(now_ns);
-                return None;
+            } else if passed_ns >= FULL_NS && self.is_small() {
+                // What the socket below took at first says little; a low rate soon grows.
+                return self.set(now_ns, measured / 4);
             }
-            let small = self.bytes < self.units * SMALL_LEN;
-            if passed_ns < FULL_NS || !small {
-                return None;
-            }
-            return self.drain(now_ns, passed_ns);
+            return None;
         };
-        if passed_ns < TICK_NS_MIN.max(2 * BURST_NS / rate) {
+        if passed_ns < TICK_NS_MIN.max(TICK_LEN * 1_000_000_000 / rate) {
             return None;
         }
-        if passed_ns > SILENCE_NS {
-            return self.free(now_ns);
-        }
-        if !self.emptied {
-            self.idle_ticks = 0;
-            return self.drain(now_ns, passed_ns);
-        }
-        let measured = self.per_second(passed_ns);
+        let is_over = passed_ns > SILENCE_NS && self.emptied;
         self.idle_ticks = if measured < rate / 2 { self.idle_ticks + 1 } else { 0 };
-        if self.idle_ticks >= IDLE_TICKS {
+        if self.emptied {
+            if is_over || self.idle_ticks >= IDLE_TICKS {
+                return self.free(now_ns);
+            }
+            return self.set(now_ns, self.grown(rate, measured));
+        }
+        if !self.is_small() {
             return self.free(now_ns);
         }
-        let near = self.capacity / 100 * 96;
-        if rate < near {
-            return self.set(now_ns, near);
-        }
-        // Unused room is no reason to give more of it.
-        let wanted = if measured > rate / 10 * 8 { rate / 100 * 101 } else { rate };
+        self.idle_ticks = 0;
+        self.capacity = Some(measured.max(rate / 4));
+        // If more comes out than goes in, what stands in the ring is leaving.
+        let wanted = if measured < rate { (measured / 100 * 85).max(rate / 4) } else { rate };
         self.set(now_ns, wanted)
     }
 
-    /// The ring was never empty, so what came out is what the link carries. For a while less goes
-    /// in, for what stands in the ring has to leave, too.
-    fn drain(&mut self, now_ns: u64, passed_ns: u64) -> Option<u64> {
-        self.capacity = self.per_second(passed_ns);
-        self.set(now_ns, self.capacity / 100 * 85)
-    }
-
-    fn begin(&mut self, now_ns: u64) {
-        (self.since_ns, self.bytes, self.units, self.emptied) = (now_ns, 0, 0, false);
+    /// The next rate, after a tick in which the ring was found empty.
+    fn grown(&self, rate: u64, measured: u64) -> u64 {
+        let near = self.capacity.map(|capacity| capacity / 100 * 96);
+        match near {
+            // Unused room is no reason to give more of it.
+            _ if measured < rate / 10 * 7 => rate,
+            None => rate / 2 * 3,
+            Some(near) if rate < near => near,
+            Some(_) => rate / 100 * 101,
+        }
     }
 
     fn free(&mut self, now_ns: u64) -> Option<u64> {
         *self = Self { since_ns: now_ns, ..Self::default() };
         Some(RATE_FREE)
+    }
+
+    fn is_small(&self) -> bool {
+        self.bytes <= self.units * SMALL_LEN
+    }
+
+    fn begin(&mut self, now_ns: u64) {
+        (self.since_ns, self.bytes, self.units, self.emptied) = (now_ns, 0, 0, false);
     }
 
     fn per_second(&self, passed_ns: u64) -> u64 {
@@ -133,51 +139,49 @@ impl Pressure {
 /// The token bucket in front of one device.
 #[derive(Debug)]
 pub struct Bucket {
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Not needed so far.
-    Unused,
-    Ready(Netlink, u32),
-    /// The kernel lacks it, somebody chose another discipline, or the device went elsewhere.
-    Refused,
-}
-
-impl Default for Bucket {
-    fn default() -> Self {
-        Self { state: State::Unused }
-    }
+    /// `None` if the kernel lacks it, somebody chose another discipline, or the device went to
+    /// another namespace.
+    way: Option<(Netlink, u32)>,
 }
 
 impl Bucket {
-    /// Sets the rate of the device called `name`, in bytes a second. What cannot be done is told
-    /// once, and not tried again.
-    pub fn set(&mut self, name: &str, rate: u64) {
-        if matches!(self.state, State::Unused) {
-            self.state = prepare(name).unwrap_or_else(|why| {
-                tracing::debug!("no back-pressure into sockets: {why}");
-                State::Refused
-            });
-        }
-        let State::Ready(netlink, index) = &mut self.state else { return };
-        let queue_len = (rate / 50).max(QUEUE_LEN_MIN).try_into().unwrap_or(u32::MAX);
-        let bucket = TokenBucket { rate, burst_len: BURST_LEN, queue_len };
-        if let Err(error) = netlink.set_token_bucket(*index, bucket) {
-            tracing::debug!(%error, "no back-pressure into sockets");
-            self.state = State::Refused;
+    /// Puts a bucket that holds nobody back in front of the new device `name`. Later would be too
+    /// late: what is on its way while a discipline is exchanged is lost.
+    #[must_use]
+    pub fn install(name: &str) -> Self {
+        let prepared = || {
+            let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
+            let link = netlink.link(name).map_err(|error| error.to_string())?;
+            let index = link.ok_or("the interface is in another namespace")?.index;
+            let free = bucket(RATE_FREE, 0);
+            netlink.add_token_bucket(index, free).map_err(|error| error.to_string())?;
+            Ok::<_, String>((netlink, index))
+        };
+        let way = prepared()
+            .inspect_err(|why| tracing::debug!("no back-pressure into sockets: {why}"))
+            .ok();
+        Self { way }
+    }
+
+    /// Sets the rate, in bytes a second, for packets of up to `mtu` bytes. If somebody has put
+    /// another discipline in our place, that one stays.
+    pub fn set(&mut self, rate: u64, mtu: usize) {
+        let Some((netlink, index)) = &mut self.way else { return };
+        if let Err(error) = netlink.change_token_bucket(*index, bucket(rate, mtu)) {
+            tracing::debug!(%error, "no back-pressure into sockets from now on");
+            self.way = None;
         }
     }
 }
 
-fn prepare(name: &str) -> Result<State, String> {
-    let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
-    let link = netlink.link(name).map_err(|error| error.to_string())?;
-    let index = link.ok_or("the interface is in another namespace")?.index;
-    match netlink.chosen_discipline(index).map_err(|error| error.to_string())? {
-        Some(kind) => Err(format!("{name} has the discipline {kind}, which stays")),
-        None => Ok(State::Ready(netlink, index)),
+fn bucket(rate: u64, mtu: usize) -> TokenBucket {
+    // A packet longer than the burst would never pass.
+    let burst_len = (rate / 2000).max(BURST_LEN_MIN).max(mtu as u64 + 64);
+    let queue_len = (rate / 50).max(QUEUE_LEN_MIN);
+    TokenBucket {
+        rate,
+        burst_len: burst_len.try_into().unwrap_or(u32::MAX),
+        queue_len: queue_len.try_into().unwrap_or(u32::MAX),
     }
 }
 

@@ -86,6 +86,8 @@ impl Interest {
     pub(crate) const READ: Self = Self { readable: true, writable: false };
     /// Both directions.
     pub(crate) const BOTH: Self = Self { readable: true, writable: true };
+    /// Nothing but its end.
+    pub(crate) const NOTHING: Self = Self { readable: false, writable: false };
     /// Told once each time that it becomes writable.
     pub(crate) const NEWLY_WRITABLE: Self = Self { readable: false, writable: true };
 

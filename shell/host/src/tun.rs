@@ -92,7 +92,7 @@ impl Device {
         let offloads = offload(&fd);
         let up_fd = fd.try_clone()?;
         let device = Self { fd, up_fd, name: name.to_owned(), offloads };
-        device.lengthen_queue();
+        device.settle();
         Ok(device)
     }
 
@@ -183,15 +183,17 @@ impl Device {
         usize::try_from(link.mtu).ok()
     }
 
-    /// The default of 500 packets overflows within a millisecond of UDP load. A kernel that
-    /// refuses leaves the default.
-    fn lengthen_queue(&self) {
-        let lengthened = Netlink::open().and_then(|mut netlink| {
+    /// The default of 500 packets overflows within a millisecond of UDP load; and a link-local
+    /// address that nobody asked for would have no peer, as the kernel's WireGuard knows, too.
+    /// A kernel that refuses leaves its defaults.
+    fn settle(&self) {
+        let settled = Netlink::open().and_then(|mut netlink| {
             let Some(link) = netlink.link(&self.name)? else { return Ok(()) };
-            netlink.set_queue_len(&link, QUEUE_PACKETS)
+            netlink.set_queue_len(&link, QUEUE_PACKETS)?;
+            netlink.set_no_own_address(&link)
         });
-        if let Err(error) = lengthened {
-            tracing::debug!(%error, "transmit queue left at its default");
+        if let Err(error) = settled {
+            tracing::debug!(%error, "the kernel's defaults for the interface stay");
         }
     }
 }

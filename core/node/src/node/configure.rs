@@ -33,6 +33,12 @@ impl Node {
         self.mtu = mtu;
     }
 
+    /// The interface's MTU in bytes, as last told.
+    #[must_use]
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
     /// The UDP port that our datagrams leave from, to recognise them where they must not appear.
     pub fn set_listen_port(&mut self, port: u16) {
         self.listen_port = port;

@@ -1,4 +1,4 @@
-//! Queueing disciplines: which one a device has, and the token bucket (tc-tbf(8)).
+//! The token bucket in front of a device (tc-tbf(8)).
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage as Message;
@@ -28,52 +28,33 @@ pub struct TokenBucket {
 }
 
 impl Netlink {
-    /// The discipline that somebody chose for the link with this index; `None` if it has the
-    /// kernel's default, or ours.
-    pub fn chosen_discipline(&mut self, index: u32) -> Result<Option<String>> {
-        let ask = Message::GetQueueDiscipline(message(index));
-        let answers = self.query("list the queueing disciplines", true, ask)?;
-        let root = answers.into_iter().find_map(|answer| match answer {
-            Message::NewQueueDiscipline(m)
-                if m.header.index == index.cast_signed() && m.header.parent == TcHandle::ROOT =>
-            {
-                Some(m)
-            }
-            _ => None,
-        });
-        // Defaults have no handle.
-        let chosen = root.filter(|m| m.header.handle.major != 0 && m.header.handle != OURS);
-        Ok(chosen.map(|m| {
-            let kind = m.attributes.into_iter().find_map(|attribute| match attribute {
-                TcAttribute::Kind(kind) => Some(kind),
-                _ => None,
-            });
-            kind.unwrap_or_default()
-        }))
+    /// Puts a token bucket in front of the new link with this index.
+    pub fn add_token_bucket(&mut self, index: u32, bucket: TokenBucket) -> Result<()> {
+        self.acknowledged(NLM_F_CREATE | NLM_F_REPLACE, message(index, bucket))
+            .map_err(|e| Error::new(format!("put a token bucket on the link {index}"), e))
     }
 
-    /// Puts a token bucket in front of the link with this index, or changes the one that
-    /// an earlier call put there; what waits in it keeps waiting.
-    pub fn set_token_bucket(&mut self, index: u32, bucket: TokenBucket) -> Result<()> {
-        let mut message = message(index);
-        message.header.handle = OURS;
-        message.header.parent = TcHandle::ROOT;
-        message.attributes = vec![
-            TcAttribute::Kind(KIND.to_owned()),
-            TcAttribute::Options(vec![
-                option(TCA_TBF_PARMS, parameters(bucket)),
-                option(TCA_TBF_RATE64, bucket.rate.to_ne_bytes().to_vec()),
-                option(TCA_TBF_BURST, bucket.burst_len.to_ne_bytes().to_vec()),
-            ]),
-        ];
-        let ask = Message::NewQueueDiscipline(message);
-        self.acknowledged(NLM_F_CREATE | NLM_F_REPLACE, ask)
-            .map_err(|e| Error::new(format!("set a token bucket on the link {index}"), e))
+    /// Changes the bucket that [`Netlink::add_token_bucket`] put there; what waits in it keeps
+    /// waiting. ENOENT if it is no longer there.
+    pub fn change_token_bucket(&mut self, index: u32, bucket: TokenBucket) -> Result<()> {
+        self.acknowledged(0, message(index, bucket))
+            .map_err(|e| Error::new(format!("change the token bucket of the link {index}"), e))
     }
 }
 
-fn message(index: u32) -> TcMessage {
-    TcMessage::with_index(index.cast_signed())
+fn message(index: u32, bucket: TokenBucket) -> Message {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.handle = OURS;
+    message.header.parent = TcHandle::ROOT;
+    message.attributes = vec![
+        TcAttribute::Kind(KIND.to_owned()),
+        TcAttribute::Options(vec![
+            option(TCA_TBF_PARMS, parameters(bucket)),
+            option(TCA_TBF_RATE64, bucket.rate.to_ne_bytes().to_vec()),
+            option(TCA_TBF_BURST, bucket.burst_len.to_ne_bytes().to_vec()),
+        ]),
+    ];
+    Message::NewQueueDiscipline(message)
 }
 
 fn option(kind: u16, value: Vec<u8>) -> TcOption {
@@ -95,39 +76,30 @@ mod tests {
     use super::*;
     use crate::netlink::tests::{in_fresh_namespace, ip};
 
-    #[test]
-    fn a_token_bucket_is_set_changed_and_known_as_ours() {
-        in_fresh_namespace(|| {
-            ip("link add d0 type veth peer name d1");
-            let mut netlink = Netlink::open().unwrap();
-            let index = netlink.link("d0").unwrap().unwrap().index;
-            assert_eq!(netlink.chosen_discipline(index).unwrap(), None);
-            for rate in [125_000, 125_000_000, 100_000_000_000] {
-                let bucket = TokenBucket { rate, burst_len: 131_072, queue_len: 1 << 20 };
-                netlink.set_token_bucket(index, bucket).unwrap();
-                assert_eq!(netlink.chosen_discipline(index).unwrap(), None, "it is ours");
-            }
-            let shown = std::process::Command::new("tc")
-                .args(["qdisc", "show", "dev", "d0"])
-                .output()
-                .unwrap();
-            let shown = String::from_utf8(shown.stdout).unwrap();
-            assert!(shown.contains("tbf 5752: root") && shown.contains("rate 800Gbit"), "{shown}");
-        });
+    fn tc(words: &str) -> String {
+        let output = std::process::Command::new("tc").args(words.split(' ')).output().unwrap();
+        assert!(output.status.success(), "tc {words}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     #[test]
-    fn what_somebody_chose_is_told() {
+    fn a_token_bucket_is_put_and_changed_and_replaces_nothing_later() {
         in_fresh_namespace(|| {
             ip("link add d0 type veth peer name d1");
-            let added = std::process::Command::new("tc")
-                .args("qdisc add dev d0 root pfifo limit 10".split(' '))
-                .status()
-                .unwrap();
-            assert!(added.success());
             let mut netlink = Netlink::open().unwrap();
             let index = netlink.link("d0").unwrap().unwrap().index;
-            assert_eq!(netlink.chosen_discipline(index).unwrap().as_deref(), Some("pfifo"));
+            let bucket = |rate| TokenBucket { rate, burst_len: 131_072, queue_len: 1 << 20 };
+            assert!(netlink.change_token_bucket(index, bucket(125_000)).is_err(), "none is there");
+            netlink.add_token_bucket(index, bucket(125_000)).unwrap();
+            for (rate, text) in [(125_000_000, "rate 1Gbit"), (12_500_000_000, "rate 100Gbit")] {
+                netlink.change_token_bucket(index, bucket(rate)).unwrap();
+                let shown = tc("qdisc show dev d0");
+                assert!(shown.contains("tbf 5752: root") && shown.contains(text), "{shown}");
+            }
+            tc("qdisc replace dev d0 root pfifo limit 10");
+            let late = netlink.change_token_bucket(index, bucket(125_000)).unwrap_err();
+            assert!(late.errno().is_some(), "{late}");
+            assert!(tc("qdisc show dev d0").contains("pfifo"), "what somebody chose stays");
         });
     }
 }

@@ -1,7 +1,9 @@
 //! Links: finding one by name or index, its state, MTU and queue length.
 
 use netlink_packet_route::RouteNetlinkMessage as Message;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
+};
 
 use super::{Netlink, Result};
 
@@ -65,6 +67,13 @@ impl Netlink {
     pub fn set_queue_len(&mut self, link: &Link, packets: u32) -> Result<()> {
         let what = || format!("set the queue of {} to {packets} packets", link.name);
         self.set(link, what, LinkAttribute::TxQueueLen(packets))
+    }
+
+    /// Has IPv6 give the link no link-local address by itself when it comes up.
+    pub fn set_no_own_address(&mut self, link: &Link) -> Result<()> {
+        let what = || format!("keep {} from making itself an address", link.name);
+        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        self.set(link, what, LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])]))
     }
 
     /// Deletes the link and all that hangs on it.

@@ -16,12 +16,20 @@ struct Model {
     /// Bytes that may pass the bucket, and that the link may carry, now.
     tokens: f64,
     credit: f64,
+    /// Whether the socket below has room.
+    open: bool,
     /// Units in the ring.
     ring: f64,
     dropped: f64,
     carried: u64,
 }
 
+fn burst(rate: u64) -> f64 {
+    (rate / 2000).max(BURST_LEN_MIN) as f64
+}
+
+/// What the socket below takes at once.
+const QUANTUM: f64 = 128.0 * 1024.0;
 const RING: f64 = 4096.0;
 const TURN_NS: u64 = 200_000;
 
@@ -36,7 +44,8 @@ impl Model {
             unit,
             rate: RATE_FREE,
             tokens: 0.0,
-            credit: 0.0,
+            credit: 2.0 * QUANTUM,
+            open: true,
             ring: 0.0,
             dropped: 0.0,
             carried: 0,
@@ -49,7 +58,7 @@ impl Model {
             self.now_ns += TURN_NS;
             let turn_s = TURN_NS as f64 / 1e9;
             let unit = self.unit as f64;
-            self.tokens = (self.tokens + self.rate as f64 * turn_s).min(f64::from(BURST_LEN));
+            self.tokens = (self.tokens + self.rate as f64 * turn_s).min(burst(self.rate));
             if self.rate == RATE_FREE {
                 self.tokens = f64::INFINITY;
             }
@@ -58,15 +67,22 @@ impl Model {
             self.ring += offered / unit;
             self.dropped += (self.ring - RING).max(0.0);
             self.ring = self.ring.min(RING);
-            self.credit = (self.credit + self.link as f64 * turn_s).min(unit * 64.0);
-            let taken = self.ring.min(self.credit / unit).floor();
+            self.credit = (self.credit + self.link as f64 * turn_s).min(2.0 * QUANTUM);
+            if self.credit > QUANTUM {
+                self.open = true;
+            }
+            let taken = if self.open { self.ring.min(self.credit / unit).floor() } else { 0.0 };
+            self.open &= self.credit >= unit;
             self.ring -= taken;
             self.credit -= taken * unit;
             let bytes = (taken * unit) as u64;
             self.carried += bytes;
-            let emptied = self.ring < 1.0;
+            let emptied = self.open && self.ring < 1.0;
             let told = self.pressure.handle_turn(self.now_ns, taken as u64, bytes, emptied);
-            self.rate = told.unwrap_or(self.rate);
+            if let Some(rate) = told {
+                // The kernel fills the bucket when its rate is changed.
+                (self.rate, self.tokens) = (rate, burst(rate));
+            }
         }
     }
 }

@@ -80,7 +80,6 @@ impl Messages {
                 Ok(sent) => return Ok(usize::try_from(sent).unwrap_or(1).max(1)),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    Some(libc::EAGAIN) if wait_writable(fd) => {}
                     _ => return Err(error),
                 },
             }
@@ -109,17 +108,6 @@ impl Messages {
         header.msg_flags = 0;
         self.count += 1;
     }
-}
-
-/// How long a flush waits for a full socket before it drops: longer than any sane queue, short
-/// enough that the loop still serves its timers.
-const FULL_WAIT_MS: libc::c_int = 100;
-
-/// Waits for room; `false` after [`FULL_WAIT_MS`].
-fn wait_writable(fd: &OwnedFd) -> bool {
-    let mut ask = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one pollfd, which outlives the call.
-    unsafe { libc::poll(&raw mut ask, 1, FULL_WAIT_MS) > 0 }
 }
 
 const fn align(len: usize) -> usize {

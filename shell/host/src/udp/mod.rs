@@ -24,9 +24,9 @@ use crate::sys::{self, check};
 /// Receive buffer that is asked for: 40 ms at 1.4 Gbit/s. Both are forced past the system's limit
 /// where the capability allows, else as large as the limit.
 pub const RECEIVE_BUFFER_LEN: libc::c_int = 7 << 20;
-/// Send buffer that is asked for: 2 ms at 1 Gbit/s. While it is full the loop waits and receives
-/// nothing, so it must empty soon.
-pub const SEND_BUFFER_LEN: libc::c_int = 256 << 10;
+/// Send buffer that is asked for: 1 ms at 1 Gbit/s. What is in it can no longer be thought about
+/// again, and inner packets wait behind it; so no more than keeps the line busy.
+pub const SEND_BUFFER_LEN: libc::c_int = 128 << 10;
 /// Messages that one system call takes or gives.
 pub const MESSAGES_MAX: usize = 64;
 /// Datagrams that the kernel takes as one unit (UDP_MAX_SEGMENTS was 64 until kernel 6.9).
@@ -137,23 +137,29 @@ impl Sockets {
         self.v4.iter().chain(self.v6.iter())
     }
 
-    /// Sends all that `batch` holds, run by run, and empties it. A full socket is waited for:
-    /// that is the back-pressure of the network under us.
+    /// Sends what `batch` holds, run by run. What a full socket does not take stays in it: that is
+    /// the back-pressure of the network under us.
     pub fn flush(&mut self, batch: &mut Batch) {
         let (runs, memory) = batch.parts();
-        let mut rest = runs;
-        while let Some(first) = rest.first() {
+        let mut done = 0;
+        while let Some(first) = runs.get(done) {
             let v6 = is_v6(first);
-            let same = rest.iter().take_while(|run| is_v6(run) == v6).count();
-            let (now, later) = rest.split_at(same);
-            rest = later;
+            let same = runs[done..].iter().take_while(|run| is_v6(run) == v6).count();
+            let now = &mut runs[done..done + same];
             let socket = if v6 { self.v6.as_mut() } else { self.v4.as_mut() };
-            match socket {
+            let sent = match socket {
                 Some(socket) => socket.send(now, memory, &mut self.sent),
-                None => self.sent.refused += now.iter().map(Run::datagrams).sum::<u64>(),
+                None => {
+                    self.sent.refused += now.iter().map(Run::datagrams).sum::<u64>();
+                    same
+                }
+            };
+            done += sent;
+            if sent < same {
+                break;
             }
         }
-        batch.clear();
+        batch.advance(done);
     }
 }
 
@@ -227,12 +233,14 @@ impl Socket {
         Ok(address_of(&name).map_or(0, |address| address.port()))
     }
 
-    /// Sends `runs` in order.
-    fn send(&mut self, runs: &[Run], memory: &[u8], sent: &mut Sent) {
+    /// Sends `runs` in order, until the socket is full; returns how many are done.
+    fn send(&mut self, runs: &mut [Run], memory: &[u8], sent: &mut Sent) -> usize {
         let mut next = 0;
         while next < runs.len() {
             if !self.segmentation {
-                self.send_cut(&runs[next], memory, sent);
+                if !self.send_cut(&mut runs[next], memory, sent) {
+                    break;
+                }
                 next += 1;
                 continue;
             }
@@ -242,16 +250,21 @@ impl Socket {
                     sent.datagrams += window[..taken].iter().map(Run::datagrams).sum::<u64>();
                     next += taken;
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    self.mend(&runs[next], memory, &error, sent);
+                    if !self.mend(&mut runs[next], memory, &error, sent) {
+                        break;
+                    }
                     next += 1;
                 }
             }
         }
+        next
     }
 
-    /// The first run of a window was refused: find out whether as a unit or at all.
-    fn mend(&mut self, run: &Run, memory: &[u8], error: &io::Error, sent: &mut Sent) {
+    /// The first run of a window was refused: find out whether as a unit or at all. `false` if the
+    /// socket is full meanwhile.
+    fn mend(&mut self, run: &mut Run, memory: &[u8], error: &io::Error, sent: &mut Sent) -> bool {
         let whole = run.count == 1;
         match error.raw_os_error() {
             // The card cannot checksum units, or the kernel cannot cut them: never again.
@@ -259,7 +272,7 @@ impl Socket {
                 self.segmentation = false;
                 tracing::info!("segmentation offload refused; sending datagrams one by one");
                 sent.cut += 1;
-                self.send_cut(run, memory, sent);
+                self.send_cut(run, memory, sent)
             }
             // A datagram larger than the path's MTU cannot travel in a unit; alone it is
             // fragmented. A source address that is gone is refused the same way.
@@ -267,9 +280,13 @@ impl Socket {
                 if !whole || has_source(run) =>
             {
                 sent.cut += 1;
-                self.send_cut(&without_source(run), memory, sent);
+                *run = without_source(run);
+                self.send_cut(run, memory, sent)
             }
-            _ => sent.refused += run.datagrams(),
+            _ => {
+                sent.refused += run.datagrams();
+                true
+            }
         }
     }
 
@@ -280,16 +297,21 @@ impl Socket {
         self.messages.send(&self.fd, units)
     }
 
-    /// One message a datagram.
-    fn send_cut(&mut self, run: &Run, memory: &[u8], sent: &mut Sent) {
+    /// One message a datagram. `false` if the socket is full: then the run holds the rest.
+    fn send_cut(&mut self, run: &mut Run, memory: &[u8], sent: &mut Sent) -> bool {
         let bytes = &memory[run.start..run.start + run.len];
         let mut next = 0;
         while next < run.count {
-            let cut = bytes.chunks(run.segment.max(1)).skip(next).map(|bytes| (run, bytes, false));
+            let this = &*run;
+            let cut = bytes.chunks(run.segment.max(1)).skip(next).map(|bytes| (this, bytes, false));
             match self.messages.send(&self.fd, cut) {
                 Ok(taken) => {
                     sent.datagrams += taken as u64;
                     next += taken;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    run.advance(next);
+                    return false;
                 }
                 Err(error) => {
                     tracing::debug!(%error, v6 = self.v6, "datagram refused");
@@ -298,6 +320,7 @@ impl Socket {
                 }
             }
         }
+        true
     }
 }
 

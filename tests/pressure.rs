@@ -1,0 +1,138 @@
+//! Source 002, statement 8: who sends UDP without limit is made to wait, and nothing is dropped in
+//! silence on the way.
+//!
+//! A sender as fast as its processor fills a link that carries less: once because the line under
+//! it is narrow, and once because the machine is busy. The receiver's buffer is made large, so that
+//! what is lost is lost on the way. Rivals and the kernel's own WireGuard lose most of it in their
+//! queues, while to the sender all was sent.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::scene::scene_alone;
+use support::{Context as _, Host, Outer, Pair, Plan, Result, Sut, ensure, inside};
+
+const DATAGRAM_LEN: usize = 1200;
+const TIME: Duration = Duration::from_secs(4);
+const RECEIVE_BUFFER_LEN: libc::c_int = 256 << 20;
+
+/// What came of a flood.
+struct Flood {
+    sent: u64,
+    received: u64,
+    bits_s: f64,
+}
+
+fn flood(from: &Host, to: &Host, address: &str) -> Result<Flood> {
+    let receiver = inside::inside(to, || Ok(UdpSocket::bind((address, 0))?))?;
+    let len = RECEIVE_BUFFER_LEN;
+    // SAFETY: the option takes an int, which outlives the call.
+    let forced = unsafe {
+        libc::setsockopt(
+            receiver.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUFFORCE,
+            (&raw const len).cast(),
+            size_of_val(&len) as libc::socklen_t,
+        )
+    };
+    ensure!(forced == 0, "the receiver's buffer: {}", std::io::Error::last_os_error());
+    receiver.set_read_timeout(Some(Duration::from_millis(1500)))?;
+    let target = receiver.local_addr()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    let sender = inside::start(from, move || {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        let mut sent = 0;
+        while !told.load(Ordering::Relaxed) {
+            socket.send_to(&[0x5a; DATAGRAM_LEN], target).context("a socket that must wait")?;
+            sent += 1;
+        }
+        Ok(sent)
+    })?;
+    let counter = inside::start(to, move || {
+        let mut buffer = [0; 2048];
+        let (mut received, mut first, mut last) = (0_u64, None, Instant::now());
+        while receiver.recv(&mut buffer).is_ok() {
+            received += 1;
+            last = Instant::now();
+            first.get_or_insert(last);
+        }
+        Ok((received, first.map_or(Duration::ZERO, |first| last - first)))
+    })?;
+    sleep(TIME);
+    stop.store(true, Ordering::Relaxed);
+    let sent = inside::join(sender)?;
+    let (received, time) = inside::join(counter)?;
+    let bits_s = (received * DATAGRAM_LEN as u64 * 8) as f64 / time.as_secs_f64();
+    Ok(Flood { sent, received, bits_s })
+}
+
+fn statistic(host: &Host, ifname: &str, name: &str) -> Result<u64> {
+    let said = host.run(&["ip", "-s", "-j", "link", "show", "dev", ifname])?;
+    let all: serde_json::Value = serde_json::from_str(&said)?;
+    all[0]["stats64"]["tx"][name].as_u64().with_context(|| format!("no {name} in {said}"))
+}
+
+/// Floods through a pair; tells what was seen, and the share that was lost.
+fn flooded(id: &str, line_mbit_s: Option<u32>) -> Result<(Flood, f64)> {
+    let mut outcome = None;
+    scene_alone(id, |scene| {
+        let pair = Pair::with(scene, Plan { outer: Outer::Veth, ..Plan::default() })?;
+        let (one, two) = (&pair.one, &pair.two);
+        if let Some(rate) = line_mbit_s {
+            one.host.sh(&format!(
+                "tc qdisc add dev va root tbf rate {rate}mbit burst 128k limit 8mb"
+            ))?;
+        }
+        pair.settle()?;
+        let seen = flood(&one.host, &two.host, two.v4)?;
+        let lost = 1.0 - seen.received as f64 / seen.sent as f64;
+        let dropped = statistic(&one.host, &one.daemon.ifname, "dropped")?;
+        eprintln!(
+            "UDP without limit over {line_mbit_s:?} Mbit/s: {:.0} Mbit/s arrive, {} of {} lost \
+             ({:.4} %), {dropped} of them at the interface",
+            seen.bits_s / 1e6,
+            seen.sent - seen.received,
+            seen.sent,
+            lost * 100.0
+        );
+        // The sender's wait must be short enough not to be noticed by others.
+        pair.one.ping_once(two.v4)?;
+        outcome = Some((seen, lost));
+        Ok(())
+    })?;
+    outcome.context("the scene was not played")
+}
+
+#[test]
+fn source_002_8_a_narrow_line_makes_the_socket_wait_and_loses_nothing() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: no other implementation does this");
+        return Ok(());
+    }
+    let (seen, lost) = flooded("p1", Some(200))?;
+    ensure!(lost < 0.0001, "{:.4} % were lost", lost * 100.0);
+    // 1200 bytes of 1288 on the line.
+    let share = seen.bits_s / (200e6 * 1200.0 / 1288.0);
+    ensure!(share > 0.9, "only {:.0} % of the line is used", share * 100.0);
+    Ok(())
+}
+
+#[test]
+fn source_002_8_a_busy_machine_makes_the_socket_wait() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: no other implementation does this");
+        return Ok(());
+    }
+    let (_, lost) = flooded("p2", None)?;
+    // Where programs contend for processors, one may be kept waiting longer than the ring lasts.
+    ensure!(lost < 0.02, "{:.4} % were lost", lost * 100.0);
+    Ok(())
+}
