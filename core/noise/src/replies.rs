@@ -12,7 +12,7 @@ use crate::limiter::{Limiter, Standing};
 use crate::{Drop, Instant};
 
 /// Cookie replies a second, from each of the two budgets.
-pub(crate) const BUDGET_PER_S: u32 = 8_000;
+pub(crate) const BUDGET_PER_S: u32 = 4_000;
 
 /// Decides which handshake message without a valid cookie is worth a reply.
 pub(crate) struct Replies {
