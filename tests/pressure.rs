@@ -9,7 +9,6 @@
 mod support;
 
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -20,7 +19,7 @@ use support::{Context as _, Host, Outer, Pair, Plan, Result, Sut, ensure, inside
 
 const DATAGRAM_LEN: usize = 1200;
 const TIME: Duration = Duration::from_secs(4);
-const RECEIVE_BUFFER_LEN: libc::c_int = 256 << 20;
+const RECEIVE_BUFFER_LEN: i32 = 256 << 20;
 
 /// What came of a flood.
 struct Flood {
@@ -31,18 +30,7 @@ struct Flood {
 
 fn flood(from: &Host, to: &Host, address: &str) -> Result<Flood> {
     let receiver = inside::inside(to, || Ok(UdpSocket::bind((address, 0))?))?;
-    let len = RECEIVE_BUFFER_LEN;
-    // SAFETY: the option takes an int, which outlives the call.
-    let forced = unsafe {
-        libc::setsockopt(
-            receiver.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUFFORCE,
-            (&raw const len).cast(),
-            size_of_val(&len) as libc::socklen_t,
-        )
-    };
-    ensure!(forced == 0, "the receiver's buffer: {}", std::io::Error::last_os_error());
+    inside::force_receive_buffer(&receiver, RECEIVE_BUFFER_LEN)?;
     receiver.set_read_timeout(Some(Duration::from_millis(1500)))?;
     let target = receiver.local_addr()?;
     let stop = Arc::new(AtomicBool::new(false));

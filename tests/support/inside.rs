@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::thread::{Builder, JoinHandle};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use lab::netns::Host;
 
 /// Runs `work` on a thread of its own inside `host` and returns what it returns.
@@ -46,4 +46,20 @@ pub fn enter(path: &std::path::Path) -> Result<()> {
     (outcome == 0).then_some(()).ok_or_else(|| {
         anyhow!("cannot enter {}: {}", path.display(), std::io::Error::last_os_error())
     })
+}
+
+/// Makes the receive buffer of a socket `len` bytes, past what the machine allows others.
+pub fn force_receive_buffer(socket: &std::net::UdpSocket, len: i32) -> Result<()> {
+    // SAFETY: the option takes an int, which outlives the call.
+    let forced = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUFFORCE,
+            (&raw const len).cast(),
+            size_of_val(&len) as libc::socklen_t,
+        )
+    };
+    ensure!(forced == 0, "a receive buffer of {len}: {}", std::io::Error::last_os_error());
+    Ok(())
 }
