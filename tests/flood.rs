@@ -139,7 +139,8 @@ fn flooded(id: &str, kind: &str, make: impl Fn(&Pair) -> Result<Vec<Vec<u8>>>) -
             // Five rounds do not always outlast what else a machine does.
             match judge(kind, &quiet, &loud, &handshake) {
                 Err(error) if attempt < ATTEMPTS => eprintln!("  once more: {error:#}"),
-                outcome => break outcome?,
+                Err(error) => return Err(error),
+                Ok(()) => break,
             }
         }
         pair.one.ping_once(pair.two.v4)?;

@@ -65,7 +65,7 @@ impl Arena {
         }
     }
 
-    /// What the last [`Sockets::receive`] brought, and the memory in which it lies.
+    /// What the last [`Arena::receive`] brought, and the memory in which it lies.
     pub fn parts(&mut self) -> (&[Received], &mut [u8]) {
         (&self.received, &mut self.memory)
     }

@@ -1,7 +1,7 @@
 //! UDP sockets: where sealed datagrams leave and enter.
 //!
 //! Stages: [`Sockets::bind`] opens one socket a family on one port and asks for every offload;
-//! [`Sockets::receive`] fills an [`Arena`] with as many coalesced datagrams as wait; [`Batch`] is
+//! [`Arena::receive`] fills an [`Arena`] with as many coalesced datagrams as wait; [`Batch`] is
 //! the memory lent to the core for outgoing ones, in runs of equal size to one destination, and
 //! [`Sockets::flush`] hands each run to the kernel as one unit, or cut, where the kernel or the
 //! card refuses units (EIO, EINVAL, EMSGSIZE).
