@@ -35,6 +35,9 @@ struct Up {
     /// The interface to create [default: the file's name without .conf]
     #[arg(long)]
     name: Option<String>,
+    /// Run on this processor only, counted from 0
+    #[arg(long, value_name = "N", env = "WARREN_CPU")]
+    cpu: Option<u32>,
     /// How much to log
     #[arg(
         long,
@@ -51,6 +54,9 @@ struct Up {
 pub(crate) fn run(args: Args) -> Result<()> {
     let Verb::Up(args) = args.verb;
     log::start(args.log);
+    if let Some(cpu) = args.cpu {
+        host::affinity::pin(cpu)?;
+    }
     let path = std::path::absolute(quick::locate(&args.file))?;
     let settings = quick::read(&path)?;
     let name = args.name.or_else(|| quick::name_of(&path)).with_context(|| {

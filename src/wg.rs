@@ -20,12 +20,19 @@ pub(crate) struct Args {
     /// How much to log [default: error]
     #[arg(long, value_enum, value_name = "LEVEL", env = "LOG_LEVEL", ignore_case = true)]
     log: Option<Level>,
+    /// Run on this processor only, counted from 0
+    #[arg(long, value_name = "N", env = "WARREN_CPU")]
+    cpu: Option<u32>,
     /// The interface to create, at most 15 characters
     name: String,
 }
 
 /// Serves in the foreground, or starts a process in the background that does.
 pub(crate) fn run(args: Args) -> Result<()> {
+    if let Some(cpu) = args.cpu {
+        // A process in the background inherits it.
+        host::affinity::pin(cpu)?;
+    }
     let level = args.log.unwrap_or(Level::Error);
     let in_foreground = std::env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|v| v == "1");
     if args.foreground || in_foreground {

@@ -26,6 +26,7 @@
 //! [`netlink`] and [`quick`] are what `warren link` needs besides: interfaces, addresses, routes
 //! and rules, and wg-quick's files.
 
+pub mod affinity;
 pub mod batch;
 pub mod daemon;
 pub mod driver;
