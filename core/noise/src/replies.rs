@@ -11,20 +11,22 @@ use std::net::IpAddr;
 use crate::limiter::{Limiter, Standing};
 use crate::{Drop, Instant};
 
-/// Cookie replies a second, from each of the two budgets.
-pub(crate) const BUDGET_PER_S: u32 = 4_000;
+/// Cookie replies from each of the two budgets in a slice of 100 ms: a flood that begins is new
+/// itself, and shall not have spent a whole second's budget.
+const BUDGET: u32 = 200;
+const SLICE_MS: u64 = 100;
 
 /// Decides which handshake message without a valid cookie is worth a reply.
 pub(crate) struct Replies {
     limiter: Limiter,
-    second: u64,
-    /// Spent in this second: on known sources, on newcomers.
+    slice: u64,
+    /// Spent in this slice: on known sources, on newcomers.
     spent: [u32; 2],
 }
 
 impl Replies {
     pub(crate) const fn new() -> Self {
-        Self { limiter: Limiter::new(), second: 0, spent: [0; 2] }
+        Self { limiter: Limiter::new(), slice: 0, spent: [0; 2] }
     }
 
     /// Whether `source` is to be sent a cookie.
@@ -39,11 +41,11 @@ impl Replies {
             Ok(Standing::Known) | Err(Drop::LimiterFull) => 0,
             Err(reason) => return Err(reason),
         };
-        let second = now.since(Instant::ZERO).as_secs();
-        if second != self.second {
-            (self.second, self.spent) = (second, [0; 2]);
+        let slice = now.0 / (SLICE_MS * 1_000_000);
+        if slice != self.slice {
+            (self.slice, self.spent) = (slice, [0; 2]);
         }
-        if self.spent[budget] >= BUDGET_PER_S {
+        if self.spent[budget] >= BUDGET {
             return Err(Drop::CookieBudget);
         }
         self.spent[budget] += 1;
@@ -80,13 +82,13 @@ mod tests {
                 Instant::ZERO + Duration::from_nanos(u64::from(step) * 1_000_000_000 / 84_000);
             let to_flood = replies.handle_handshake(source(step % 32_000), now).is_ok();
             answered += u32::from(to_flood);
-            if step >= 84_000 && step % 840 == 0 {
+            if step >= 42_000 && step % 840 == 0 {
                 let new = replies.handle_handshake(source(1_000_000 + step), now);
                 newcomers += u32::from(new.is_ok());
             }
         }
-        assert_eq!(newcomers, 300, "each newcomer is answered once the flood is known");
-        assert!(answered <= 5 * 2 * BUDGET_PER_S, "{answered}");
+        assert_eq!(newcomers, 350, "each newcomer is answered once the flood is known");
+        assert!(answered <= 40 * 2 * BUDGET, "{answered}");
     }
 
     #[test]
@@ -102,6 +104,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!((answered, refused), (2 * BUDGET_PER_S, 100_000 - 2 * BUDGET_PER_S));
+        assert_eq!((answered, refused), (2 * BUDGET, 100_000 - 2 * BUDGET));
     }
 }
