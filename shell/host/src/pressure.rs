@@ -50,6 +50,8 @@ pub struct Pressure {
     /// What the link carried when the ring was last never empty; until then the rate grows fast.
     capacity: Option<u64>,
     idle_ticks: u32,
+    /// When the last turn ended, if the ring was empty then: nothing was there to be carried since.
+    idle_since_ns: Option<u64>,
 }
 
 impl Pressure {
@@ -62,6 +64,8 @@ impl Pressure {
         bytes: u64,
         emptied: bool,
     ) -> Option<u64> {
+        self.leave_out_silence(now_ns);
+        self.idle_since_ns = emptied.then_some(now_ns);
         self.bytes += bytes;
         self.units += units;
         self.emptied |= emptied;
@@ -95,6 +99,17 @@ impl Pressure {
         // If more comes out than goes in, what stands in the ring is leaving.
         let wanted = if measured < rate { (measured / 100 * 85).max(rate / 4) } else { rate };
         self.set(now_ns, wanted)
+    }
+
+    /// The time in which the ring lay empty is no time in which the link carried nothing: a burst
+    /// after a silence would look like a link as slow as the silence was long.
+    fn leave_out_silence(&mut self, now_ns: u64) {
+        let Some(idle_since_ns) = self.idle_since_ns else { return };
+        match self.rate {
+            None => self.begin(now_ns),
+            // Told apart from the turns of a busy loop, which come within a tick.
+            Some(_) => self.emptied |= now_ns.saturating_sub(idle_since_ns) >= TICK_NS_MIN,
+        }
     }
 
     /// The next rate, after a tick in which the ring was found empty.
