@@ -19,7 +19,22 @@ pub(crate) struct Args {
 /// Prints them.
 pub(crate) fn run(args: Args) -> Result<()> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "warren", &mut text);
+    let mut visible = visible(&crate::Cli::command());
+    clap_complete::generate(args.shell, &mut visible, "warren", &mut text);
     io::stdout().write_all(&text)?;
     Ok(io::stdout().flush()?)
+}
+
+/// The same command without what is hidden in it, which the generators would list.
+fn visible(command: &clap::Command) -> clap::Command {
+    // clap keeps names for ever, and this program ends when they are printed
+    let name: &'static str = command.get_name().to_owned().leak();
+    let mut bare = clap::Command::new(name).args(command.get_arguments());
+    if let Some(about) = command.get_about() {
+        bare = bare.about(about.clone());
+    }
+    if command.get_version().is_some() {
+        bare = bare.version(env!("CARGO_PKG_VERSION"));
+    }
+    bare.subcommands(command.get_subcommands().filter(|word| !word.is_hide_set()).map(visible))
 }

@@ -173,7 +173,10 @@ fn a_reader_that_goes_away_is_no_error() {
 fn completions_and_manual_pages_are_there() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = run(&["completions", shell]);
-        assert!(output.status.success() && text(&output.stdout).contains("genkey"), "{shell}");
+        let printed = text(&output.stdout);
+        assert!(output.status.success() && printed.contains("genkey"), "{shell}");
+        assert!(printed.contains("allow-scripts") && printed.contains("impair"), "{shell}");
+        assert!(!printed.contains("pump"), "what is hidden is not completed by {shell}");
     }
     let folder = Folder::new("man");
     let inner = folder.0.join("new/man1");

@@ -15,7 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use support::scene::scene_alone;
-use support::{Context as _, Host, Outer, Pair, Plan, Result, Sut, ensure, inside};
+use support::{Context as _, Host, Outer, Pair, Plan, Result, Sut, ensure, inside, traffic};
 
 const DATAGRAM_LEN: usize = 1200;
 const TIME: Duration = Duration::from_secs(4);
@@ -122,5 +122,44 @@ fn source_002_8_a_busy_machine_makes_the_socket_wait() -> Result<()> {
     let (_, lost) = flooded("p2", None)?;
     // Where programs contend for processors, one may be kept waiting longer than the ring lasts.
     ensure!(lost < 0.02, "{:.4} % were lost", lost * 100.0);
+    Ok(())
+}
+
+/// The share of a core that the sender's program takes while TCP fills a line of 2 Mbit/s.
+fn share_of_a_core(id: &str, v6: bool) -> Result<f64> {
+    let mut share = f64::INFINITY;
+    scene_alone(id, |scene| {
+        let pair = Pair::with(scene, Plan { outer: Outer::Veth, ..Plan::default() })?;
+        let (one, two) = (&pair.one, &pair.two);
+        one.host.sh("tc qdisc add dev va root tbf rate 2mbit burst 16k limit 8mb")?;
+        if v6 {
+            pair.use_ipv6()?;
+        }
+        pair.settle()?;
+        let _server = traffic::iperf_server(&two.host, two.v4)?;
+        let words = ["iperf3", "-c", two.v4, "-p", "5201", "-t", "30", "-P", "8", "-C", "cubic"];
+        let client = one.host.spawn(&words)?;
+        sleep(Duration::from_secs(4));
+        let (start, cpu_s) = (Instant::now(), one.daemon.process.cpu_s());
+        sleep(Duration::from_secs(3));
+        share = (one.daemon.process.cpu_s() - cpu_s) / start.elapsed().as_secs_f64();
+        ensure!(client.is_running(), "the load ended:\n{}", client.log());
+        Ok(())
+    })?;
+    eprintln!("IPv6 {v6}: while its socket is full it takes {:.1} % of a core", share * 100.0);
+    Ok(share)
+}
+
+#[test]
+fn a_full_socket_is_waited_for_without_turning_in_circles() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: how others wait is their own");
+        return Ok(());
+    }
+    // The other family's socket has room all the time.
+    for (id, v6) in [("p3", false), ("p4", true)] {
+        let share = share_of_a_core(id, v6)?;
+        ensure!(share < 0.2, "{:.0} % of a core for 2 Mbit/s", share * 100.0);
+    }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! The end of the program by any signal leaves the host as it was.
 
-use crate::support::{Host, Pair, Result, Sut, ensure, eventually, scene, seconds, uapi};
+use crate::support::{
+    Daemon, Host, KeyPair, Pair, Result, Sut, ensure, eventually, preload, scene, seconds, uapi,
+};
 
 /// All of a host's network that a program could leave something in.
 pub fn snapshot(host: &Host) -> Result<String> {
@@ -58,6 +60,47 @@ fn sigint_leaves_nothing() -> Result<()> {
 #[test]
 fn after_sigkill_only_the_socket_is_left_and_a_restart_takes_it_over() -> Result<()> {
     ended_by("b32", libc::SIGKILL, false)
+}
+
+#[test]
+fn lc_16_a_panic_leaves_nothing() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: what makes us panic may not make others");
+        return Ok(());
+    }
+    scene("b35", |scene| {
+        let pair = Pair::over_veth(scene)?;
+        let (one, two) = (&pair.one, &pair.two);
+        one.daemon.process.stop()?;
+        scene.forget(&one.daemon);
+        let name = &one.daemon.ifname;
+        let before = snapshot(&one.host)?;
+        // The random generator fails in the middle of a run, and that is no reason to go on.
+        let dir = scene.net.borrow().dir();
+        let fails = dir.join("random-fails");
+        let mut command = Sut::under_test().command(&one.host, name);
+        command
+            .env("LD_PRELOAD", preload::library(preload::REFUSING, &dir)?)
+            .env("RANDOM_FAILS", &fails);
+        let daemon = Daemon::start_command(command, &one.host, name)?;
+        scene.watch(&daemon);
+        daemon.set_config(&one.config(two, pair.psk.as_deref(), Some(&two.endpoint_v4())))?;
+        one.host.bring_up(name, &["10.77.0.1/24", "fd77::1/64"])?;
+        one.host.sh(&format!("ip route add 192.0.2.0/24 dev {name}"))?;
+        eventually("a ping is answered", seconds(8), || one.ping_once(two.v4).is_ok())?;
+        std::fs::write(&fails, "")?;
+        // A new key needs a new handshake, which needs randomness; wg sees the end of it.
+        let _ended = daemon.set_secret("private-key /dev/stdin", &KeyPair::new().private_text());
+        let _lost = one.ping_once(two.v4);
+        let status = daemon.process.wait(seconds(3))?;
+        let log = daemon.process.log();
+        ensure!(log.contains("panicked"), "it did not panic: {status}\n{log}");
+        ensure!(!status.success(), "a panic is no success");
+        let after = snapshot(&one.host)?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        ensure!(!uapi::path(name).exists(), "its control socket stayed");
+        Ok(())
+    })
 }
 
 #[test]

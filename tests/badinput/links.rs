@@ -1,7 +1,9 @@
 //! `warren link up FILE` with files that are wrong, and its end by any signal.
 
 use crate::support::pair::INNER_V4;
-use crate::support::{Host, KeyPair, Result, Scene, Sut, ensure, eventually, scene, seconds};
+use crate::support::{
+    Host, KeyPair, Result, Scene, Sut, ensure, eventually, preload, scene, seconds, uapi,
+};
 
 use super::ending::snapshot;
 use super::refusals::refused;
@@ -149,6 +151,67 @@ fn a_link_with_default_routes_leaves_nothing_after_any_signal() -> Result<()> {
         ended(scene, &host, &path, libc::SIGTERM)?;
         let after = snapshot(&host)?;
         ensure!(after == before, "after a kill and a restart, before:\n{before}\nafter:\n{after}");
+        Ok(())
+    })
+}
+
+#[test]
+fn lc_16_a_link_that_panics_takes_its_routes_and_rules_with_it() -> Result<()> {
+    if !applies() {
+        return Ok(());
+    }
+    scene("b45", |scene| {
+        let host = scene.host("one")?;
+        let before = snapshot(&host)?;
+        let text = interface("Address = 10.77.0.1/24, fd77::1/64\nMTU = 1380\n")
+            + &peer("AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = 127.0.0.1:9\n");
+        let ifname = scene.ifname("a");
+        let path = file(scene, &ifname, &text)?;
+        let dir = scene.net.borrow().dir();
+        let fails = dir.join("random-fails");
+        let mut command = host.command(&[WARREN, "link", "up", &path]);
+        command
+            .env("LD_PRELOAD", preload::library(preload::REFUSING, &dir)?)
+            .env("RANDOM_FAILS", &fails);
+        let process = host.spawn_command(command)?;
+        let rules = || host.run(&["ip", "-6", "rule"]).unwrap_or_default();
+        eventually("the link is up", seconds(5), || rules().contains("suppress_prefixlength"))
+            .map_err(|error| error.context(process.log()))?;
+        ensure!(snapshot(&host)? != before, "the link left no trace while it was up");
+        std::fs::write(&fails, "")?;
+        // The first packet wants a handshake, which wants randomness.
+        let _lost = host.run(&["ping", "-n", "-c", "1", "-W", "1", "10.77.0.9"]);
+        let status = process.wait(seconds(5))?;
+        let log = process.log();
+        ensure!(log.contains("panicked"), "it did not panic: {status}\n{log}");
+        ensure!(!status.success(), "a panic is no success");
+        let after = snapshot(&host)?;
+        ensure!(after == before, "before:\n{before}\nafter:\n{after}\nlog:\n{log}");
+        ensure!(!uapi::path(&ifname).exists(), "its control socket stayed");
+        Ok(())
+    })
+}
+
+/// The words of a log line for each step of a default route name table and family as people do.
+#[test]
+fn the_rules_of_a_default_route_are_logged_as_people_call_them() -> Result<()> {
+    if !applies() {
+        return Ok(());
+    }
+    scene("b46", |scene| {
+        let host = scene.host("one")?;
+        let text = interface("Address = 10.77.0.1/24, fd77::1/64\n")
+            + &peer("AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = 127.0.0.1:9\n");
+        let path = file(scene, &scene.ifname("a"), &text)?;
+        let script = format!("exec timeout -s INT 2 {WARREN} link up {path}");
+        let process = host.spawn(&["sh", "-c", &script])?;
+        process.wait(seconds(4))?;
+        let log = process.log();
+        for family in ["IPv4", "IPv6"] {
+            let spared = format!("{family} rule: table main, but for its default route");
+            ensure!(log.matches(&spared).count() == 1, "{spared:?} is not there once:\n{log}");
+            ensure!(log.contains(&format!("{family} rule: what has no mark 51820")), "{log}");
+        }
         Ok(())
     })
 }

@@ -54,9 +54,8 @@ fn no_capability_is_told() -> Result<()> {
 
 /// A start as user 65534 with one capability and no right to write anywhere else than in its
 /// own /var/run/wireguard.
-fn least_privilege(host: &Host, scene: &Scene, ifname: &str) -> Result<Command> {
+fn least_privilege(host: &Host, scene: &Scene, argv: &[String]) -> Result<Command> {
     let dir = scene.net.borrow().dir();
-    let argv = Sut::under_test().argv(ifname);
     // The user may not reach the place where the program was built.
     let program = dir.join("program");
     std::fs::copy(&argv[0], &program)?;
@@ -78,7 +77,11 @@ fn cap_net_admin_alone_is_enough() -> Result<()> {
         let (one, two) = (&pair.one, &pair.two);
         let ifname = &one.daemon.ifname;
         one.daemon.process.stop()?;
-        let process = one.host.spawn_command(least_privilege(&one.host, scene, ifname)?)?;
+        let process = one.host.spawn_command(least_privilege(
+            &one.host,
+            scene,
+            &Sut::under_test().argv(ifname),
+        )?)?;
         let pid = process.pid().to_string();
         // Its control socket is in its own mount namespace, so `wg` goes there too.
         let config = scene.net.borrow().dir().join("config");
@@ -90,10 +93,7 @@ fn cap_net_admin_alone_is_enough() -> Result<()> {
         let set = format!("wg setconf {ifname} {} && wg set {ifname} fwmark 7", config.display());
         eventually("it can be configured", seconds(5), || inside(&set).is_ok())
             .with_context(|| format!("its log:\n{}", process.log()))?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = |name: &str| status.lines().find(|l| l.starts_with(name)).unwrap_or_default();
-        ensure!(line("Uid:").contains("65534"), "it runs as {}", line("Uid:"));
-        ensure!(line("CapEff:").ends_with("0000000000001000"), "it has {}", line("CapEff:"));
+        has_least_privilege(&pid)?;
         one.host.bring_up(ifname, &["10.77.0.1/24", "fd77::1/64"])?;
         two.point_at(one, &one.endpoint_v4())?;
         eventually("it carries a ping", seconds(8), || one.ping_once(two.v4).is_ok())
@@ -101,6 +101,69 @@ fn cap_net_admin_alone_is_enough() -> Result<()> {
         one.ping_once(two.v6)?;
         process.stop()?;
         nothing_left(&one.host, ifname)
+    })
+}
+
+/// Fails unless this process is that user and has that capability alone.
+fn has_least_privilege(pid: &str) -> Result<()> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = |name: &str| status.lines().find(|l| l.starts_with(name)).unwrap_or_default();
+    ensure!(line("Uid:").contains("65534"), "it runs as {}", line("Uid:"));
+    ensure!(line("CapEff:").ends_with("0000000000001000"), "it has {}", line("CapEff:"));
+    Ok(())
+}
+
+#[test]
+fn cap_net_admin_alone_is_enough_for_a_link_with_default_routes() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: `link up` is a command of our own");
+        return Ok(());
+    }
+    scene("b08", |scene| {
+        let pair = Pair::over_veth(scene)?;
+        let (one, two) = (&pair.one, &pair.two);
+        let ifname = &one.daemon.ifname;
+        one.daemon.process.stop()?;
+        scene.forget(&one.daemon);
+        let before = super::ending::snapshot(&one.host)?;
+        let config = one
+            .config(two, pair.psk.as_deref(), Some(&two.endpoint_v4()))
+            .replace("[Interface]\n", "[Interface]\nAddress = 10.77.0.1/24, fd77::1/64\n")
+            .replace("AllowedIPs = ", "AllowedIPs = 0.0.0.0/0, ::/0, ");
+        let path = scene.net.borrow().dir().join(format!("{ifname}.conf"));
+        std::fs::write(&path, config)?;
+        std::os::unix::fs::chown(&path, Some(65534), Some(65534))?;
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        let path = path.to_string_lossy().into_owned();
+        let argv = [env!("CARGO_BIN_EXE_warren"), "link", "up", &path].map(str::to_owned);
+        let process = one.host.spawn_command(least_privilege(&one.host, scene, &argv)?)?;
+        process
+            .wait_for(|log| log.contains("is up; end it with"))
+            .with_context(|| process.log())?;
+        has_least_privilege(&process.pid().to_string())?;
+        two.point_at(one, &one.endpoint_v4())?;
+        eventually("it carries a ping", seconds(8), || one.ping_once(two.v4).is_ok())
+            .with_context(|| process.log())?;
+        one.ping_once(two.v6)?;
+        let log = process.log();
+        ensure!(!log.contains("ERROR") && !log.contains("WARN"), "it complains:\n{log}");
+        process.stop()?;
+        let after = super::ending::snapshot(&one.host)?;
+        ensure!(after == before, "before:\n{before}\nafter:\n{after}\nlog:\n{log}");
+        nothing_left(&one.host, ifname)
+    })
+}
+
+#[test]
+fn a_folder_for_control_sockets_that_is_not_ours_is_told() -> Result<()> {
+    scene("b09", |scene| {
+        let (host, name) = (scene.host("one")?, scene.ifname("a"));
+        let command = least_privilege(&host, scene, &Sut::under_test().argv(&name))?;
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        let script = words.last().context("the script")?.replace("uid=65534,gid=65534", "uid=0");
+        let script = format!("exec unshare -m sh -ec '{script}'");
+        refused(&host, &script, &["/var/run/wireguard", "a folder of this user's"])?;
+        nothing_left(&host, &name)
     })
 }
 

@@ -10,23 +10,13 @@ use std::time::Duration;
 
 use crate::link::Link;
 use crate::support::pair::INNER_V4;
-use crate::support::{Result, Scene, ensure, eventually, scene, seconds, traffic};
+use crate::support::{Result, Scene, ensure, eventually, preload, scene, seconds, traffic};
 
 const HOUR_S: i64 = 3600;
 
 /// Compiles the library and returns its path.
 fn library(dir: &Path) -> Result<String> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/wallclock.rs");
-    let library = dir.join("libwallclock.so");
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let status = Command::new(rustc)
-        .args(["--crate-type", "cdylib", "--edition", "2024", "-O", "-C", "panic=abort", "-o"])
-        .arg(&library)
-        .arg(source)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()?;
-    ensure!(status.success(), "the preloaded library does not compile");
-    Ok(library.to_string_lossy().into_owned())
+    preload::library("tests/interop/wallclock.rs", dir)
 }
 
 /// A link whose first end's wall clock is wrong by what the returned function is told.

@@ -131,3 +131,50 @@ fn case_15_a_peer_inside_another_peers_link_is_reached_even_when_it_loops() -> R
         Ok(())
     })
 }
+
+/// Threat NT-07: each peer's endpoint lies in the other's allowed IPs, so that no datagram goes
+/// back to the peer it was sealed for, and yet all go round.
+#[test]
+fn case_12_a_routing_loop_through_two_peers_ends() -> Result<()> {
+    scene("n12c", |scene| {
+        let plan = Plan { outer: crate::support::Outer::Veth, ..Plan::default() };
+        let pair = Pair::with(scene, plan)?;
+        pair.settle()?;
+        let (one, two) = (&pair.one, &pair.two);
+        let third = scene.daemon(&Sut::under_test(), &two.host, &scene.ifname("c"))?;
+        let keys = KeyPair::new();
+        third.set_config(&format!(
+            "[Interface]\nPrivateKey={}\nListenPort=5\n[Peer]\nPublicKey={}\n\
+             AllowedIPs=10.79.0.1/32\n",
+            keys.private_text(),
+            one.keys.public_text()
+        ))?;
+        two.host.bring_up(&third.ifname, &["10.79.0.2/24"])?;
+        third.wait_bound(5)?;
+        let (second, third_peer) = (two.keys.public_text(), keys.public_text());
+        one.daemon
+            .set(&format!("peer {third_peer} allowed-ips 10.79.0.2/32 endpoint 10.9.0.2:5"))?;
+        one.host.run(&["ip", "addr", "add", "10.79.0.1/24", "dev", &one.daemon.ifname])?;
+        one.ping_once("10.79.0.2")?;
+        one.ping_once(two.v4)?;
+        // Both have sessions, and now each is to be reached through the other only.
+        third.process.stop()?;
+        two.daemon.process.stop()?;
+        one.daemon.set(&format!("peer {second} endpoint 10.79.0.2:7"))?;
+        one.daemon.set(&format!("peer {third_peer} endpoint {}:7", two.v4))?;
+        let total = || -> Result<u64> {
+            Ok(one.daemon.transfer(&second)?.1 + one.daemon.transfer(&third_peer)?.1)
+        };
+        let (before, cpu_s) = (total()?, one.daemon.process.cpu_s());
+        for address in [two.v4, "10.79.0.2"] {
+            one.host.output(&["ping", "-n", "-q", "-f", "-W", "1", "-c", "10", address])?;
+        }
+        // These are fragments once they are wrapped.
+        one.host.output(&["ping", "-n", "-q", "-c", "5", "-i", "0.01", "-s", "1380", two.v4])?;
+        sleep(seconds(1));
+        let (sent, cpu_s) = (total()? - before, one.daemon.process.cpu_s() - cpu_s);
+        eprintln!("a loop through two peers sent {sent} bytes in {cpu_s:.2} s of processor time");
+        ensure!(sent < LOOP_BYTES_MAX, "{sent} bytes were sent into a loop through two peers");
+        Ok(())
+    })
+}

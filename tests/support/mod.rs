@@ -17,6 +17,7 @@ pub mod flooder;
 pub mod inside;
 pub mod keys;
 pub mod pair;
+pub mod preload;
 pub mod scene;
 pub mod sut;
 pub mod traffic;

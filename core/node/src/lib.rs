@@ -7,7 +7,8 @@
 //! The life of a packet on its way out ([`Node::handle_packet`]):
 //!
 //! 1. `wire::superpacket::parse` checks what the kernel claims of it, once a superpacket.
-//! 2. [`allowed::Table::lookup`] finds the peer that owns its destination; nobody's is dropped.
+//! 2. [`allowed::Table::lookup`] finds the peer that owns its destination; nobody's is dropped, and
+//!    so is a datagram of our own that went in a circle.
 //! 3. `link::Link::send` cuts, pads and seals it into the outbox, or stages it until there is a
 //!    session.
 //!
@@ -28,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allowed;
+mod circles;
 pub mod config;
 mod counters;
 mod inbox;

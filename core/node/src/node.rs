@@ -5,6 +5,7 @@
 //! in the second half.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use wire::wireguard::{self, Message};
 use wire::{packet, superpacket, virtio};
 
 use crate::allowed;
+use crate::circles::Circles;
 use crate::config::{PeerChange, PeerStatus, Prefix};
 use crate::counters::{Counters, Reason};
 use crate::inbox::Inbox;
@@ -47,6 +49,7 @@ pub struct Node {
     indices: Indices,
     peers: Peers,
     allowed: allowed::Table,
+    circles: Circles,
     handshakes: VecDeque<Waiting>,
     loaded_until: Instant,
     timers: Timers,
@@ -89,6 +92,7 @@ impl Node {
             indices: Indices::new(),
             peers: Peers::default(),
             allowed: allowed::Table::new(),
+            circles: Circles::default(),
             handshakes: VecDeque::new(),
             loaded_until: Instant::ZERO,
             timers: Timers::default(),
@@ -134,7 +138,12 @@ impl Node {
             self.counters.drop(Reason::NoRoute, segments);
             return;
         };
-        if is_loop(packet.packet(), self.listen_port, link) {
+        let circle = own_datagram(packet.packet(), self.listen_port).and_then(|to| {
+            let via = link.endpoint()?.remote;
+            let via = SocketAddr::new(via.ip(), via.port());
+            Some(self.circles.handle_own(to, via, now))
+        });
+        if circle == Some(true) {
             self.counters.drop(Reason::Loop, segments);
             return;
         }
@@ -406,23 +415,17 @@ impl Node {
     }
 }
 
-/// Whether this packet, about to be sealed for `link`, is a datagram of ours on its way to that
-/// same peer's endpoint: routes lead the link into itself (threat NT-07). Each turn would add a
-/// header, for ever.
+/// Where this packet goes if it may be a datagram that we sealed, by the port that it comes from.
 #[inline]
-fn is_loop(packet: &Packet<'_>, listen_port: u16, link: &Link) -> bool {
+fn own_datagram(packet: &Packet<'_>, listen_port: u16) -> Option<SocketAddr> {
     if packet.protocol() != protocol::UDP {
-        return false;
-    }
-    let Some(endpoint) = link.endpoint() else { return false };
-    if packet.destination() != endpoint.remote.ip() {
-        return false;
+        return None;
     }
     match packet.transport() {
-        Ok(Transport::Udp(udp)) => {
-            udp.source_port() == listen_port && udp.destination_port() == endpoint.remote.port()
+        Ok(Transport::Udp(udp)) if udp.source_port() == listen_port => {
+            Some(SocketAddr::new(packet.destination(), udp.destination_port()))
         }
-        _ => false,
+        _ => None,
     }
 }
 

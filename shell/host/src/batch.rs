@@ -82,6 +82,12 @@ impl Batch {
         self.used
     }
 
+    /// The run that leaves next.
+    #[must_use]
+    pub fn first(&self) -> Option<&Run> {
+        self.runs.first()
+    }
+
     /// The runs that wait, and the memory in which they lie.
     #[must_use]
     pub fn parts(&mut self) -> (&mut [Run], &[u8]) {

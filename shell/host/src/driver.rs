@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use node::{Change, Status};
@@ -80,8 +81,10 @@ struct Rest {
     listen_port: u16,
     fwmark: u32,
     up: bool,
-    /// Whether the sockets were full: then room in them is waited for, and not the device.
-    blocked: bool,
+    /// The socket that is full, if one is: then room in it is waited for, and not the device.
+    blocked: Option<RawFd>,
+    /// What was logged last of an interface that is up without its sockets.
+    complaint: Option<String>,
 }
 
 impl Driver {
@@ -117,7 +120,8 @@ impl Driver {
             listen_port: 0,
             fwmark: 0,
             up: false,
-            blocked: false,
+            blocked: None,
+            complaint: None,
         };
         Ok(Self { control, rest })
     }
@@ -156,11 +160,11 @@ impl Driver {
         let mut next_look = self.rest.engine.clock.now;
         loop {
             let now = self.rest.engine.clock.now;
-            let timeout = if (more_out && !self.rest.blocked) || !more_in.is_empty() {
+            let timeout = if (more_out && self.rest.blocked.is_none()) || !more_in.is_empty() {
                 Duration::ZERO
             } else {
                 let look = next_look.since(now);
-                let look = if self.rest.blocked { look.min(BLOCKED_TURN) } else { look };
+                let look = self.rest.blocked.map_or(look, |_| look.min(BLOCKED_TURN));
                 self.rest.engine.sleep().map_or(look, |sleep| sleep.min(look))
             };
             self.rest
@@ -178,20 +182,24 @@ impl Driver {
             }
             let rest = &mut self.rest;
             let now = rest.engine.clock.now;
-            if (more_out && !rest.up) || now >= next_look {
+            // Data tells that the interface is up; but a port that is taken is not tried a packet.
+            let is_news = more_out && !rest.up && rest.complaint.is_none();
+            if is_news || now >= next_look {
                 next_look = now.after(LOOK_EVERY);
                 if let Sorted::End(end) = rest.look_or_end() {
                     return Ok(end);
                 }
             }
             let busy = more_out || !more_in.is_empty();
-            if more_out || rest.blocked {
+            if more_out || rest.blocked.is_some() {
                 match rest.engine.pump_out() {
                     Ok(more) => more_out = more,
                     Err(_) => return Ok(End::DeviceGone),
                 }
             }
-            more_in.retain(|&fd| rest.engine.pump_in(fd).unwrap_or(false));
+            // What was told of a socket that is replaced meanwhile is not true of its number.
+            let engine = &mut rest.engine;
+            more_in.retain(|&fd| engine.has_socket(fd) && engine.pump_in(fd).unwrap_or(false));
             rest.engine.settle(busy);
             rest.heed_blocked()?;
         }
@@ -343,19 +351,17 @@ impl Rest {
         Ok(())
     }
 
-    /// While the sockets are full, waits for them instead of for the device.
+    /// While a socket is full, waits for that one instead of for the device. The other one has
+    /// room all the time, and would never let the loop sleep.
     fn heed_blocked(&mut self) -> Result<(), Error> {
-        let blocked = self.engine.is_blocked();
+        let blocked = self.engine.blocked_fd();
         if blocked == self.blocked {
             return Ok(());
         }
         self.blocked = blocked;
-        let (device, sockets) = if blocked {
-            (Interest::NOTHING, Interest::BOTH)
-        } else {
-            (Interest::READ, Interest::READ)
-        };
-        let fds = self.engine.sockets.iter().flat_map(Sockets::fds).map(|fd| (fd, sockets));
+        let device = if blocked.is_some() { Interest::NOTHING } else { Interest::READ };
+        let of = |fd| if Some(fd) == blocked { Interest::BOTH } else { Interest::READ };
+        let fds = self.engine.sockets.iter().flat_map(Sockets::fds).map(|fd| (fd, of(fd)));
         for (fd, interest) in fds.chain([(self.engine.device.fd(), device)]) {
             self.poll.watch(fd, interest).map_err(|error| Error::System("epoll", error))?;
         }
@@ -381,13 +387,19 @@ impl Rest {
         Ok(true)
     }
 
-    /// As [`Self::look`], for the loop: a port that is taken is logged, and tried again.
+    /// As [`Self::look`], for the loop: a port that is taken is logged once, and tried again.
     fn look_or_end(&mut self) -> Sorted {
         match self.look() {
-            Ok(true) => Sorted::Done,
+            Ok(true) => {
+                self.complaint = None;
+                Sorted::Done
+            }
             Ok(false) => Sorted::End(End::DeviceGone),
             Err((text, _)) => {
-                tracing::error!("{text}");
+                if self.complaint.as_ref() != Some(&text) {
+                    tracing::error!("{text}; trying again every {} s", LOOK_EVERY.as_secs());
+                    self.complaint = Some(text);
+                }
                 Sorted::Done
             }
         }

@@ -181,10 +181,16 @@ impl Engine {
         out.flush();
     }
 
-    /// Whether datagrams wait because a socket is full.
+    /// The socket for which datagrams wait because it is full.
     #[must_use]
-    pub fn is_blocked(&self) -> bool {
-        !self.batch.is_empty()
+    pub fn blocked_fd(&self) -> Option<RawFd> {
+        self.sockets.as_ref()?.fd_for(self.batch.first()?)
+    }
+
+    /// Whether `fd` is one of the sockets there are now: they may have been replaced.
+    #[must_use]
+    pub fn has_socket(&self, fd: RawFd) -> bool {
+        self.sockets.iter().flat_map(Sockets::fds).any(|ours| ours == fd)
     }
 
     /// How long the loop may sleep; `None` = until something is ready.

@@ -19,9 +19,13 @@ const FULL_NS: u64 = 3_000_000;
 const SMALL_LEN: u64 = 8 * 1024;
 /// How often a rate in force is looked at, at most.
 const TICK_NS_MIN: u64 = 5_000_000;
-/// Bytes that must have had time to pass before a measure means something: the socket below takes
-/// a quarter of that at once.
+/// Bytes that must have had time to pass before a measure means that the rate is too high: the
+/// socket below takes a quarter of that at once.
 const TICK_LEN: u64 = 512 << 10;
+/// So many ticks in a row with an empty ring end what is known of the capacity.
+const EMPTY_TICKS: u32 = 40;
+/// The rate begins here or above: whoever was taken for a flood by mistake hardly notices.
+const RATE_FIRST: u64 = 2_500_000;
 /// So many ticks in a row with less than half the rate end the need for it.
 const IDLE_TICKS: u32 = 40;
 /// Nothing sent for so long ends it at once.
@@ -50,6 +54,9 @@ pub struct Pressure {
     /// What the link carried when the ring was last never empty; until then the rate grows fast.
     capacity: Option<u64>,
     idle_ticks: u32,
+    empty_ticks: u32,
+    /// When the last turn ended, if the ring was empty then: nothing was there to be carried since.
+    idle_since_ns: Option<u64>,
 }
 
 impl Pressure {
@@ -62,6 +69,8 @@ impl Pressure {
         bytes: u64,
         emptied: bool,
     ) -> Option<u64> {
+        self.leave_out_silence(now_ns);
+        self.idle_since_ns = emptied.then_some(now_ns);
         self.bytes += bytes;
         self.units += units;
         self.emptied |= emptied;
@@ -72,40 +81,65 @@ impl Pressure {
                 self.begin(now_ns);
             } else if passed_ns >= FULL_NS && self.is_small() {
                 // What the socket below took at first says little; a low rate soon grows.
-                return self.set(now_ns, measured / 4);
+                return self.set(now_ns, (measured / 4).max(RATE_FIRST));
             }
             return None;
         };
-        if passed_ns < TICK_NS_MIN.max(TICK_LEN * 1_000_000_000 / rate) {
+        if passed_ns < TICK_NS_MIN {
             return None;
         }
-        let is_over = passed_ns > SILENCE_NS && self.emptied;
-        self.idle_ticks = if measured < rate / 2 { self.idle_ticks + 1 } else { 0 };
         if self.emptied {
-            if is_over || self.idle_ticks >= IDLE_TICKS {
-                return self.free(now_ns);
-            }
-            return self.set(now_ns, self.grown(rate, measured));
+            return self.handle_empty(now_ns, passed_ns, rate, measured);
+        }
+        if passed_ns < TICK_LEN * 1_000_000_000 / rate {
+            return None;
         }
         if !self.is_small() {
             return self.free(now_ns);
         }
-        self.idle_ticks = 0;
+        (self.idle_ticks, self.empty_ticks) = (0, 0);
         self.capacity = Some(measured.max(rate / 4));
         // If more comes out than goes in, what stands in the ring is leaving.
         let wanted = if measured < rate { (measured / 100 * 85).max(rate / 4) } else { rate };
         self.set(now_ns, wanted)
     }
 
-    /// The next rate, after a tick in which the ring was found empty.
-    fn grown(&self, rate: u64, measured: u64) -> u64 {
-        let near = self.capacity.map(|capacity| capacity / 100 * 96);
-        match near {
-            // Unused room is no reason to give more of it.
-            _ if measured < rate / 10 * 7 => rate,
-            None => rate / 2 * 3,
+    /// A tick in which the ring was found empty: the link carries what comes, and perhaps more.
+    fn handle_empty(
+        &mut self,
+        now_ns: u64,
+        passed_ns: u64,
+        rate: u64,
+        measured: u64,
+    ) -> Option<u64> {
+        self.idle_ticks = if measured < rate / 2 { self.idle_ticks + 1 } else { 0 };
+        if passed_ns > SILENCE_NS || self.idle_ticks >= IDLE_TICKS {
+            return self.free(now_ns);
+        }
+        // Unused room is no reason to give more of it.
+        if measured < rate / 10 * 7 {
+            return self.set(now_ns, rate);
+        }
+        self.empty_ticks += 1;
+        if self.empty_ticks >= EMPTY_TICKS {
+            self.capacity = None;
+        }
+        let wanted = match self.capacity.map(|capacity| capacity / 100 * 96) {
+            None => rate / 4 * 5,
             Some(near) if rate < near => near,
-            Some(_) => rate / 100 * 101,
+            Some(_) => rate + rate / 200,
+        };
+        self.set(now_ns, wanted)
+    }
+
+    /// The time in which the ring lay empty is no time in which the link carried nothing: a burst
+    /// after a silence would look like a link as slow as the silence was long.
+    fn leave_out_silence(&mut self, now_ns: u64) {
+        let Some(idle_since_ns) = self.idle_since_ns else { return };
+        match self.rate {
+            None => self.begin(now_ns),
+            // Told apart from the turns of a busy loop, which come within a tick.
+            Some(_) => self.emptied |= now_ns.saturating_sub(idle_since_ns) >= TICK_NS_MIN,
         }
     }
 

@@ -54,6 +54,15 @@ impl Family {
     }
 }
 
+impl std::fmt::Display for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
 impl From<Family> for AddressFamily {
     fn from(family: Family) -> Self {
         match family {

@@ -3,7 +3,7 @@
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 
-use super::{Family, Netlink, Result};
+use super::{Family, MAIN_TABLE, Netlink, Result};
 
 /// A rule that looks in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,11 +84,14 @@ impl Netlink {
 }
 
 fn shown(rule: &Rule) -> String {
-    let mut text = String::new();
+    let mut text = format!("{} ", rule.family);
     if let Some(mark) = rule.unless_mark {
         text += &format!("not fwmark {mark} ");
     }
-    text += &format!("lookup {}", rule.table);
+    text += &match rule.table {
+        MAIN_TABLE => "lookup main".to_owned(),
+        table => format!("lookup {table}"),
+    };
     if let Some(bits) = rule.suppress_prefix_bits {
         text += &format!(" suppress_prefixlength {bits}");
     }

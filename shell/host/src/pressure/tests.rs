@@ -137,3 +137,42 @@ fn after_the_flood_the_rate_is_out_of_reach_again() {
     model.run(1_000_000_000);
     assert_eq!(model.rate, RATE_FREE);
 }
+
+#[test]
+fn a_burst_after_a_silence_meets_no_bucket() {
+    // As many packets as a turn takes are in the ring when the loop wakes, and some more.
+    for silence_ns in [4_000_000, 100_000_000, 10_000_000_000, 3_600_000_000_000] {
+        let mut pressure = Pressure::default();
+        let mut now_ns = 1_000_000_000;
+        assert_eq!(pressure.handle_turn(now_ns, 1, 1400, true), None);
+        for _ in 0..3 {
+            now_ns += silence_ns;
+            for (units, emptied) in [(64, false), (64, false), (20, true)] {
+                let told = pressure.handle_turn(now_ns, units, units * 1400, emptied);
+                assert_eq!(told, None, "after {silence_ns} ns");
+                now_ns += 100_000;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_burst_that_ends_a_silence_under_a_rate_does_not_lower_it() {
+    let mut model = Model::new(125_000_000, 400_000_000, 1200);
+    model.run(1_000_000_000);
+    let rate = model.rate;
+    assert!(rate < RATE_FREE);
+    // The ring is found empty at the very end of a tick; then nothing is sent for a while.
+    let pressure = &mut model.pressure;
+    let mut now_ns = model.now_ns;
+    for _ in 0..2 {
+        now_ns += 6_000_000;
+        if let Some(told) = pressure.handle_turn(now_ns, 400, 480_000, true) {
+            model.rate = told;
+        }
+    }
+    let before = model.rate;
+    now_ns += 400_000_000;
+    let told = pressure.handle_turn(now_ns, 64, 64 * 1200, false).unwrap_or(before);
+    assert!(told >= before, "{told} after {before}");
+}

@@ -67,15 +67,28 @@ impl fmt::Display for Step {
             Self::Route(prefix, MAIN_TABLE) => write!(f, "route {prefix}"),
             Self::Route(prefix, table) => write!(f, "route {prefix} in table {table}"),
             Self::Rule(rule) => match rule.unless_mark {
-                Some(mark) => {
-                    write!(f, "rule: what has no mark {mark} looks in table {}", rule.table)
-                }
-                None => write!(f, "rule: table {}, but for its default route", rule.table),
+                Some(mark) => write!(
+                    f,
+                    "{} rule: what has no mark {mark} looks in table {}",
+                    rule.family,
+                    shown(rule.table)
+                ),
+                None => write!(
+                    f,
+                    "{} rule: table {}, but for its default route",
+                    rule.family,
+                    shown(rule.table)
+                ),
             },
             Self::SourceMark => f.write_str("reverse-path filters look at marks"),
             Self::Firewall { table, .. } => write!(f, "nftables table inet {table}"),
         }
     }
+}
+
+/// A table as people call it.
+fn shown(table: u32) -> String {
+    if table == MAIN_TABLE { "main".to_owned() } else { table.to_string() }
 }
 
 /// Why there can be no plan.

@@ -60,7 +60,11 @@ impl std::fmt::Display for BindError {
             Self::Io(path, e) => {
                 write!(f, "cannot listen at {}: {e}", path.display())?;
                 match e.kind() {
-                    io::ErrorKind::PermissionDenied => f.write_str("; run as root"),
+                    io::ErrorKind::PermissionDenied => write!(
+                        f,
+                        "; run as root, or make {} a folder of this user's, with mode 0700",
+                        path.parent().unwrap_or(path).display()
+                    ),
                     io::ErrorKind::AddrInUse => {
                         f.write_str("; something that is not a socket is there: remove it")
                     }

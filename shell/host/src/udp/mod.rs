@@ -55,7 +55,7 @@ pub struct Sent {
     pub datagrams: u64,
     /// Datagrams that it did not take: no route, blocked by a filter, unreachable.
     pub refused: u64,
-    /// Times that a whole unit was refused and went out cut.
+    /// Times that a run was refused and went out cut, or without its source address.
     pub cut: u64,
 }
 
@@ -115,6 +115,13 @@ impl Sockets {
     /// For an event loop.
     pub fn fds(&self) -> impl Iterator<Item = RawFd> {
         self.each().map(|socket| socket.fd.as_raw_fd())
+    }
+
+    /// The socket that `run` leaves by.
+    #[must_use]
+    pub fn fd_for(&self, run: &Run) -> Option<RawFd> {
+        let socket = if is_v6(run) { &self.v6 } else { &self.v4 };
+        socket.as_ref().map(|socket| socket.fd.as_raw_fd())
     }
 
     /// Marks what leaves, for policy routing; 0 = no mark.
@@ -271,23 +278,28 @@ impl Socket {
             Some(libc::EIO) => {
                 self.segmentation = false;
                 tracing::info!("segmentation offload refused; sending datagrams one by one");
-                sent.cut += 1;
-                self.send_cut(run, memory, sent)
+                self.cut(run, memory, sent)
             }
             // A datagram larger than the path's MTU cannot travel in a unit; alone it is
-            // fragmented. A source address that is gone is refused the same way.
-            Some(libc::EINVAL | libc::EMSGSIZE | libc::ENETUNREACH | libc::EADDRNOTAVAIL)
-                if !whole || has_source(run) =>
-            {
-                sent.cut += 1;
+            // fragmented. A source address that is gone is refused the same way: which of the two
+            // it was shows when it is cut.
+            Some(libc::EMSGSIZE) if !whole => self.cut(run, memory, sent),
+            _ if is_of_source(error) && !whole => self.cut(run, memory, sent),
+            _ if is_of_source(error) && has_source(run) => {
                 *run = without_source(run);
-                self.send_cut(run, memory, sent)
+                self.cut(run, memory, sent)
             }
             _ => {
                 sent.refused += run.datagrams();
                 true
             }
         }
+    }
+
+    /// As [`Self::send_cut`], counted: the run was refused as it was.
+    fn cut(&mut self, run: &mut Run, memory: &[u8], sent: &mut Sent) -> bool {
+        sent.cut += 1;
+        self.send_cut(run, memory, sent)
     }
 
     /// One message a run; returns how many runs the kernel took, at least one.
@@ -313,6 +325,10 @@ impl Socket {
                     run.advance(next);
                     return false;
                 }
+                // An address that went away: the routing table chooses another.
+                Err(error) if is_of_source(&error) && has_source(run) => {
+                    *run = without_source(run);
+                }
                 Err(error) => {
                     tracing::debug!(%error, v6 = self.v6, "datagram refused");
                     sent.refused += 1;
@@ -322,6 +338,12 @@ impl Socket {
         }
         true
     }
+}
+
+/// Whether a source address that is gone is refused like this.
+fn is_of_source(error: &io::Error) -> bool {
+    let refusals = [libc::EINVAL, libc::ENETUNREACH, libc::EADDRNOTAVAIL, libc::ENODEV];
+    error.raw_os_error().is_some_and(|errno| refusals.contains(&errno))
 }
 
 fn has_source(run: &Run) -> bool {
@@ -344,3 +366,6 @@ fn bind_failed(port: u16, error: io::Error) -> io::Error {
     );
     io::Error::new(io::ErrorKind::AddrInUse, text)
 }
+
+#[cfg(test)]
+mod tests;
