@@ -163,3 +163,27 @@ fn a_full_socket_is_waited_for_without_turning_in_circles() -> Result<()> {
     }
     Ok(())
 }
+
+/// A burst after a silence, and the acknowledgements of a fast stream, are no flood.
+#[test]
+fn a_stream_after_a_silence_is_not_held_back() -> Result<()> {
+    scene_alone("p4", |scene| {
+        let pair = Pair::with(scene, Plan { outer: Outer::Veth, ..Plan::default() })?;
+        let (one, two) = (&pair.one, &pair.two);
+        pair.settle()?;
+        let mut rates = Vec::new();
+        for _ in 0..4 {
+            for more in [&["-t", "1"][..], &["-t", "1", "-R"]] {
+                sleep(Duration::from_millis(300));
+                let options = [&["-C", "cubic"], more].concat();
+                rates.push(traffic::tcp(&one.host, &two.host, two.v4, &options)?);
+            }
+        }
+        let mut sorted = rates.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (least, median) = (sorted[0], sorted[sorted.len() / 2]);
+        eprintln!("TCP for a second, to and fro: {rates:.0?} bit/s");
+        ensure!(least > median / 5.0, "one ran at {least:.0} bit/s, half of them at {median:.0}");
+        Ok(())
+    })
+}
