@@ -125,6 +125,36 @@ fn every_fault_has_its_place_and_says_how_to_mend_it() {
     assert_eq!(twice.warnings, ["line 3: ListenPort stands here twice; the last one counts"]);
 }
 
+/// Found by the fuzz target `link_file`.
+#[test]
+fn at_most_twenty_faults_are_told_however_many_stand_on_a_line() {
+    let prefixes = vec!["no-prefix"; 1000].join(",");
+    let text = format!("[Interface]\n[Peer]\nAllowedIPs = {prefixes}\n");
+    assert_eq!(parse(&text).expect_err("nonsense").len(), 20);
+    assert_eq!(parse(&"[Peer]\n".repeat(1000)).expect_err("nonsense").len(), 20);
+}
+
+/// What a file says may be a mishap: control characters for a terminal, a key without its name
+/// (threats HO-02, HO-03). The first was found by the fuzz target `link_file`.
+#[test]
+fn ho_02_ho_03_neither_control_characters_nor_secrets_are_repeated() {
+    let long = KEY.trim_end_matches('=');
+    for text in [
+        "\x1b[2JKey\x07 = 1\n".to_owned(),
+        format!("{KEY}\n"),
+        format!("[Interface]\n{KEY}\n[Peer]\n"),
+        format!("[Interface]\n{long} = 1\n"),
+        format!("[Interface]\nTable = {KEY}\nMTU = {KEY}\nAddress = 1, {KEY}\nDNS = {KEY} x\n"),
+        format!("[{KEY}]\n"),
+        format!("[Peer]\nAllowedIPs = {KEY}\nEndpoint = {KEY}\nPersistentKeepalive = {KEY}\n"),
+    ] {
+        for Fault { what, .. } in parse(&text).expect_err("nonsense") {
+            assert!(!what.contains(char::is_control), "{what:?}");
+            assert!(!what.contains(&KEY[..20]), "{what:?}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in
