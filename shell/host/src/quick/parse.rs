@@ -95,7 +95,7 @@ impl Reader {
         self.fault_at(self.line, column, what.into());
     }
 
-    /// One line can have any number of faults, so the bound is kept here.
+    /// Faults are also found when all lines were read, so the bound is kept here.
     fn fault_at(&mut self, line: usize, column: usize, what: String) {
         if self.faults.len() < FAULTS_MAX {
             self.faults.push(Fault { line, column, what });
@@ -148,7 +148,7 @@ impl Reader {
             Some(Section::Unknown) => return,
             None => {
                 let what = "stands before any section; begin the file with [Interface]";
-                return self.fault(key.0, format!("`{}` {what}", cut(key.1)));
+                return self.fault(key.0, format!("{} {what}", cut(key.1)));
             }
         };
         let find =
@@ -383,8 +383,7 @@ fn not_an(what: &str, item: &str) -> Wrong {
 /// a secret in the wrong place is not shown at all.
 pub(super) fn cut(text: &str) -> String {
     let encoded = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
-    let secret = |word: &str| word.len() >= SECRET_CHARS_MIN && word.chars().all(encoded);
-    if text.split([' ', '\t', ',']).any(secret) {
+    if text.split(|c| !encoded(c)).any(|word| word.len() >= SECRET_CHARS_MIN) {
         return "…".to_owned();
     }
     let shown: String =

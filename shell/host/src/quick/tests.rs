@@ -125,13 +125,11 @@ fn every_fault_has_its_place_and_says_how_to_mend_it() {
     assert_eq!(twice.warnings, ["line 3: ListenPort stands here twice; the last one counts"]);
 }
 
-/// Found by the fuzz target `link_file`.
+/// Found by the fuzz target `link_file`: some faults are found when all lines were read.
 #[test]
-fn at_most_twenty_faults_are_told_however_many_stand_on_a_line() {
-    let prefixes = vec!["no-prefix"; 1000].join(",");
-    let text = format!("[Interface]\n[Peer]\nAllowedIPs = {prefixes}\n");
-    assert_eq!(parse(&text).expect_err("nonsense").len(), 20);
+fn at_most_twenty_faults_are_told() {
     assert_eq!(parse(&"[Peer]\n".repeat(1000)).expect_err("nonsense").len(), 20);
+    assert_eq!(parse(&"nonsense\n".repeat(1000)).expect_err("nonsense").len(), 20);
 }
 
 /// What a file says may be a mishap: control characters for a terminal, a key without its name
