@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// Where nothing may be shared without a reason.
 const FOLDERS: &[&str] = &["core", "shell/host/src", "src"];
 
-/// What shares memory between threads, starts one, or leads there: whoever imports none of it shares
-/// nothing.
+/// What shares memory between threads, starts one, or leads there: whoever imports none of it
+/// shares nothing.
 const WORDS: &[&str] = &[
     "std::sync",
     "core::sync",
