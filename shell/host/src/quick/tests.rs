@@ -443,6 +443,30 @@ fn what_a_killed_link_leaves_the_next_start_clears() {
     });
 }
 
+/// Threat LC-16: what `run` holds when the loop panics, dropped by a panic.
+#[test]
+fn lc_16_a_panic_takes_everything_away() {
+    in_fresh_namespace(|| {
+        ip("link set lo up");
+        let before = state();
+        let socket = std::path::Path::new(crate::uapi::DIRECTORY).join("wtpanic.sock");
+        let panicked = std::panic::catch_unwind(|| {
+            let mut driver = crate::driver::Driver::new("wtpanic").unwrap();
+            let facts = Facts { nft: false, ..Facts::gather(&[], 0).unwrap() };
+            let plan = plan("Address = 10.0.0.1/24", "0.0.0.0/0,::/0", &facts).unwrap();
+            let plan = Plan { name: "wtpanic".to_owned(), ..plan };
+            driver.configure(&good("[Interface]\n").changes(&[], plan.fwmark)).unwrap();
+            let _applied = apply(&plan).unwrap();
+            assert!(socket.exists() && ip("-4 rule").lines().count() == 5);
+            panic!("in the middle");
+        });
+        let why = panicked.expect_err("it panicked");
+        assert_eq!(why.downcast_ref(), Some(&"in the middle"));
+        assert_eq!(state(), before);
+        assert!(!socket.exists(), "the control socket is left");
+    });
+}
+
 #[test]
 fn nft_takes_the_script() {
     in_fresh_namespace(|| {
