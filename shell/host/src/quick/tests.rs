@@ -449,7 +449,7 @@ fn lc_16_a_panic_takes_everything_away() {
     in_fresh_namespace(|| {
         ip("link set lo up");
         let before = state();
-        let socket = std::path::Path::new(crate::uapi::DIRECTORY).join("wtpanic.sock");
+        let socket = Path::new(crate::uapi::DIRECTORY).join("wtpanic.sock");
         let panicked = std::panic::catch_unwind(|| {
             let mut driver = crate::driver::Driver::new("wtpanic").unwrap();
             let facts = Facts { nft: false, ..Facts::gather(&[], 0).unwrap() };
