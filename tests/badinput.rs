@@ -17,4 +17,6 @@ mod links;
 mod refusals;
 #[path = "badinput/requests.rs"]
 mod requests;
+#[path = "badinput/secrets.rs"]
+mod secrets;
 mod support;

@@ -11,6 +11,12 @@
 //! - [`coalesce`]: whatever is pushed comes out again, complete, each flow in its order, after the
 //!   superpackets were cut again.
 //!
+//! And of what stands above it:
+//!
+//! - [`datagram`]: a node with a session, and anything from outside or from its own machine.
+//! - [`control`], [`link_file`], [`topology`]: the texts of the control socket, of wg-quick and of
+//!   the lab; good or refused with a place, and good ones mean what they say.
+//!
 //! The life of one input: libFuzzer (or the smoke test, which needs no nightly toolchain) takes a
 //! seed from [`seeds`], mutates it, and calls the body. `superpacket` reads a virtio header from
 //! the first ten bytes and the packet from the rest. `coalesce` reads a small program of six-byte
@@ -20,6 +26,9 @@
 //! What it is not: a place for test cases. An input that once broke something becomes a unit test
 //! beside the code that it broke.
 
+mod machine;
+mod text;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -27,15 +36,22 @@ use wire::packet::{self, Ecn, Transport};
 use wire::wireguard::{self, CookieReply, Initiation, Message, Response};
 use wire::{coalesce, superpacket, virtio};
 
+pub use machine::datagram;
+pub use text::{control, link_file, topology};
+
 /// A body: takes any bytes, panics when an oracle is broken.
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 4] = [
+pub const TARGETS: [(&str, Body); 8] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("superpacket", superpacket),
     ("coalesce", coalesce),
+    ("datagram", datagram),
+    ("control", control),
+    ("link_file", link_file),
+    ("topology", topology),
 ];
 
 /// Views any bytes as an IP packet, whole and quoted.
@@ -186,7 +202,22 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             (0..40).flat_map(|step| [4, 0, 9 - step / 39, step & 8, 0, 0]).collect(),
             (0..40).flat_map(|step| [step & 1, 0, 5, 0, step / 9, step]).collect(),
         ],
+        "datagram" => machine::seeds(),
+        "control" | "link_file" | "topology" => text::seeds(target),
         _ => panic!("no target named {target}"),
+    }
+}
+
+/// SplitMix64, for what a node draws: the same in every run.
+struct Seeded(u64);
+
+impl noise::Random for Seeded {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for byte in bytes {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            *byte = (mixed >> 56) as u8;
+        }
     }
 }
 

@@ -278,3 +278,21 @@ impl fmt::Debug for Identity {
         write!(f, "Identity({})", self.public)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ho_04_secrets_print_nothing_of_themselves() {
+        let (private, shared) =
+            (PrivateKey::from_bytes([0x5a; 32]), PresharedKey::from_bytes([0x5a; 32]));
+        let identity = Identity::new(private.clone());
+        let said = format!("{private:?} {shared:?} {:#?} {identity:?}", Some(&private));
+        let [public, rest] = [identity.public().to_string(), said.clone()];
+        let rest = rest.replace(&public, "");
+        for secret in ["Wlpa", "5a5a", "90, 90", "5a, 5a", "0x5a"] {
+            assert!(!rest.contains(secret), "{said}");
+        }
+    }
+}

@@ -72,7 +72,11 @@ fn bounds(page: &mut String, report: &Report) {
 }
 
 fn bound_line(row: &Row) -> String {
-    let places = if row.unit == "MiB" { 1 } else { 2 };
+    let places = match row.unit {
+        "×" => 2,
+        "MiB" => 1,
+        _ => 0,
+    };
     let value = |pick: fn(Spread) -> f64| match row.found {
         Some(found) => format!("{:.places$}", pick(found)),
         None => "–".to_owned(),
@@ -113,6 +117,18 @@ fn measured(page: &mut String, report: &Report) {
         }
     }
     page.push('\n');
+    if report.settings.scenarios.contains(&Scenario::Line) {
+        let frames = report.samples.iter().filter_map(|s| Some(s.measured.as_ref()?.wire?.offered));
+        let _ = writeln!(
+            page,
+            "On the line the ends have no offloads and its model counts packets as a wire does: \
+             {} frames entered,\nnone above {} bytes and its Ethernet header, and {} were \
+             refused.\n",
+            frames.sum::<u64>(),
+            report.settings.mtu_outer,
+            refused(report)
+        );
+    }
     if report.settings.scenarios.contains(&Scenario::NoOffloads) {
         let checked =
             report.samples.iter().filter_map(|sample| sample.measured.as_ref()?.sizes.as_ref());
@@ -125,6 +141,11 @@ fn measured(page: &mut String, report: &Report) {
             report.settings.rounds as usize * report.contestants.len()
         );
     }
+}
+
+/// Frames that a line would not take, too large ones among them.
+fn refused(report: &Report) -> u64 {
+    report.samples.iter().filter_map(|s| Some(s.measured.as_ref()?.wire?.failed)).sum()
 }
 
 fn measured_line(report: &Report, scenario: Scenario, name: &str) -> String {
@@ -141,7 +162,7 @@ fn measured_line(report: &Report, scenario: Scenario, name: &str) -> String {
     let ground = match scenario.underlay() {
         Underlay::Veth => "veth, offloads on",
         Underlay::VethNoOffloads => "veth, offloads off",
-        Underlay::Line => "line of 1 Gbit/s",
+        Underlay::Line => "line of 1 Gbit/s, packet by packet",
     };
     format!(
         "| {load} | {ground} | {} | {} | {} | {} | {} | {} | {} |\n",
@@ -252,7 +273,7 @@ mod tests {
         let page = page(&[WARREN, WIREGUARD_GO, NO_VPN], |_, _| rate(1.0));
         let bars = |line: &str| line.replace("\\|", "").matches('|').count();
         let lines: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
-        assert_eq!(lines.len(), 2 + 17 + 2 + 18);
+        assert_eq!(lines.len(), 2 + 20 + 2 + 18);
         assert!(lines.iter().all(|line| [8, 10].contains(&bars(line))), "{page}");
     }
 }

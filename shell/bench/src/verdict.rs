@@ -22,7 +22,7 @@ pub enum Bound {
 pub struct Row {
     /// What is set beside what.
     pub what: String,
-    /// Unit of the bound and the spread: `×` or `MiB`.
+    /// Unit of the bound and the spread: `×`, `MiB`, `µs` or `segments`.
     pub unit: &'static str,
     /// What is required, if anything.
     pub required: Option<Bound>,
@@ -30,7 +30,7 @@ pub struct Row {
     pub found: Option<Spread>,
     /// How many values there must be.
     pub rounds: usize,
-    /// Whether the requirement is met: by the median of ratios, by the largest of memory. None
+    /// Whether the requirement is met: by the largest of memory, by the median of all else. None
     /// where nothing is required or nothing was measured; a failed round never meets it.
     pub met: Option<bool>,
 }
@@ -44,6 +44,10 @@ type Side = (Scenario, &'static str);
 enum Claim {
     /// The ratio of a value of the first side to that of the second.
     Ratio(&'static str, Value, Side, Side, Option<Bound>),
+    /// What a value of the first side is above that of the second, microseconds.
+    Above(&'static str, Value, Side, Side, Bound),
+    /// Segments sent again in a transfer of ours in this scenario.
+    Again(Scenario, Bound),
     /// Memory of ours, the largest daemon after any load.
     Memory(Bound),
 }
@@ -55,7 +59,7 @@ const PING: Value = |measured| measured.ping_us;
 /// What the issue of a static link requires, then what else is worth knowing.
 const CLAIMS: &[Claim] = {
     use Bound::{AtLeast, AtMost};
-    use Claim::{Memory, Ratio};
+    use Claim::{Above, Again, Memory, Ratio};
     use Scenario::{Line, NoOffloads, Ping, Tcp1, Tcp4, Udp};
     const fn ours(scenario: Scenario) -> Side {
         (scenario, WARREN)
@@ -76,6 +80,10 @@ const CLAIMS: &[Claim] = {
         Ratio("throughput", THROUGHPUT, ours(NoOffloads), theirs(NoOffloads), Some(AtLeast(1.2))),
         Ratio("CPU per GB", CPU, ours(NoOffloads), theirs(NoOffloads), Some(AtMost(0.8))),
         Ratio("throughput", THROUGHPUT, ours(Line), bare(Line), Some(AtLeast(0.95))),
+        // Source 002.5 (5). A line that both fill leaves them equal; 1 % is what rounds differ by.
+        Ratio("throughput", THROUGHPUT, ours(Line), theirs(Line), Some(AtLeast(0.99))),
+        Again(Line, AtMost(109.0)),
+        Above("median round trip", PING, ours(Ping), bare(Ping), AtMost(600.0)),
         Ratio("throughput", THROUGHPUT, theirs(Line), bare(Line), None),
         Ratio("CPU per GB", CPU, ours(Line), theirs(Line), None),
         Ratio("throughput", THROUGHPUT, ours(Tcp4), theirs(Tcp4), None),
@@ -95,6 +103,13 @@ pub fn rows(report: &Report) -> Vec<Row> {
         Claim::Ratio(what, value, ours, theirs, required) => {
             let both = measured(&ours.0) && measured(&theirs.0);
             both.then(|| ratio(report, what, *value, *ours, *theirs, *required))
+        }
+        Claim::Above(what, value, ours, theirs, bound) => {
+            let both = measured(&ours.0) && measured(&theirs.0);
+            both.then(|| above(report, what, *value, *ours, *theirs, *bound))
+        }
+        Claim::Again(scenario, bound) => {
+            measured(scenario).then(|| again(report, *scenario, *bound))
         }
         Claim::Memory(bound) => {
             let loads = report.settings.scenarios.iter().any(|s| *s != Scenario::Ping);
@@ -127,6 +142,32 @@ fn ratio(
         .filter(|_| took_part)
         .map(|bound| found.is_some_and(|found| found.n == rounds && bound.holds(found.median)));
     Row { what, unit: "×", required, found, rounds, met }
+}
+
+fn above(report: &Report, what: &str, value: Value, ours: Side, theirs: Side, bound: Bound) -> Row {
+    let series = |side: Side| report.series(side.0, side.1, value);
+    let both = series(ours).into_iter().zip(series(theirs));
+    let apart: Vec<f64> = both.filter_map(|(ours, theirs)| Some(ours? - theirs?)).collect();
+    let found = Spread::of(&apart);
+    let rounds = report.settings.rounds as usize;
+    let took_part = report.took_part(ours.1) && report.took_part(theirs.1);
+    let met = took_part
+        .then(|| found.is_some_and(|found| found.n == rounds && bound.holds(found.median)));
+    let what = format!("{}: {what}, {} above {}", ours.0.title(), ours.1, theirs.1);
+    Row { what, unit: "µs", required: Some(bound), found, rounds, met }
+}
+
+fn again(report: &Report, scenario: Scenario, bound: Bound) -> Row {
+    let segments: Value = |measured| measured.retransmits.map(|count| count as f64);
+    let values: Vec<f64> =
+        report.series(scenario, WARREN, segments).into_iter().flatten().collect();
+    let found = Spread::of(&values);
+    let rounds = report.settings.rounds as usize;
+    let met = report
+        .took_part(WARREN)
+        .then(|| found.is_some_and(|found| found.n == rounds && bound.holds(found.median)));
+    let what = format!("{}: sent again by {WARREN}", scenario.title());
+    Row { what, unit: "segments", required: Some(bound), found, rounds, met }
 }
 
 fn memory(report: &Report, bound: Bound) -> Row {
@@ -173,6 +214,7 @@ mod tests {
             cpu_s_per_gb: Some(1.0 / factor),
             ping_us: Some(100.0 / factor),
             rss_kib: vec![10_240, 20_480],
+            retransmits: Some(109),
             ..Measured::default()
         }
     }
@@ -185,7 +227,7 @@ mod tests {
     fn a_run_that_shows_everything_meets_every_bound() {
         let report = report(5, &ALL, |_, _, name| Some(measured(factor(name))));
         let rows = rows(&report);
-        assert_eq!(rows.iter().filter(|row| row.required.is_some()).count(), 9);
+        assert_eq!(rows.iter().filter(|row| row.required.is_some()).count(), 12);
         assert!(rows.iter().all(|row| row.met.is_none() || row.met == Some(true)), "{rows:#?}");
         let memory = rows.iter().find(|row| row.unit == "MiB").expect("a row");
         assert_eq!(memory.found.expect("measured").max, 20.0);
@@ -196,6 +238,35 @@ mod tests {
         let report = report(5, &ALL, |_, _, _| Some(measured(1.0)));
         let missed = rows(&report).iter().filter(|row| row.met == Some(false)).count();
         assert_eq!(missed, 5, "1.3 twice, 0.65, 1.2 and 0.8");
+    }
+
+    /// Source 002.5 (5): TCP not below WireGuard's in the same run, fewer than 110 segments sent
+    /// again, a round trip at most 0.6 ms above the one without VPN.
+    #[test]
+    fn source_002_5_the_baseline_is_judged_in_every_run() {
+        let missed = |mbit_s: f64, again: u64, ping_us: f64| {
+            let report = report(5, &ALL, |_, round, name| {
+                let mut sample = measured(1.0);
+                if name == WARREN {
+                    sample.mbit_s = Some(mbit_s);
+                    sample.retransmits = Some(if round < 4 { again } else { 0 });
+                    sample.ping_us = Some(ping_us);
+                }
+                Some(sample)
+            });
+            let rows = rows(&report).into_iter().filter(|row| row.met == Some(false));
+            rows.map(|row| row.what).collect::<Vec<_>>()
+        };
+        let names = |missed: Vec<String>, word: &str| missed.iter().any(|row| row.contains(word));
+        let (below, again, above) =
+            ("1 Gbit/s: throughput, Warren ÷ wireguard-go", "sent again by Warren", "above no VPN");
+        let fine = missed(1_000.0, 109, 700.0);
+        for word in [below, again, above] {
+            assert!(!names(fine.clone(), word), "{word}: {fine:?}");
+        }
+        assert!(names(missed(980.0, 0, 100.0), below));
+        assert!(names(missed(1_000.0, 110, 100.0), again));
+        assert!(names(missed(1_000.0, 0, 701.0), above));
     }
 
     #[test]

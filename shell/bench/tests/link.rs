@@ -79,6 +79,31 @@ fn a_short_run_yields_a_complete_report() {
     assert_eq!(namespaces("wt-bench-short"), [""; 0]);
 }
 
+/// Source 002.5 (4): on the impaired interface offloads are off, and the wire's model counts wire
+/// packets; the report says which. A superpacket of 64 KiB that entered as one would show as far
+/// fewer frames than the payload needs.
+#[test]
+fn source_002_4_the_line_counts_wire_packets_and_the_report_says_so() {
+    let contestants: Vec<Box<dyn Vpn>> = vec![Box::new(NoVpn)];
+    let mut settings = settings("wt-bench-count", &[Scenario::Line, Scenario::NoOffloads]);
+    settings.seconds = 2;
+    let report = run(&settings, &contestants).expect("a report");
+    let sample = |scenario| report.samples.iter().find(|s| s.scenario == scenario);
+    let line = sample(Scenario::Line).and_then(|s| s.measured.clone()).expect("measured");
+    let (bytes, wire) = (line.received_bytes.expect("a transfer"), line.wire.expect("a wire"));
+    let full = bytes / (1_500 - 40);
+    assert!(wire.offered >= full, "{} frames for {full} full segments", wire.offered);
+    assert_eq!(wire.failed, 0, "nothing too large reached the wire: {wire:?}");
+    let off = sample(Scenario::NoOffloads).and_then(|s| s.measured.clone()).expect("measured");
+    assert_eq!(off.sizes.expect("checked").oversize_frames, 0);
+    let page = markdown::render(&report);
+    assert!(page.contains("line of 1 Gbit/s, packet by packet"), "{page}");
+    assert!(page.contains("On the line the ends have no offloads and its model counts packets"));
+    assert!(page.contains("veth, offloads off"), "{page}");
+    assert!(page.contains("With offloads off, a capture at both ends checks"), "{page}");
+    assert_eq!(namespaces("wt-bench-count"), [""; 0]);
+}
+
 /// Says that it is there, and then is not.
 #[derive(Debug)]
 struct Broken;

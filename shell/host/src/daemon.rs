@@ -142,11 +142,12 @@ pub(crate) fn with_default_signals(command: &mut Command) {
     }
 }
 
-/// Sends this process the signal that ends a driver's loop.
+/// Sends this process a signal that ends a driver's loop. Not SIGTERM: signals of one kind that
+/// wait are one, and a user's would be lost in ours.
 pub(crate) fn end_own_loop() {
     // SAFETY: the call takes no pointers.
     unsafe {
-        libc::kill(libc::getpid(), libc::SIGTERM);
+        libc::kill(libc::getpid(), libc::SIGUSR1);
     }
 }
 

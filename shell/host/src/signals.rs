@@ -9,13 +9,13 @@ use crate::sys::{check, check_len};
 /// What a signal asks of us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// SIGTERM or SIGINT: clean up and end.
+    /// SIGTERM or SIGINT: clean up and end. SIGUSR1 too, which we send to ourselves.
     End,
     /// SIGHUP: read the configuration again.
     Reload,
 }
 
-/// SIGTERM, SIGINT and SIGHUP, blocked and readable.
+/// SIGTERM, SIGINT, SIGHUP and SIGUSR1, blocked and readable.
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
@@ -32,7 +32,7 @@ impl Signals {
             let mut set = MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigemptyset(set.as_mut_ptr());
             let mut set = set.assume_init();
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
                 libc::sigaddset(&raw mut set, signal);
             }
             check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()))?;

@@ -234,3 +234,92 @@ proptest! {
         }
     }
 }
+
+/// The same table as one map for each length of prefix: plainly right, and fast enough for many.
+#[derive(Default)]
+struct Maps(std::collections::BTreeMap<Prefix, PeerId>);
+
+impl Maps {
+    fn lookup(&self, address: IpAddr) -> Option<PeerId> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let mut lengths = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits));
+        lengths.find_map(|prefix| self.0.get(&prefix).copied())
+    }
+}
+
+/// SplitMix64.
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+fn drawn(state: &mut u64, v4: bool) -> (u128, u8) {
+    let key = u128::from(draw(state)) << 64 | u128::from(draw(state));
+    let bits = 1 + (draw(state) % if v4 { 32 } else { 128 }) as u8;
+    (key, bits)
+}
+
+fn whole(key: u128, v4: bool) -> IpAddr {
+    match v4 {
+        true => IpAddr::V4(Ipv4Addr::from_bits((key >> 96) as u32)),
+        false => IpAddr::V6(Ipv6Addr::from_bits(key)),
+    }
+}
+
+/// The kernel's random test (threats A.1): 2000 peers, 400 routes, 100 mutations of each route,
+/// both families, and queries near and far from them; then half the peers go.
+#[test]
+fn pf_01_eighty_thousand_routes_of_two_thousand_peers_agree_with_maps() {
+    const PEERS: u64 = 2000;
+    let (mut table, mut maps, mut state) = (Table::new(), Maps::default(), 0x5eed);
+    let mut keys = Vec::new();
+    for v4 in [true, false] {
+        for _ in 0..400 {
+            let (route, _) = drawn(&mut state, v4);
+            for mutation in 0..100 {
+                // A mutation keeps some leading bits of its route and draws the rest anew.
+                let (other, bits) = drawn(&mut state, v4);
+                let kept = (draw(&mut state) % if v4 { 33 } else { 129 }) as u32;
+                let mask = u128::MAX.checked_shl(128 - kept).unwrap_or(0);
+                let key = if mutation == 0 { route } else { route & mask | other & !mask };
+                let prefix = Prefix::new(whole(key, v4), bits).expect("bits fit the family");
+                let owner = PeerId((draw(&mut state) % PEERS) as u32);
+                table.insert(prefix, owner).expect("room");
+                maps.0.insert(prefix, owner);
+                keys.push((key, v4));
+            }
+        }
+    }
+    assert_eq!(table.len(), maps.0.len());
+    for round in 0..2 {
+        for query in 0..120_000 {
+            let (key, v4) = keys[(draw(&mut state) % keys.len() as u64) as usize];
+            let noise = u128::from(draw(&mut state)) << 64 >> (draw(&mut state) % 128);
+            let address = whole(if query % 4 == 0 { key } else { key ^ noise }, v4);
+            assert_eq!(table.lookup(address), maps.lookup(address), "round {round}: {address}");
+        }
+        for owner in (0..PEERS as u32).step_by(2).map(PeerId) {
+            table.remove_owner(owner);
+        }
+        maps.0.retain(|_, owner| owner.0 % 2 == 1);
+        assert_eq!(table.len(), maps.0.len());
+    }
+}
+
+#[test]
+fn a_full_table_says_so_and_keeps_what_it_has() {
+    let mut table = Table::new();
+    for number in 0..PREFIXES_MAX as u32 {
+        table.insert(Prefix::host(Ipv4Addr::from_bits(number).into()), A).expect("room");
+    }
+    let newcomer = prefix("2001:db8::/32");
+    assert_eq!(table.insert(newcomer, B), Err(Full));
+    assert_eq!(table.lookup(newcomer.address()), None);
+    // One that is held changes hands, and one that goes makes room.
+    assert_eq!(table.insert(prefix("0.0.0.9/32"), B), Ok(()));
+    assert_eq!((table.len(), table.lookup(address("0.0.0.9"))), (PREFIXES_MAX, Some(B)));
+    assert!(table.remove(prefix("0.0.0.8/32"), A));
+    assert_eq!(table.insert(newcomer, B), Ok(()));
+}

@@ -19,6 +19,57 @@ fn key(random: &mut Seeded) -> [u8; 32] {
     bytes
 }
 
+/// The published vector of the pattern (cacophony), its first two messages: the implementation that
+/// ours is compared with below keeps to it. Ours cannot be run on it: WireGuard fixes the prologue
+/// and the payloads' lengths.
+#[test]
+fn published_ikpsk2_vector_holds_for_what_ours_is_compared_with() {
+    fn bytes(hex: &str) -> Vec<u8> {
+        let pairs = hex.as_bytes().chunks(2).map(|pair| core::str::from_utf8(pair).expect("hex"));
+        pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
+    }
+    let pattern = || core::str::from_utf8(CONSTRUCTION).expect("ascii").parse().expect("known");
+    let builder = || Builder::new(pattern()).prologue(b"John Galt").expect("first time");
+    let psk = *b"This is my Austrian perspective!";
+    let secrets = [
+        "e61ef9919cde45dd5f82166404bd08e38bceb5dfdfded0a34c8df7ed542214d1",
+        "893e28b9dc6ca8d611ab664754b8ceb7bac5117349a4439a6b0569da977c464a",
+        "4a3acbfdb163dec651dfa3194dece676d437029c62a408b4c5ea9114246e4893",
+        "bbdb4cdbd309f1a1f2e1456967fe288cadd6f712d65dc7b7793d5e63da6b375b",
+        "31e0303fd6418d2f8c0e78b91f22e8caed0fbe48656dcf4767e4834f701b8f62",
+    ];
+    let [i_static, i_ephemeral, r_static, r_ephemeral, r_public] = secrets.map(bytes);
+    let private = PrivateKey::from_bytes(r_static.clone().try_into().expect("32 bytes"));
+    assert_eq!(private.public().0[..], r_public, "the vector's own keys, by our arithmetic");
+    let mut initiator = builder()
+        .local_private_key(&i_static)
+        .and_then(|b| b.remote_public_key(&r_public))
+        .and_then(|b| b.psk(2, &psk))
+        .expect("valid")
+        .fixed_ephemeral_key_for_testing_only(&i_ephemeral)
+        .build_initiator()
+        .expect("complete");
+    let mut responder = builder()
+        .local_private_key(&r_static)
+        .and_then(|b| b.psk(2, &psk))
+        .expect("valid")
+        .fixed_ephemeral_key_for_testing_only(&r_ephemeral)
+        .build_responder()
+        .expect("complete");
+    let (mut sent, mut read) = ([0; 200], [0; 200]);
+    let len = initiator.write_message(b"Ludwig von Mises", &mut sent).expect("fits");
+    let first = "ca35def5ae56cec33dc2036731ab14896bc4c75dbb07a61f879f8e3afa4c7944\
+                 001e21de9f98ddd8e2ad57527207feb56253c9c94a9e496782ecfcb2a75fbcaf\
+                 1b52948cc48daefe660c62119ab5000980c84831215f2441eba616548e832985\
+                 464cf17e51ee93109008399a21f7e13f";
+    assert_eq!(sent[..len], bytes(first));
+    responder.read_message(&sent[..len], &mut read).expect("genuine");
+    let len = responder.write_message(b"Murray Rothbard", &mut sent).expect("fits");
+    let second = "95ebc60d2b1fa672c1f46a8aa265ef51bfe38e7ccb39ec5be34069f144808843\
+                  cb765f2caef0751b8f007572dab0322217755c0632f365717edbf34d33e87a";
+    assert_eq!(sent[..len], bytes(second));
+}
+
 #[test]
 fn both_messages_and_the_keys_are_those_of_ikpsk2() {
     for seed in 0..20 {

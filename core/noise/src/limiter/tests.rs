@@ -1,5 +1,7 @@
 //! The limiter's timing table, its keys, its bound (threats DP-02, DP-03, DP-04).
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn limiter() -> Limiter {
@@ -26,7 +28,7 @@ const TABLE: [(u64, bool); 11] = [
 ];
 
 #[test]
-fn timing_table_holds_for_v4_and_for_each_64_of_v6() {
+fn dp_02_the_timing_table_holds_for_v4_and_for_each_64_of_v6() {
     let mut limiter = limiter();
     let mut now = Instant(1_000_000_000);
     for (step, (wait_ms, allowed)) in TABLE.into_iter().enumerate() {
@@ -43,7 +45,7 @@ fn timing_table_holds_for_v4_and_for_each_64_of_v6() {
 }
 
 #[test]
-fn neighbours_in_a_64_share_a_bucket_and_others_do_not() {
+fn dp_02_neighbours_in_a_64_share_a_bucket_and_others_do_not() {
     let mut limiter = limiter();
     let now = Instant(5);
     for low in 0..5 {
@@ -65,7 +67,7 @@ fn neighbours_in_a_64_share_a_bucket_and_others_do_not() {
 }
 
 #[test]
-fn one_greedy_source_does_not_starve_another() {
+fn dp_04_one_greedy_source_does_not_starve_another() {
     let mut limiter = limiter();
     let mut now = Instant(0);
     let (mut greedy, mut modest) = (0, 0);
@@ -81,7 +83,7 @@ fn one_greedy_source_does_not_starve_another() {
 }
 
 #[test]
-fn a_full_table_refuses_newcomers_and_empties_after_a_second() {
+fn dp_03_a_full_table_refuses_newcomers_and_empties_after_a_second() {
     let mut limiter = limiter();
     let now = Instant(9);
     let source = |i: u32| IpAddr::V4(std::net::Ipv4Addr::from_bits(i));
@@ -98,4 +100,78 @@ fn a_full_table_refuses_newcomers_and_empties_after_a_second() {
     assert_eq!(limiter.buckets.len(), 1);
     limiter.sweep(later + FORGET_AFTER);
     assert_eq!((limiter.buckets.len(), limiter.poll_timeout()), (0, None));
+}
+
+/// What was granted, source by source, and no bucket: slow, and plainly right.
+#[derive(Default)]
+struct Model(BTreeMap<(bool, u64), Vec<u64>>);
+
+impl Model {
+    /// A source that was silent for a second begins anew; otherwise every grant costs 50 ms, which
+    /// five grants may be behind.
+    fn take(&mut self, source: IpAddr, now_ns: u64) -> bool {
+        let key = match source {
+            IpAddr::V4(v4) => (true, u64::from(v4.to_bits())),
+            IpAddr::V6(v6) => (false, (v6.to_bits() >> 64) as u64),
+        };
+        let grants = self.0.entry(key).or_default();
+        // The time at which all that was granted is paid for.
+        let paid = grants.iter().fold(0, |paid: u64, &at| paid.max(at) + 50_000_000);
+        let granted = paid.max(now_ns) + 50_000_000 <= now_ns + 250_000_000;
+        if granted {
+            grants.push(now_ns);
+        }
+        granted
+    }
+}
+
+proptest! {
+    /// Whatever the mix of sources and waits, the limiter grants what the model does.
+    #[test]
+    fn dp_04_every_source_has_what_its_own_history_allows(
+        steps in prop::collection::vec(
+            (0_u128..6, 0_u128..3, prop_oneof![
+                3 => Just(0_u64),
+                3 => 0_u64..60_000_000,
+                2 => 49_999_990_u64..50_000_010,
+                1 => 0_u64..2_000_000_000,
+            ]),
+            1..400,
+        ),
+    ) {
+        let (mut limiter, mut model) = (Limiter::new(), Model::default());
+        let mut now = Instant(7_000_000_000);
+        for (number, low, wait_ns) in steps {
+            now += Duration::from_nanos(wait_ns);
+            let source = if number < 3 {
+                IpAddr::V4(std::net::Ipv4Addr::from_bits(number as u32))
+            } else {
+                IpAddr::V6(std::net::Ipv6Addr::from_bits(0x2001 << 112 | number << 64 | low))
+            };
+            let granted = limiter.handle_handshake(source, now).is_ok();
+            prop_assert_eq!(granted, model.take(source, now.0), "{} at {}", source, now.0);
+            prop_assert!(limiter.buckets.len() <= 6);
+        }
+    }
+
+    /// Never more than the burst and the rate, over any stretch of time.
+    #[test]
+    fn dp_04_no_stretch_of_time_holds_more_than_burst_and_rate(
+        waits_ns in prop::collection::vec(0_u64..40_000_000, 1..600),
+    ) {
+        let (mut limiter, mut now, mut grants) = (Limiter::new(), Instant(1), Vec::new());
+        for wait_ns in waits_ns {
+            now += Duration::from_nanos(wait_ns);
+            if limiter.handle_handshake(address("192.0.2.1"), now).is_ok() {
+                grants.push(now.0);
+            }
+        }
+        for (first, from) in grants.iter().enumerate() {
+            for (last, to) in grants.iter().enumerate().skip(first) {
+                let most = u64::from(BURST) + (to - from) / COST_NS;
+                let count = (last - first) as u64 + 1;
+                prop_assert!(count <= most, "{} in {} ns", count, to - from);
+            }
+        }
+    }
 }

@@ -17,7 +17,7 @@ fn take(replay: &mut Replay, counter: u64) -> bool {
 
 /// Thirty-four steps on one filter, in this order.
 #[test]
-fn every_edge_of_the_window_is_where_it_should_be() {
+fn dp_12_every_edge_of_the_window_is_where_it_should_be() {
     const LIMIT: u64 = REJECT_AFTER_MESSAGES;
     let mut replay = Replay::new();
     for (step, (counter, accepted)) in [
@@ -63,7 +63,7 @@ fn every_edge_of_the_window_is_where_it_should_be() {
     }
 }
 
-/// Runs one filter through the counters; all but `refused` are to be accepted.
+/// Runs one filter through the counters; all must be accepted, and then each of `refused` refused.
 fn run(counters: impl Iterator<Item = u64>, refused: &[u64]) {
     let mut replay = Replay::new();
     for counter in counters {
@@ -74,21 +74,23 @@ fn run(counters: impl Iterator<Item = u64>, refused: &[u64]) {
     }
 }
 
+/// The kernel's seven loops over a whole window (threats A.1), and a few that are ours.
 #[test]
-fn whole_windows_in_every_order() {
-    // Ascending, and 0 is still inside until one more comes.
-    run(1..=WINDOW, &[1, WINDOW]);
+fn dp_12_whole_windows_in_every_order() {
+    // Ascending; 0 is still inside, once.
     run((1..=WINDOW).chain([0]), &[0]);
-    // One further, and it is not.
-    run(1..=WINDOW + 1, &[0]);
-    run(2..=WINDOW + 1, &[0]);
-    // Descending.
+    // Ascending from 2, one further; 1 is inside and 0 is not.
+    run((2..=WINDOW + 1).chain([1]), &[0]);
+    // Descending, down to 0 and, from one further, to 1.
     run((0..=WINDOW).rev(), &[0, WINDOW]);
-    // Descending from one further: the last one is out.
     run((1..=WINDOW + 1).rev(), &[0]);
-    // Descending, then one beyond, then those that are left.
+    // Descending to 1, then one beyond the window: 0 is out.
+    run((1..=WINDOW).rev().chain([WINDOW + 1]), &[0]);
+    // Descending to 1, then 0 while it is inside, and only then one beyond.
+    run((1..=WINDOW).rev().chain([0, WINDOW + 1]), &[0, 1]);
+    // With one left out, which comes last.
     run((1..WINDOW).rev().chain([WINDOW + 1, WINDOW]), &[0]);
-    run((1..WINDOW).rev().chain([WINDOW, 0]), &[0]);
+    run((1..=WINDOW).chain([WINDOW + 1]), &[0, 1, WINDOW]);
 }
 
 #[test]
@@ -125,7 +127,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn the_filter_is_a_set_with_a_window(
+    fn dp_12_the_filter_is_a_set_with_a_window(
         steps in prop::collection::vec(
             prop_oneof![
                 4 => -40_i64..40,

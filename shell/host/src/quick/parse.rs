@@ -11,6 +11,10 @@ use super::{Fault, Host, Interface, Peer, Settings, Table};
 /// Faults told at once; who has more has the wrong file.
 const FAULTS_MAX: usize = 20;
 
+/// From this length on, a word that could be base64 or hexadecimal could be a key: one has 44
+/// characters or 64, and some may have got lost.
+const SECRET_CHARS_MIN: usize = 32;
+
 /// The smallest MTU IPv4 allows (RFC 791, section 3.2), and the kernel for a TUN device.
 pub(super) const MTU_MIN: u32 = 68;
 /// The smallest MTU IPv6 allows (RFC 8200 section 5).
@@ -88,7 +92,14 @@ struct Reader {
 
 impl Reader {
     fn fault(&mut self, column: usize, what: impl Into<String>) {
-        self.faults.push(Fault { line: self.line, column, what: what.into() });
+        self.fault_at(self.line, column, what.into());
+    }
+
+    /// Faults are also found when all lines were read, so the bound is kept here.
+    fn fault_at(&mut self, line: usize, column: usize, what: String) {
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(Fault { line, column, what });
+        }
     }
 
     fn handle_line(&mut self, line: &str) {
@@ -137,7 +148,7 @@ impl Reader {
             Some(Section::Unknown) => return,
             None => {
                 let what = "stands before any section; begin the file with [Interface]";
-                return self.fault(key.0, format!("{} {what}", key.1));
+                return self.fault(key.0, format!("{} {what}", cut(key.1)));
             }
         };
         let find =
@@ -278,7 +289,7 @@ impl Reader {
         if v6 && self.interface.mtu.is_some_and(|mtu| mtu < MTU_MIN_V6) {
             let (line, column) = self.mtu_at;
             let what = format!("MTU: IPv6 needs at least {MTU_MIN_V6}; raise it or drop IPv6");
-            self.faults.push(Fault { line, column, what });
+            self.fault_at(line, column, what);
         }
         if self.faults.is_empty() {
             let (interface, warnings) = (self.interface, self.warnings);
@@ -368,8 +379,13 @@ fn not_an(what: &str, item: &str) -> Wrong {
     format!("`{}` is not an {what}", cut(item))
 }
 
-/// A text as it may be shown: short, on one line.
+/// A text as it may be shown: short, on one line, without control characters. A word that could be
+/// a secret in the wrong place is not shown at all.
 pub(super) fn cut(text: &str) -> String {
+    let encoded = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
+    if text.split(|c| !encoded(c)).any(|word| word.len() >= SECRET_CHARS_MIN) {
+        return "…".to_owned();
+    }
     let shown: String =
         text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
     if text.chars().count() > 40 { format!("{shown}…") } else { shown }

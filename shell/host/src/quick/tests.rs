@@ -125,6 +125,34 @@ fn every_fault_has_its_place_and_says_how_to_mend_it() {
     assert_eq!(twice.warnings, ["line 3: ListenPort stands here twice; the last one counts"]);
 }
 
+/// Found by the fuzz target `link_file`: some faults are found when all lines were read.
+#[test]
+fn at_most_twenty_faults_are_told() {
+    assert_eq!(parse(&"[Peer]\n".repeat(1000)).expect_err("nonsense").len(), 20);
+    assert_eq!(parse(&"nonsense\n".repeat(1000)).expect_err("nonsense").len(), 20);
+}
+
+/// What a file says may be a mishap: control characters for a terminal, a key without its name
+/// (threats HO-02, HO-03). The first was found by the fuzz target `link_file`.
+#[test]
+fn ho_02_ho_03_neither_control_characters_nor_secrets_are_repeated() {
+    let long = KEY.trim_end_matches('=');
+    for text in [
+        "\x1b[2JKey\x07 = 1\n".to_owned(),
+        format!("{KEY}\n"),
+        format!("[Interface]\n{KEY}\n[Peer]\n"),
+        format!("[Interface]\n{long} = 1\n"),
+        format!("[Interface]\nTable = {KEY}\nMTU = {KEY}\nAddress = 1, {KEY}\nDNS = {KEY} x\n"),
+        format!("[{KEY}]\n"),
+        format!("[Peer]\nAllowedIPs = {KEY}\nEndpoint = {KEY}\nPersistentKeepalive = {KEY}\n"),
+    ] {
+        for Fault { what, .. } in parse(&text).expect_err("nonsense") {
+            assert!(!what.contains(char::is_control), "{what:?}");
+            assert!(!what.contains(&KEY[..20]), "{what:?}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in
@@ -412,6 +440,30 @@ fn what_a_killed_link_leaves_the_next_start_clears() {
         ip("link delete wt1");
         clear_leftovers().unwrap();
         assert_eq!(state(), before);
+    });
+}
+
+/// Threat LC-16: what `run` holds when the loop panics, dropped by a panic.
+#[test]
+fn lc_16_a_panic_takes_everything_away() {
+    in_fresh_namespace(|| {
+        ip("link set lo up");
+        let before = state();
+        let socket = Path::new(crate::uapi::DIRECTORY).join("wtpanic.sock");
+        let panicked = std::panic::catch_unwind(|| {
+            let mut driver = crate::driver::Driver::new("wtpanic").unwrap();
+            let facts = Facts { nft: false, ..Facts::gather(&[], 0).unwrap() };
+            let plan = plan("Address = 10.0.0.1/24", "0.0.0.0/0,::/0", &facts).unwrap();
+            let plan = Plan { name: "wtpanic".to_owned(), ..plan };
+            driver.configure(&good("[Interface]\n").changes(&[], plan.fwmark)).unwrap();
+            let _applied = apply(&plan).unwrap();
+            assert!(socket.exists() && ip("-4 rule").lines().count() == 5);
+            panic!("in the middle");
+        });
+        let why = panicked.expect_err("it panicked");
+        assert_eq!(why.downcast_ref(), Some(&"in the middle"));
+        assert_eq!(state(), before);
+        assert!(!socket.exists(), "the control socket is left");
     });
 }
 
