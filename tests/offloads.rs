@@ -30,8 +30,7 @@ fn survives(id: &str, refusal: &str, says: &[&str]) -> Result<()> {
         command.env("LOG_LEVEL", "debug").env("LD_PRELOAD", library).env("REFUSE", refusal);
         let daemon: Rc<Daemon> = Daemon::start_command(command, &host, &ifname)?;
         scene.watch(&daemon);
-        let config =
-            pair.one.config(&pair.two, pair.psk.as_deref(), Some(&pair.two.endpoint_v4()));
+        let config = pair.one.config(&pair.two, pair.psk.as_deref(), Some(&pair.two.endpoint_v4()));
         daemon.set_config(&config)?;
         host.bring_up(&ifname, &["10.77.0.1/24", "fd77::1/64"])?;
         daemon.wait_bound(pair.one.port)?;

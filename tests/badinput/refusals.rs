@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use crate::support::{
-    Context as _, Daemon, Host, Pair, Result, Scene, Sut, ensure, eventually, scene, seconds, uapi,
+    Context as _, Daemon, Host, Pair, Result, Scene, Sut, ensure, eventually, scene, seconds,
+    snapshot, uapi,
 };
 
 /// Runs a script in `host` that must end by itself, soon and with a failure; what it printed.
@@ -125,7 +126,7 @@ fn cap_net_admin_alone_is_enough_for_a_link_with_default_routes() -> Result<()> 
         let ifname = &one.daemon.ifname;
         one.daemon.process.stop()?;
         scene.forget(&one.daemon);
-        let before = super::ending::snapshot(&one.host)?;
+        let before = snapshot(&one.host)?;
         let config = one
             .config(two, pair.psk.as_deref(), Some(&two.endpoint_v4()))
             .replace("[Interface]\n", "[Interface]\nAddress = 10.77.0.1/24, fd77::1/64\n")
@@ -137,7 +138,9 @@ fn cap_net_admin_alone_is_enough_for_a_link_with_default_routes() -> Result<()> 
         let path = path.to_string_lossy().into_owned();
         let argv = [env!("CARGO_BIN_EXE_warren"), "link", "up", &path].map(str::to_owned);
         let process = one.host.spawn_command(least_privilege(&one.host, scene, &argv)?)?;
-        process.wait_for(|log| log.contains("is up; end it with")).with_context(|| process.log())?;
+        process
+            .wait_for(|log| log.contains("is up; end it with"))
+            .with_context(|| process.log())?;
         has_least_privilege(&process.pid().to_string())?;
         two.point_at(one, &one.endpoint_v4())?;
         eventually("it carries a ping", seconds(8), || one.ping_once(two.v4).is_ok())
@@ -146,7 +149,7 @@ fn cap_net_admin_alone_is_enough_for_a_link_with_default_routes() -> Result<()> 
         let log = process.log();
         ensure!(!log.contains("ERROR") && !log.contains("WARN"), "it complains:\n{log}");
         process.stop()?;
-        let after = super::ending::snapshot(&one.host)?;
+        let after = snapshot(&one.host)?;
         ensure!(after == before, "before:\n{before}\nafter:\n{after}\nlog:\n{log}");
         nothing_left(&one.host, ifname)
     })

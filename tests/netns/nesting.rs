@@ -152,7 +152,8 @@ fn case_12_a_routing_loop_through_two_peers_ends() -> Result<()> {
         two.host.bring_up(&third.ifname, &["10.79.0.2/24"])?;
         third.wait_bound(5)?;
         let (second, third_peer) = (two.keys.public_text(), keys.public_text());
-        one.daemon.set(&format!("peer {third_peer} allowed-ips 10.79.0.2/32 endpoint 10.9.0.2:5"))?;
+        one.daemon
+            .set(&format!("peer {third_peer} allowed-ips 10.79.0.2/32 endpoint 10.9.0.2:5"))?;
         one.host.run(&["ip", "addr", "add", "10.79.0.1/24", "dev", &one.daemon.ifname])?;
         one.ping_once("10.79.0.2")?;
         one.ping_once(two.v4)?;
