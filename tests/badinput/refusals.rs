@@ -234,6 +234,37 @@ fn a_port_that_is_taken_is_told_and_the_old_one_stays() -> Result<()> {
 }
 
 #[test]
+fn a_port_that_is_taken_when_the_interface_comes_up_is_told_once_and_tried_again() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: others take the interface down, or say nothing");
+        return Ok(());
+    }
+    scene("b10", |scene| {
+        let pair = Pair::over_veth(scene)?;
+        pair.settle()?;
+        let (one, two) = (&pair.one, &pair.two);
+        one.host.run(&["ip", "link", "set", &one.daemon.ifname, "down"])?;
+        let port = one.port;
+        let taken = || Ok(std::net::UdpSocket::bind(("0.0.0.0", port))?);
+        // Until it has noticed that it is down, the port is its own.
+        let is_free = || crate::support::inside::inside(&one.host, taken).is_ok();
+        eventually("the port is free", seconds(3), is_free)?;
+        let taken_by = crate::support::inside::inside(&one.host, taken)?;
+        one.host.run(&["ip", "link", "set", &one.daemon.ifname, "up"])?;
+        // Many packets: each would be a reason to try, and to complain.
+        let _lost = one
+            .host
+            .output(&["ping", "-n", "-q", "-W", "1", "-i", "0.002", "-c", "500", two.v4])?;
+        let log = one.daemon.process.log();
+        let complaints = log.matches("is in use").count();
+        ensure!(complaints == 1, "it complained {complaints} times:\n{log}");
+        drop(taken_by);
+        eventually("it listens by itself", seconds(4), || one.ping_once(two.v4).is_ok())?;
+        Ok(())
+    })
+}
+
+#[test]
 fn a_tiny_mtu_carries_what_fits_and_hurts_nothing() -> Result<()> {
     scene("b07", |scene| {
         let pair = Pair::over_veth(scene)?;
