@@ -35,6 +35,7 @@ struct Up {
     /// The interface to create [default: the file's name without .conf]
     #[arg(long)]
     name: Option<String>,
+<<<<<<< HEAD
     /// Run on this processor only, counted from 0
     #[arg(long, value_name = "N", env = "WARREN_CPU")]
     cpu: Option<u32>,
@@ -48,15 +49,23 @@ struct Up {
         default_value = "info"
     )]
     log: Level,
+=======
+    #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
+    log: Option<Level>,
+>>>>>>> audb
 }
 
 /// Brings the link up and stays.
 pub(crate) fn run(args: Args) -> Result<()> {
     let Verb::Up(args) = args.verb;
+<<<<<<< HEAD
     log::start(args.log);
     if let Some(cpu) = args.cpu {
         host::affinity::pin(cpu)?;
     }
+=======
+    log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
+>>>>>>> audb
     let path = std::path::absolute(quick::locate(&args.file))?;
     let settings = quick::read(&path)?;
     let name = args.name.or_else(|| quick::name_of(&path)).with_context(|| {

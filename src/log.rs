@@ -5,6 +5,11 @@ use std::io::{self, IsTerminal};
 use clap::ValueEnum;
 use tracing_subscriber::filter::LevelFilter;
 
+/// What `--help` says of it where errors are logged if nobody asks for anything else.
+pub(crate) const HELP_ERROR: &str = "How much to log [env: LOG_LEVEL] [default: error]";
+/// The same where it is told what was done.
+pub(crate) const HELP_INFO: &str = "How much to log [env: LOG_LEVEL] [default: info]";
+
 /// How much is logged. `verbose` is another word for `debug`, as wireguard-go has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
@@ -24,6 +29,12 @@ pub(crate) enum Level {
 }
 
 impl Level {
+    /// What `LOG_LEVEL` says. Other programs read that, too: a word that is none of ours is not
+    /// meant for us, and keeps nobody from starting, as with wireguard-go.
+    pub(crate) fn from_environment() -> Option<Self> {
+        Self::from_str(&std::env::var("LOG_LEVEL").ok()?, true).ok()
+    }
+
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {
         match self {

@@ -17,8 +17,7 @@ pub(crate) struct Args {
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
-    /// How much to log [default: error]
-    #[arg(long, value_enum, value_name = "LEVEL", env = "LOG_LEVEL", ignore_case = true)]
+    #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
     /// Run on this processor only, counted from 0
     #[arg(long, value_name = "N", env = "WARREN_CPU")]
@@ -29,18 +28,23 @@ pub(crate) struct Args {
 
 /// Serves in the foreground, or starts a process in the background that does.
 pub(crate) fn run(args: Args) -> Result<()> {
+<<<<<<< HEAD
     if let Some(cpu) = args.cpu {
         // A process in the background inherits it.
         host::affinity::pin(cpu)?;
     }
     let level = args.log.unwrap_or(Level::Error);
+=======
+    let asked = args.log.or_else(Level::from_environment);
+    let level = asked.unwrap_or(Level::Error);
+>>>>>>> audb
     let in_foreground = std::env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|v| v == "1");
     if args.foreground || in_foreground {
         log::start(level);
         return serve(&args.name, Readiness::take());
     }
     // who asked for a log wants it; who did not must not wait for the end of standard error
-    let keep_stderr = args.log.is_some_and(|level| level != Level::Silent);
+    let keep_stderr = asked.is_some_and(|level| level != Level::Silent);
     let words = ["wg", "--foreground", "--log", level.word(), "--", &args.name];
     daemon::start(words, keep_stderr)?;
     Ok(())

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const WARREN: &str = env!("CARGO_BIN_EXE_warren");
@@ -221,12 +222,30 @@ fn a_name_that_cannot_be_is_refused_in_the_foreground_and_from_the_background() 
     }
 }
 
+#[test]
+fn a_log_level_of_other_programs_keeps_nobody_from_starting() {
+    for (level, logs) in [("warning", false), ("", false), ("NOTICE", false), ("Verbose", true)] {
+        let space = Space::new();
+        let name = format!("wtl{}", std::process::id());
+        let words = ["netns", "exec", &space.0, "timeout", "-s", "INT", "1", WARREN, "wg", "-f"];
+        let output = Command::new("ip").args(words).arg(&name).env("LOG_LEVEL", level).output();
+        let output = output.expect("iproute2 is installed");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(124), "{level:?}: {said}");
+        assert_eq!(said.contains("interface created"), logs, "{level:?}: {said}");
+    }
+    let help = text(&run(&["wg", "--help"]).stdout);
+    assert!(help.contains("[env: LOG_LEVEL]"), "{help}");
+}
+
 /// A network namespace for one interface, removed with all that is in it.
 struct Space(String);
 
 impl Space {
     fn new() -> Self {
-        let name = format!("wt-cli-{}", std::process::id());
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("wt-cli-{}-{number}", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &name]).status();
         assert!(made.expect("iproute2 is installed").success(), "this test needs root");
         Self(name)

@@ -5,7 +5,7 @@
 //! roles, over both outer families, with and without a preshared key; then what changes a
 //! running link: roaming, new sessions, keepalives, new keys. [`link`] is what source 004 asks of
 //! a link of two nodes, statement by statement (004.5 numbers 1, 11, 12, 13, 14). [`clock`] is
-//! the part of it that is about time.
+//! the part of it that is about time. [`quick`] is wg-quick, which knows us by a name only.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 
@@ -17,6 +17,8 @@ mod clock;
 mod foreign;
 #[path = "interop/link.rs"]
 mod link;
+#[path = "interop/quick.rs"]
+mod quick;
 #[path = "interop/replays.rs"]
 mod replays;
 #[path = "interop/rotation.rs"]

@@ -1,16 +1,8 @@
 //! The end of the program by any signal leaves the host as it was.
 
 use crate::support::{
-    Daemon, Host, KeyPair, Pair, Result, Sut, ensure, eventually, preload, scene, seconds, uapi,
+    Daemon, KeyPair, Pair, Result, Sut, ensure, eventually, preload, scene, seconds, snapshot, uapi,
 };
-
-/// All of a host's network that a program could leave something in.
-pub fn snapshot(host: &Host) -> Result<String> {
-    host.sh("ip -br link | sort; ip -o addr | awk '{print $2, $3, $4}' | sort
-         ip rule; ip -6 rule; nft list ruleset 2>/dev/null || true
-         ip route show table all | sort; ip -6 route show table all | sed 's/expires.*//' | sort
-         ss -Hlun | awk '{print $4}' | sort")
-}
 
 /// Ends a configured, carrying program by `signal`; returns what is different afterwards.
 fn ended_by(id: &str, signal: i32, polite: bool) -> Result<()> {

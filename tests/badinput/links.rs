@@ -2,10 +2,9 @@
 
 use crate::support::pair::INNER_V4;
 use crate::support::{
-    Host, KeyPair, Result, Scene, Sut, ensure, eventually, preload, scene, seconds, uapi,
+    Host, KeyPair, Result, Scene, Sut, ensure, eventually, preload, scene, seconds, snapshot, uapi,
 };
 
-use super::ending::snapshot;
 use super::refusals::refused;
 
 const WARREN: &str = env!("CARGO_BIN_EXE_warren");

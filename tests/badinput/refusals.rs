@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use crate::support::{
-    Context as _, Daemon, Host, Pair, Result, Scene, Sut, ensure, eventually, scene, seconds, uapi,
+    Context as _, Daemon, Host, Pair, Result, Scene, Sut, ensure, eventually, scene, seconds,
+    snapshot, uapi,
 };
 
 /// Runs a script in `host` that must end by itself, soon and with a failure; what it printed.
@@ -125,7 +126,7 @@ fn cap_net_admin_alone_is_enough_for_a_link_with_default_routes() -> Result<()> 
         let ifname = &one.daemon.ifname;
         one.daemon.process.stop()?;
         scene.forget(&one.daemon);
-        let before = super::ending::snapshot(&one.host)?;
+        let before = snapshot(&one.host)?;
         let config = one
             .config(two, pair.psk.as_deref(), Some(&two.endpoint_v4()))
             .replace("[Interface]\n", "[Interface]\nAddress = 10.77.0.1/24, fd77::1/64\n")
@@ -148,7 +149,7 @@ fn cap_net_admin_alone_is_enough_for_a_link_with_default_routes() -> Result<()> 
         let log = process.log();
         ensure!(!log.contains("ERROR") && !log.contains("WARN"), "it complains:\n{log}");
         process.stop()?;
-        let after = super::ending::snapshot(&one.host)?;
+        let after = snapshot(&one.host)?;
         ensure!(after == before, "before:\n{before}\nafter:\n{after}\nlog:\n{log}");
         nothing_left(&one.host, ifname)
     })
@@ -228,6 +229,37 @@ fn a_port_that_is_taken_is_told_and_the_old_one_stays() -> Result<()> {
         one.daemon.set("listen-port 4446")?;
         one.ping_once(two.v4)?;
         ensure!(two.daemon.endpoint(&one.keys.public_text())?.ends_with(":4446"), "not followed");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_port_that_is_taken_when_the_interface_comes_up_is_told_once_and_tried_again() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: others take the interface down, or say nothing");
+        return Ok(());
+    }
+    scene("b10", |scene| {
+        let pair = Pair::over_veth(scene)?;
+        pair.settle()?;
+        let (one, two) = (&pair.one, &pair.two);
+        one.host.run(&["ip", "link", "set", &one.daemon.ifname, "down"])?;
+        let port = one.port;
+        let taken = || Ok(std::net::UdpSocket::bind(("0.0.0.0", port))?);
+        // Until it has noticed that it is down, the port is its own.
+        let is_free = || crate::support::inside::inside(&one.host, taken).is_ok();
+        eventually("the port is free", seconds(3), is_free)?;
+        let taken_by = crate::support::inside::inside(&one.host, taken)?;
+        one.host.run(&["ip", "link", "set", &one.daemon.ifname, "up"])?;
+        // Many packets: each would be a reason to try, and to complain.
+        let _lost = one
+            .host
+            .output(&["ping", "-n", "-q", "-W", "1", "-i", "0.002", "-c", "500", two.v4])?;
+        let log = one.daemon.process.log();
+        let complaints = log.matches("is in use").count();
+        ensure!(complaints == 1, "it complained {complaints} times:\n{log}");
+        drop(taken_by);
+        eventually("it listens by itself", seconds(4), || one.ping_once(two.v4).is_ok())?;
         Ok(())
     })
 }

@@ -49,3 +49,11 @@ pub fn eventually(what: &str, limit: Duration, check: impl Fn() -> bool) -> Resu
 pub fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
+
+/// All of a host's network that a program could leave something in.
+pub fn snapshot(host: &Host) -> Result<String> {
+    host.sh("ip -br link | sort; ip -o addr | awk '{print $2, $3, $4}' | sort
+         ip rule; ip -6 rule; nft list ruleset 2>/dev/null || true
+         ip route show table all | sort; ip -6 route show table all | sed 's/expires.*//' | sort
+         ss -Hlun | awk '{print $4}' | sort")
+}

@@ -53,6 +53,8 @@ pub struct Device {
     /// The same device again: an event loop can wait for "came up" (writable) apart from data.
     up_fd: OwnedFd,
     name: String,
+    /// The kernel's number for it, which a new name does not change; 0 if it could not be asked.
+    index: u32,
     offloads: Offloads,
 }
 
@@ -91,7 +93,7 @@ impl Device {
         check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETVNETLE as _, &raw const little) })?;
         let offloads = offload(&fd);
         let up_fd = fd.try_clone()?;
-        let device = Self { fd, up_fd, name: name.to_owned(), offloads };
+        let mut device = Self { fd, up_fd, name: name.to_owned(), index: 0, offloads };
         device.settle();
         Ok(device)
     }
@@ -176,19 +178,21 @@ impl Device {
         Some(ask.revents & libc::POLLOUT != 0)
     }
 
-    /// The interface's MTU in bytes; `None` once it was moved to another namespace.
+    /// The interface's MTU in bytes, whatever it is called by now; `None` once it was moved to
+    /// another namespace, where another one of its name tells nothing of it.
     #[must_use]
     pub fn mtu(&self) -> Option<usize> {
-        let link = Netlink::open().ok()?.link(&self.name).ok()??;
+        let link = Netlink::open().ok()?.link_at(self.index).ok()??;
         usize::try_from(link.mtu).ok()
     }
 
     /// The default of 500 packets overflows within a millisecond of UDP load; and a link-local
     /// address that nobody asked for would have no peer, as the kernel's WireGuard knows, too.
     /// A kernel that refuses leaves its defaults.
-    fn settle(&self) {
+    fn settle(&mut self) {
         let settled = Netlink::open().and_then(|mut netlink| {
             let Some(link) = netlink.link(&self.name)? else { return Ok(()) };
+            self.index = link.index;
             netlink.set_queue_len(&link, QUEUE_PACKETS)?;
             netlink.set_no_own_address(&link)
         });
@@ -259,6 +263,7 @@ fn attach_failed(name: &str, error: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::tests::{in_fresh_namespace, ip};
 
     #[test]
     fn names_are_what_the_kernel_and_a_path_can_bear() {
@@ -268,5 +273,24 @@ mod tests {
         for name in ["", ".", "..", "a/b", "a b", "sixteen-bytes-xx", "wg\n0", "wg;rm", "é"] {
             assert!(!is_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn the_mtu_is_that_of_this_device_whatever_it_and_others_are_called() {
+        in_fresh_namespace(|| {
+            let device = Device::create("wt0").unwrap();
+            ip("link set wt0 mtu 1337");
+            assert_eq!(device.mtu(), Some(1337));
+            ip("link set wt0 name wt1");
+            ip("link set wt1 mtu 1338");
+            ip("link add wt0 type veth peer name wt2");
+            assert_eq!(device.mtu(), Some(1338));
+            let name = format!("wt-tun-{}", std::process::id());
+            ip(&format!("netns add {name}"));
+            ip(&format!("link set wt1 netns {name}"));
+            let moved = device.mtu();
+            ip(&format!("netns del {name}"));
+            assert_eq!(moved, None, "what is called wt0 here is another one");
+        });
     }
 }

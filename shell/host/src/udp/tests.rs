@@ -89,7 +89,7 @@ fn a_unit_above_the_path_mtu_is_cut_and_keeps_its_source() {
         for (to, source) in [("127.0.0.1", "127.0.0.5"), ("::1", "fd00::5")] {
             let mut ends = Ends::new();
             ip("link set lo mtu 1300");
-            let _ = Command::new("ip").args(["addr", "add", "fd00::5/128", "dev", "lo"]).status();
+            ip("addr replace fd00::5/128 dev lo");
             for number in 0..10 {
                 ends.add(number, 1452, to, Some(source));
             }
