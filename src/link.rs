@@ -35,37 +35,20 @@ struct Up {
     /// The interface to create [default: the file's name without .conf]
     #[arg(long)]
     name: Option<String>,
-<<<<<<< HEAD
     /// Run on this processor only, counted from 0
     #[arg(long, value_name = "N", env = "WARREN_CPU")]
     cpu: Option<u32>,
-    /// How much to log
-    #[arg(
-        long,
-        value_enum,
-        value_name = "LEVEL",
-        env = "LOG_LEVEL",
-        ignore_case = true,
-        default_value = "info"
-    )]
-    log: Level,
-=======
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
->>>>>>> audb
 }
 
 /// Brings the link up and stays.
 pub(crate) fn run(args: Args) -> Result<()> {
     let Verb::Up(args) = args.verb;
-<<<<<<< HEAD
-    log::start(args.log);
+    log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
     if let Some(cpu) = args.cpu {
         host::affinity::pin(cpu)?;
     }
-=======
-    log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
->>>>>>> audb
     let path = std::path::absolute(quick::locate(&args.file))?;
     let settings = quick::read(&path)?;
     let name = args.name.or_else(|| quick::name_of(&path)).with_context(|| {

@@ -28,16 +28,12 @@ pub(crate) struct Args {
 
 /// Serves in the foreground, or starts a process in the background that does.
 pub(crate) fn run(args: Args) -> Result<()> {
-<<<<<<< HEAD
     if let Some(cpu) = args.cpu {
         // A process in the background inherits it.
         host::affinity::pin(cpu)?;
     }
-    let level = args.log.unwrap_or(Level::Error);
-=======
     let asked = args.log.or_else(Level::from_environment);
     let level = asked.unwrap_or(Level::Error);
->>>>>>> audb
     let in_foreground = std::env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|v| v == "1");
     if args.foreground || in_foreground {
         log::start(level);
