@@ -10,8 +10,9 @@
 //! runs on the same processors. So the stream is compared with its own rate under the *same* flood
 //! against a port where nobody listens. Runs alternate, and medians are compared.
 //!
-//! Required on a machine that does nothing else: at least 80 % of the rate, less than three times the 99th percentile of the round-trip
-//! time, and a new handshake of a legitimate peer at the latest with its first repetition.
+//! Required on a machine that does nothing else: at least 80 % of the rate, less than three times
+//! the 99th percentile of the round-trip time, and a new handshake of a legitimate peer at the
+//! latest with its first repetition.
 
 mod support;
 
