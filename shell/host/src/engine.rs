@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use node::{Clock, Inbox, Node};
 use noise::{Instant, Tai64n};
 use wire::coalesce::Coalescer;
+use wire::ip::protocol;
 use wire::virtio;
 
 use crate::KernelRandom;
@@ -104,7 +105,7 @@ impl Engine {
         // What an earlier turn could not send goes first, and holds up the rest.
         out.flush();
         let mut more = true;
-        let (mut units, mut bytes) = (0, 0);
+        let (mut units, mut unpaced, mut bytes) = (0, 0, 0);
         while units < UNITS_A_TURN && out.batch.len() < FLUSH_LEN {
             let Some(len) = self.device.read(&mut self.unit)? else {
                 more = false;
@@ -114,6 +115,7 @@ impl Engine {
             let Some((header, packet)) = self.unit[..len].split_at_mut_checked(virtio::LEN) else {
                 continue;
             };
+            unpaced += u64::from(!is_tcp(packet));
             let header = virtio::Header::decode(header).unwrap_or_default();
             self.node.handle_packet(header, packet, self.clock.now, &mut out);
             if out.batch.len() >= FLUSH_LEN {
@@ -122,7 +124,7 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
-        if let Some(rate) = self.pressure.handle_turn(self.clock.now.0, units, bytes, !more) {
+        if let Some(rate) = self.pressure.handle_turn(self.clock.now.0, unpaced, bytes, !more) {
             self.bucket.set(rate, self.node.mtu());
         }
         Ok(more)
@@ -232,6 +234,12 @@ fn deliver(
     coalescer.flush(memory, &mut write);
     inbox.clear();
     refused
+}
+
+/// Whether an IP packet carries TCP, as far as its first header says.
+fn is_tcp(packet: &[u8]) -> bool {
+    let place = if packet.first().is_some_and(|byte| byte >> 4 == 6) { 6 } else { 9 };
+    packet.get(place) == Some(&protocol::TCP)
 }
 
 fn read_clock() -> Clock {

@@ -14,8 +14,8 @@ use crate::netlink::{Netlink, TokenBucket};
 
 /// A ring that was not found empty for so long is filling up.
 const FULL_NS: u64 = 3_000_000;
-/// TCP holds back by itself, and its superpackets never fill the ring: only smaller units than
-/// this, on average, call for a bucket.
+/// TCP holds back by itself, and superpackets never fill the ring: only if less than this comes for
+/// each unit that is not of TCP is there need of a bucket.
 const SMALL_LEN: u64 = 8 * 1024;
 /// How often a rate in force is looked at, at most.
 const TICK_NS_MIN: u64 = 5_000_000;
@@ -60,8 +60,8 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// Tells of a turn: units and bytes taken from the ring, and whether it was empty in the end.
-    /// Returns the rate to set, if it changes.
+    /// Tells of a turn: units taken from the ring but those of TCP, all bytes taken from it, and
+    /// whether it was empty in the end. Returns the rate to set, if it changes.
     pub fn handle_turn(
         &mut self,
         now_ns: u64,

@@ -129,6 +129,17 @@ fn superpackets_of_tcp_are_left_alone() {
 }
 
 #[test]
+fn small_packets_of_tcp_are_left_alone_too() {
+    // On a slow line TCP sends two packets at a time: no more are due within a millisecond.
+    let mut pressure = Pressure::default();
+    for ms in 1..2000 {
+        // Now and then something else is among them.
+        let others = u64::from(ms % 4 == 0);
+        assert_eq!(pressure.handle_turn(ms * 1_000_000, others, 3000, false), None, "{ms}");
+    }
+}
+
+#[test]
 fn after_the_flood_the_rate_is_out_of_reach_again() {
     let mut model = Model::new(125_000_000, 400_000_000, 1200);
     model.run(1_000_000_000);
