@@ -94,7 +94,8 @@ impl Pressure {
         if passed_ns < TICK_LEN * 1_000_000_000 / rate {
             return None;
         }
-        if !self.is_small() {
+        // A tick in which the socket below took nothing at all says nothing of what waits.
+        if self.bytes > 0 && !self.is_small() {
             return self.free(now_ns);
         }
         (self.idle_ticks, self.empty_ticks) = (0, 0);
@@ -149,7 +150,7 @@ impl Pressure {
     }
 
     fn is_small(&self) -> bool {
-        self.bytes <= self.units * SMALL_LEN
+        self.bytes < self.units * SMALL_LEN
     }
 
     fn begin(&mut self, now_ns: u64) {
