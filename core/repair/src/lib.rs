@@ -1,0 +1,6 @@
+//! repair
+#![forbid(unsafe_code)]
+
+pub mod code;
+mod field;
+mod kernel;
