@@ -17,7 +17,7 @@ pub(crate) const INPUTS_MAX: usize = 64;
 pub(crate) const OUTPUTS_MAX: usize = 32;
 
 /// Bytes worked on at a time; what it makes of a tile of 64 inputs stays in the first cache.
-const TILE_LEN: usize = 64;
+const TILE_LEN: usize = 128;
 const WORDS: usize = TILE_LEN / 8;
 /// Inputs whose subset sums are shared.
 const GROUP: usize = 4;
