@@ -4,3 +4,7 @@
 pub mod code;
 mod field;
 mod kernel;
+pub mod model;
+pub mod observe;
+mod recent;
+pub mod report;
