@@ -1,10 +1,14 @@
 //! repair
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod code;
+pub mod control;
+pub mod estimate;
 mod field;
 mod kernel;
 pub mod model;
 pub mod observe;
 mod recent;
 pub mod report;
+mod store;
