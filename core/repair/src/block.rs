@@ -22,6 +22,8 @@ pub const BLOCKS_MAX: usize = 1_024;
 pub const BYTES_MAX: usize = 4 << 20;
 /// Longest time for which a block stays open (threat BC-06).
 pub const PATIENCE_US_MAX: u64 = 250_000;
+/// Memory is given back after a pause of so long.
+pub const KEEP_US: u64 = 1_000_000;
 /// A block so far from the newest starts a new count.
 const JUMP: u32 = 1 << 16;
 
@@ -157,6 +159,8 @@ pub struct Assembler {
     /// Blocks in the order in which they were opened, some of them closed since.
     opened: VecDeque<u32>,
     newest: u32,
+    /// When the last one was opened.
+    opened_us: u64,
     store: Store,
     work: Vec<u8>,
     ready: Ready,
@@ -172,6 +176,7 @@ impl Assembler {
             blocks: Vec::new(),
             opened: VecDeque::new(),
             newest: 0,
+            opened_us: 0,
             store: Store::new(bytes_max.min(BYTES_MAX)),
             work: Vec::new(),
             ready: Ready::default(),
@@ -211,7 +216,8 @@ impl Assembler {
         self.count(arrival)
     }
 
-    /// Gives up what has been open for too long; gives memory back when nothing is open.
+    /// Gives up what has been open for too long; gives memory back when nothing was open for
+    /// [`KEEP_US`].
     pub fn handle_timeout(&mut self, now_us: u64) {
         while let Some(&id) = self.opened.front() {
             let open = self.block(id).filter(|block| block.open);
@@ -221,8 +227,10 @@ impl Assembler {
             self.opened.pop_front();
             self.give_up(id);
         }
-        self.store.trim();
-        (self.work, self.ready) = (Vec::new(), Ready::default());
+        if now_us >= self.opened_us.saturating_add(KEEP_US) {
+            self.store.trim();
+            (self.work, self.ready) = (Vec::new(), Ready::default());
+        }
     }
 
     /// The next data chunk that was rebuilt.
@@ -242,8 +250,11 @@ impl Assembler {
     /// When to call [`Assembler::handle_timeout`] next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let block = self.block(*self.opened.front()?);
-        Some(block.map_or(0, |block| block.opened_us + self.patience_us))
+        let Some(&first) = self.opened.front() else {
+            let holds = self.bytes_held() + self.work.len() > 0;
+            return holds.then_some(self.opened_us + KEEP_US);
+        };
+        Some(self.block(first).map_or(0, |block| block.opened_us + self.patience_us))
     }
 
     /// What happened so far.
@@ -371,6 +382,7 @@ impl Assembler {
         };
         self.blocks[id as usize % BLOCKS_MAX] = Some(block);
         self.opened.push_back(id);
+        self.opened_us = now_us;
         Some(block)
     }
 

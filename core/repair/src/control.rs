@@ -10,6 +10,7 @@ use crate::code::DATA_MAX;
 use crate::estimate::{Estimate, Estimator};
 use crate::model::Residuals;
 use crate::report::Report;
+use crate::sparse::SPAN;
 
 /// Residual loss aimed at, share of data chunks.
 pub const TARGET: f64 = 1e-5;
@@ -29,6 +30,7 @@ pub struct Control {
     estimate: Estimate,
     /// By data chunks: repair chunks.
     table: [u8; DATA_MAX + 1],
+    sparse: [u8; SPAN + 1],
     trust: f64,
     boost: f64,
     missing: u32,
@@ -54,6 +56,7 @@ impl Control {
             estimator,
             estimate,
             table: [0; DATA_MAX + 1],
+            sparse: [0; SPAN + 1],
             trust: 1.0,
             boost: 1.0,
             missing: 0,
@@ -77,6 +80,13 @@ impl Control {
     #[must_use]
     pub fn repair_chunks(&self, data: usize) -> usize {
         self.table.get(data).copied().map_or(0, usize::from)
+    }
+
+    /// Repair chunks wanted for `data` packets that travel alone: up to one for each pair, and one
+    /// for a single one. What may be spent is the business of [`crate::sparse`].
+    #[must_use]
+    pub fn sparse_chunks(&self, data: usize) -> usize {
+        self.sparse.get(data).copied().map_or(0, usize::from)
     }
 
     /// What is believed about the path.
@@ -126,7 +136,7 @@ impl Control {
     }
 
     fn tabulate(&mut self) {
-        self.table = [0; DATA_MAX + 1];
+        (self.table, self.sparse) = ([0; DATA_MAX + 1], [0; SPAN + 1]);
         if self.is_calm() {
             return;
         }
@@ -139,6 +149,11 @@ impl Control {
             } else {
                 u8::from(data >= PROBE_DATA)
             };
+        }
+        if self.trust > TRUST_MIN {
+            for (data, repair) in self.sparse.iter_mut().enumerate() {
+                *repair = residuals.fewest(data, data.div_ceil(CAP), TARGET) as u8;
+            }
         }
     }
 }

@@ -9,6 +9,8 @@ mod field;
 mod kernel;
 pub mod model;
 pub mod observe;
+pub mod order;
 mod recent;
 pub mod report;
+pub mod sparse;
 mod store;

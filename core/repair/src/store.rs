@@ -75,11 +75,6 @@ impl Store {
         }
     }
 
-    /// Chunks kept.
-    pub(crate) fn taken(&self) -> usize {
-        self.taken
-    }
-
     /// Bytes of memory held.
     pub(crate) fn bytes_held(&self) -> usize {
         self.bytes.len()
@@ -117,7 +112,7 @@ mod tests {
             two = store.push(two, &[n], n + 100, [0, n]).expect("room");
         }
         assert_eq!(store.push(two, &[1], 0, [0; 2]), None);
-        assert_eq!((store.taken(), store.bytes_held()), (100, 150_000));
+        assert_eq!((store.taken, store.bytes_held()), (100, 150_000));
         let kept: Vec<_> = store.chain(one).map(|(p, c)| (p.index, c.len(), c[0])).collect();
         assert_eq!(kept, (0..50).rev().map(|n| (n, 1_500, n)).collect::<Vec<_>>());
         store.release(one);
@@ -130,6 +125,6 @@ mod tests {
         assert_eq!(store.bytes_held(), 150_000);
         store.release(two);
         store.trim();
-        assert_eq!((store.bytes_held(), store.taken()), (0, 0));
+        assert_eq!((store.bytes_held(), store.taken), (0, 0));
     }
 }

@@ -156,11 +156,14 @@ fn bc_06_a_block_that_waits_too_long_is_given_up_and_its_late_chunks_still_pass_
     assembler.handle_timeout(30_999);
     assert_eq!(assembler.counters().lost, 0);
     assembler.handle_timeout(31_000);
-    assert_eq!((assembler.counters().lost, assembler.bytes_held()), (3, 0));
+    assert_eq!(assembler.counters().lost, 3);
+    assert_eq!(assembler.poll_timeout(), Some(1_000 + KEEP_US));
     assert_eq!(give(&mut assembler, &chunks[1], 40_000).len(), 1);
     assert_eq!(give(&mut assembler, &chunks[1], 40_001).len(), 0);
     assert_eq!(give(&mut assembler, &chunks[4], 40_002).len(), 0);
     assert_eq!(assembler.counters().duplicate, 2);
+    assembler.handle_timeout(1_000 + KEEP_US);
+    assert_eq!((assembler.bytes_held(), assembler.poll_timeout()), (0, None));
 }
 
 #[test]
