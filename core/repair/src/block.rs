@@ -72,7 +72,7 @@ pub fn encode<'a>(
 }
 
 /// How many chunks a block has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Data chunks; zero where the sender does not know it yet. Repair chunks know it.
     pub data: u8,

@@ -8,9 +8,10 @@
 
 use crate::code::DATA_MAX;
 use crate::estimate::{Estimate, Estimator};
-use crate::model::Residuals;
+use crate::model::{Model, Residuals};
 use crate::report::Report;
 use crate::sparse::SPAN;
+use crate::spread::{DEPTH_MAX, HOLD_US, LANE_CHUNKS};
 
 /// Residual loss aimed at, share of data chunks.
 pub const TARGET: f64 = 1e-5;
@@ -36,20 +37,24 @@ pub struct Control {
     missing: u32,
     rebuilt: u32,
     sent: u64,
+    /// Data chunks a second, smoothed, and when the last report came.
+    rate: f64,
+    before_us: Option<u64>,
+    /// Lanes that pay, and the table for blocks dealt to them.
     depth: usize,
+    spread: [u8; LANE_CHUNKS + 1],
 }
 
 impl Default for Control {
     fn default() -> Self {
-        Self::new(1)
+        Self::new()
     }
 }
 
 impl Control {
-    /// Nothing known, nothing spent. `depth` blocks are sent in turns, one if they are not
-    /// interleaved.
+    /// Nothing known, nothing spent.
     #[must_use]
-    pub fn new(depth: usize) -> Self {
+    pub fn new() -> Self {
         let estimator = Estimator::default();
         let estimate = estimator.estimate();
         Self {
@@ -62,7 +67,10 @@ impl Control {
             missing: 0,
             rebuilt: 0,
             sent: 0,
-            depth,
+            rate: 0.0,
+            before_us: None,
+            depth: 1,
+            spread: [0; LANE_CHUNKS + 1],
         }
     }
 
@@ -72,6 +80,7 @@ impl Control {
         self.estimator.handle_report(report, now_us);
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
+        self.note_rate(sent, now_us);
         self.tabulate();
     }
 
@@ -80,6 +89,19 @@ impl Control {
     #[must_use]
     pub fn repair_chunks(&self, data: usize) -> usize {
         self.table.get(data).copied().map_or(0, usize::from)
+    }
+
+    /// Over how many lanes of [`crate::spread::Spread`] chunks should be dealt; one where that saves
+    /// less than a tenth, or would make a repair later than [`HOLD_US`].
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Repair chunks for a block of `data` chunks dealt to [`Control::depth`] lanes.
+    #[must_use]
+    pub fn spread_chunks(&self, data: usize) -> usize {
+        self.spread.get(data).copied().map_or(0, usize::from)
     }
 
     /// Repair chunks wanted for `data` packets that travel alone: up to one for each pair, and one
@@ -135,33 +157,68 @@ impl Control {
         (self.missing, self.rebuilt, self.sent) = (0, 0, 0);
     }
 
+    fn note_rate(&mut self, sent: u64, now_us: u64) {
+        let since_us = self.before_us.replace(now_us).map_or(0, |us| now_us.saturating_sub(us));
+        if since_us > 0 {
+            self.rate += (sent as f64 * 1e6 / since_us as f64 - self.rate) * 0.3;
+        }
+    }
+
     fn tabulate(&mut self) {
         (self.table, self.sparse) = ([0; DATA_MAX + 1], [0; SPAN + 1]);
+        (self.depth, self.spread) = (1, [0; LANE_CHUNKS + 1]);
         if self.is_calm() {
             return;
         }
-        let model = self.estimate.model.with_loss(self.expected_loss()).interleaved(self.depth);
+        let model = self.estimate.model.with_loss(self.expected_loss());
         let residuals = Residuals::new(&model);
         for (data, repair) in self.table.iter_mut().enumerate() {
-            let wanted = residuals.fewest(data, data / CAP, TARGET);
-            *repair = if self.trust > TRUST_MIN {
-                (wanted as f64 * self.trust).ceil() as u8
-            } else {
-                u8::from(data >= PROBE_DATA)
-            };
+            *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, TARGET));
         }
         if self.trust > TRUST_MIN {
             for (data, repair) in self.sparse.iter_mut().enumerate() {
                 *repair = residuals.fewest(data, data.div_ceil(CAP), TARGET) as u8;
             }
         }
+        self.choose_depth(&model, residuals);
+    }
+
+    /// The depth whose blocks cost least, the smaller of two that cost the same.
+    fn choose_depth(&mut self, model: &Model, mut residuals: Residuals) {
+        let most = LANE_CHUNKS / CAP;
+        let fits = self.rate * HOLD_US as f64 / 1e6 / LANE_CHUNKS as f64;
+        let full = |residuals: &Residuals| residuals.fewest(LANE_CHUNKS, most, TARGET);
+        let mut least = full(&residuals);
+        // Blocks of superpackets are longer than those of lanes.
+        let alone = self.repair_chunks(DATA_MAX * 3 / 4) * LANE_CHUNKS;
+        for depth in [2, 4, 8, 16] {
+            if depth > DEPTH_MAX || depth as f64 > fits || model.memory <= 0.0 {
+                break;
+            }
+            let tried = Residuals::new(&model.interleaved(depth));
+            let repair = full(&tried);
+            if repair < least && repair * DATA_MAX * 3 / 4 * 10 < alone * 9 {
+                (self.depth, least, residuals) = (depth, repair, tried);
+            }
+        }
+        for (data, repair) in self.spread.iter_mut().enumerate() {
+            *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, TARGET));
+        }
+    }
+}
+
+/// What is left of the repair chunks wanted for a block of `data` when they are trusted so far.
+fn trusted(trust: f64, data: usize, wanted: usize) -> u8 {
+    if trust > TRUST_MIN {
+        (wanted as f64 * trust).ceil() as u8
+    } else {
+        u8::from(data >= PROBE_DATA)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
     use crate::report::Losses;
 
     fn report(judged: u32, lost: u32) -> Report {
