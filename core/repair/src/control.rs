@@ -20,6 +20,8 @@ pub const CAP: usize = 2;
 /// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one.
 const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
+/// Data chunks of a full superpacket, about.
+const USUAL_DATA: usize = 45;
 /// Missing chunks that a judgement of the repair's worth takes.
 const EVIDENCE: u32 = 16;
 const BOOST_MAX: f64 = 2.0;
@@ -183,22 +185,24 @@ impl Control {
         self.choose_depth(&model, residuals);
     }
 
-    /// The depth whose blocks cost least, the smaller of two that cost the same.
+    /// Deals to the fewest lanes that save a tenth over fewer, or, where the cap binds, half of the
+    /// residual loss.
     fn choose_depth(&mut self, model: &Model, mut residuals: Residuals) {
-        let most = LANE_CHUNKS / CAP;
+        let cost = |residuals: &Residuals, data: usize| {
+            let repair = residuals.fewest(data, data / CAP, TARGET);
+            (repair as f64 / data as f64, residuals.residual(data, repair))
+        };
         let fits = self.rate * HOLD_US as f64 / 1e6 / LANE_CHUNKS as f64;
-        let full = |residuals: &Residuals| residuals.fewest(LANE_CHUNKS, most, TARGET);
-        let mut least = full(&residuals);
-        // Blocks of superpackets are longer than those of lanes.
-        let alone = self.repair_chunks(DATA_MAX * 3 / 4) * LANE_CHUNKS;
+        let mut least = cost(&residuals, USUAL_DATA);
         for depth in [2, 4, 8, 16] {
             if depth > DEPTH_MAX || depth as f64 > fits || model.memory <= 0.0 {
                 break;
             }
             let tried = Residuals::new(&model.interleaved(depth));
-            let repair = full(&tried);
-            if repair < least && repair * DATA_MAX * 3 / 4 * 10 < alone * 9 {
-                (self.depth, least, residuals) = (depth, repair, tried);
+            let (share, residual) = cost(&tried, LANE_CHUNKS);
+            let mends = least.1 > TARGET && residual < least.1 / 2.0 && share <= least.0 * 1.05;
+            if share < least.0 * 0.9 || mends {
+                (self.depth, least, residuals) = (depth, (share, residual), tried);
             }
         }
         for (data, repair) in self.spread.iter_mut().enumerate() {

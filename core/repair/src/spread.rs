@@ -2,7 +2,8 @@
 //!
 //! Data chunks leave in their order and at once; nothing is held back. Chunk after chunk is dealt
 //! to [`Spread::depth`] lanes in turns, a lane is a block that fills, and when it has
-//! [`LANE_CHUNKS`] chunks or its time is over, its repair chunks follow. What grows is the time
+//! [`LANE_CHUNKS`] chunks or its time is over, its repair chunks follow, as far from each other as
+//! its data chunks were. What grows is the time
 //! until a repair: the sender bounds it by [`HOLD_US`], and by choosing the depth
 //! ([`crate::control::Control::depth`]) for the rate at which chunks come.
 
@@ -16,6 +17,8 @@ pub const DEPTH_MAX: usize = 16;
 pub const LANE_CHUNKS: usize = 32;
 /// How long a lane's block fills: half of what flows wait.
 pub const HOLD_US: u64 = 15_000;
+/// When no chunks follow, the repair chunks wait for so long.
+pub const PAUSE_US: u64 = 1_000;
 const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
 
 /// Where a chunk stands.
@@ -50,10 +53,21 @@ struct Lane {
     count: usize,
     block: u32,
     opened_us: u64,
-    /// Repair chunks of the closed block, and how many of them are out.
-    coded: Vec<u8>,
+    closed: Closed,
+}
+
+/// The block that a lane closed last.
+#[derive(Debug, Default)]
+struct Closed {
+    block: u32,
     shape: Shape,
+    /// Its repair chunks, their length, and how many are out.
+    coded: Vec<u8>,
+    len: usize,
     sent: u8,
+    /// The next one is due when so many chunks were dealt, or at this time.
+    due_dealt: u64,
+    due_us: u64,
 }
 
 /// The lanes of one path.
@@ -62,6 +76,8 @@ pub struct Spread {
     lanes: Vec<Lane>,
     depth: usize,
     turn: usize,
+    /// Chunks dealt so far.
+    dealt: u64,
     /// Whose repair chunk is next.
     repair_turn: usize,
 }
@@ -76,7 +92,7 @@ impl Spread {
     /// No lanes yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { lanes: Vec::new(), depth: 1, turn: 0, repair_turn: 0 }
+        Self { lanes: Vec::new(), depth: 1, turn: 0, dealt: 0, repair_turn: 0 }
     }
 
     /// Lanes in use.
@@ -108,9 +124,10 @@ impl Spread {
             self.lanes.resize_with(self.turn + 1, Lane::default);
         }
         let lane = &mut self.lanes[self.turn];
-        if lane.count == LANE_CHUNKS || lane.sent < lane.shape.repair {
+        if lane.count == LANE_CHUNKS {
             return None;
         }
+        self.dealt += 1;
         if lane.count == 0 {
             (lane.block, lane.opened_us) = (*next_block, now_us);
             *next_block = next_block.wrapping_add(1);
@@ -124,30 +141,36 @@ impl Spread {
         Some(Place { block: lane.block, shape, index: index as u8 })
     }
 
-    /// The next repair chunk of lanes that are full or whose time is over, lane by lane in turns, so
-    /// that a burst does not meet one block's alone. Call until there are no more.
+    /// The next repair chunk that is due, of lanes that are full or whose time is over. Call after
+    /// each chunk and when [`Spread::poll_timeout`] says so, until there are no more.
     pub fn poll_repair(&mut self, control: &Control, now_us: u64) -> Option<Repair<'_>> {
+        let (dealt, depth) = (self.dealt, self.depth as u64);
         for lane in &mut self.lanes {
-            if lane.sent == lane.shape.repair && lane.due_us().is_some_and(|due_us| due_us <= now_us) {
+            if lane.due_us().is_some_and(|due_us| due_us <= now_us) {
                 lane.close(control);
+                (lane.closed.due_dealt, lane.closed.due_us) = (dealt + depth, now_us + PAUSE_US);
             }
         }
         let count = self.lanes.len();
-        let waits = |&at: &usize| self.lanes[at].sent < self.lanes[at].shape.repair;
-        let at = (0..count).map(|n| (self.repair_turn + n) % count).find(waits)?;
+        let is_due = |&at: &usize| self.lanes[at].closed.is_due(dealt, now_us);
+        let at = (0..count).map(|n| (self.repair_turn + n) % count).find(is_due)?;
         self.repair_turn = at + 1;
-        self.lanes[at].poll_repair()
+        self.lanes[at].closed.due_dealt = dealt + depth;
+        self.lanes[at].closed.poll_repair()
     }
 
-    /// When to call [`Spread::poll_repair`] next: zero is at once.
+    /// When to call [`Spread::poll_repair`] next, if no chunk comes before: zero is at once.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.lanes.iter().filter_map(Lane::due_us).min()
+        let waiting = self.lanes.iter().filter(|lane| lane.closed.sent < lane.closed.shape.repair);
+        let closed = waiting.map(|lane| lane.closed.due_us);
+        self.lanes.iter().filter_map(Lane::due_us).chain(closed).min()
     }
 }
 
 impl Lane {
-    /// Makes the repair chunks.
+    /// Makes the repair chunks. Any of the block before that were not sent are given up: a lane takes
+    /// longer to fill than they take to leave.
     fn close(&mut self, control: &Control) {
         let count = std::mem::take(&mut self.count);
         let repair = control.spread_chunks(count);
@@ -156,33 +179,40 @@ impl Lane {
         for ((slice, copy), len) in data.iter_mut().zip(copies).zip(self.lens) {
             *slice = &copy[..usize::from(len)];
         }
-        self.coded.resize(CODED_LEN, 0);
-        let encoded = block::encode(&data[..count], repair, &mut self.coded);
+        let closed = &mut self.closed;
+        closed.coded.resize(CODED_LEN, 0);
+        let encoded = block::encode(&data[..count], repair, &mut closed.coded);
         // Lengths were checked when the chunks came, so this is always possible.
         let repair = if encoded.is_ok() { repair as u8 } else { 0 };
-        (self.shape, self.sent) = (Shape { data: count as u8, repair }, 0);
+        (closed.block, closed.sent) = (self.block, 0);
+        closed.shape = Shape { data: count as u8, repair };
+        closed.len = usize::from(self.lens[..count].iter().max().copied().unwrap_or(0));
+    }
+
+    fn due_us(&self) -> Option<u64> {
+        match self.count {
+            0 => None,
+            LANE_CHUNKS => Some(0),
+            _ => Some(self.opened_us.saturating_add(HOLD_US)),
+        }
+    }
+}
+
+impl Closed {
+    fn is_due(&self, dealt: u64, now_us: u64) -> bool {
+        self.sent < self.shape.repair && (dealt >= self.due_dealt || now_us >= self.due_us)
     }
 
     fn poll_repair(&mut self) -> Option<Repair<'_>> {
         let (index, count) = (usize::from(self.sent), usize::from(self.shape.repair));
-        let len = self.lens[..usize::from(self.shape.data)].iter().max().copied()?;
         let (lengths, chunks) = self.coded.split_at_checked(2 * count)?;
         self.sent += 1;
         Some(Repair {
             block: self.block,
             shape: self.shape,
             index: index as u8,
-            coded: (*lengths.as_chunks::<2>().0.get(index)?, chunks.chunks(len.into()).nth(index)?),
+            coded: (*lengths.as_chunks::<2>().0.get(index)?, chunks.chunks(self.len).nth(index)?),
         })
-    }
-
-    fn due_us(&self) -> Option<u64> {
-        match self.count {
-            _ if self.sent < self.shape.repair => Some(0),
-            0 => None,
-            LANE_CHUNKS => Some(0),
-            _ => Some(self.opened_us.saturating_add(HOLD_US)),
-        }
     }
 }
 
@@ -206,13 +236,15 @@ mod tests {
         }
         assert_eq!((next, spread.poll_timeout()), (13, Some(0)));
         assert_eq!(spread.handle_chunk(&[1; 50], &mut next, 5), None);
+        assert!(spread.poll_repair(&control, 5).is_none(), "they keep their distance");
+        assert_eq!(spread.poll_timeout(), Some(5 + PAUSE_US));
         let each = control.spread_chunks(LANE_CHUNKS);
         for n in 0..4 * each {
-            let repair = spread.poll_repair(&control, 5).expect("four blocks are full");
+            let repair = spread.poll_repair(&control, 5 + PAUSE_US).expect("four blocks are full");
             assert_eq!((repair.block, usize::from(repair.index)), (9 + (n as u32 + 3) % 4, n / 4));
             assert_eq!((usize::from(repair.shape.data), repair.coded.1.len()), (LANE_CHUNKS, 50));
         }
-        assert!(each > 0 && spread.poll_repair(&control, 5).is_none());
+        assert!(each > 0 && spread.poll_repair(&control, 5 + PAUSE_US).is_none());
         assert_eq!(spread.poll_timeout(), None);
     }
 
