@@ -133,11 +133,7 @@ fn check_data(count: usize, len: usize) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_chunks(
-    data: &[Option<&[u8]>],
-    repair: &[(u8, &[u8])],
-    len: usize,
-) -> Result<(), Refused> {
+fn check_chunks(data: &[Option<&[u8]>], repair: &[(u8, &[u8])], len: usize) -> Result<(), Refused> {
     if let Some(long) = data.iter().flatten().find(|chunk| chunk.len() > len) {
         return Err(Refused::Length(long.len()));
     }

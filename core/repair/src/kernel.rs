@@ -60,6 +60,7 @@ impl Row {
 /// Writes one output of `len` bytes for each of `rows`, one behind the other. Inputs shorter than
 /// `len` count as filled up with zeros. `outputs` is `rows.len() * len` bytes long, and there are
 /// at most [`INPUTS_MAX`] inputs.
+#[expect(clippy::large_stack_arrays, reason = "32 KiB, once, in a leaf; a heap would be asked")]
 pub(crate) fn combine(inputs: &[&[u8]], rows: &[Row], len: usize, outputs: &mut [u8]) {
     debug_assert!(inputs.len() <= INPUTS_MAX && outputs.len() == rows.len() * len);
     if rows.iter().all(|row| row.bits <= 1) {

@@ -364,7 +364,8 @@ mod tests {
         let mut rng = Rng::new(3);
         let end_us = feed(
             &mut observer,
-            (0..50_000).map(|_| (!rng.chance(0.02)).then(|| rng.below(30_000).saturating_sub(9_000))),
+            (0..50_000)
+                .map(|_| (!rng.chance(0.02)).then(|| rng.below(30_000).saturating_sub(9_000))),
         );
         let report = observer.poll_report(0, 0, end_us + 200_000);
         assert!(report.queued.judged * 30 < report.clear.judged, "{report:?}");

@@ -170,7 +170,8 @@ mod tests {
                 passed += 1;
             }
             let later_us = now_us + gap_us - 1;
-            let closed = sparse.poll_repair(&control, &mut memory, later_us).expect("enough memory");
+            let closed =
+                sparse.poll_repair(&control, &mut memory, later_us).expect("enough memory");
             let Some(Closed { block, shape, encoded }) = closed else { continue };
             for (index, chunk) in (0..).zip(encoded.chunks()) {
                 spent += 1;
@@ -203,10 +204,7 @@ mod tests {
         }
         assert_eq!((sparse.poll_timeout(), next), (Some(0), 1));
         assert_eq!(sparse.handle_packet(&[1; 60], &control, &mut next, 7), None);
-        assert!(matches!(
-            sparse.poll_repair(&control, &mut [0; 9], 7),
-            Err(Refused::Memory(_))
-        ));
+        assert!(matches!(sparse.poll_repair(&control, &mut [0; 9], 7), Err(Refused::Memory(_))));
         assert_eq!(sparse.poll_timeout(), None);
     }
 }

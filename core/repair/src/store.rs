@@ -39,7 +39,13 @@ impl Store {
 
     /// Keeps a chunk before `next`, the head of a chain; returns the new head, or nothing when the
     /// store is full. The chunk is no longer than [`CHUNK_LEN_MAX`].
-    pub(crate) fn push(&mut self, next: u16, chunk: &[u8], index: u8, lengths: [u8; 2]) -> Option<u16> {
+    pub(crate) fn push(
+        &mut self,
+        next: u16,
+        chunk: &[u8],
+        index: u8,
+        lengths: [u8; 2],
+    ) -> Option<u16> {
         if self.free == NONE {
             self.grow();
         }

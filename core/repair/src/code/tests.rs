@@ -133,7 +133,8 @@ fn bc_07_what_is_wrong_is_named_and_nothing_is_written() {
     assert_eq!(encode(&[&a], 10, &mut memory[..9]), Err(Refused::Memory(10)));
     assert_eq!(encode(&[&a], 10, &mut [0; 330]), Err(Refused::RepairCount(33)));
     let one = [None, Some(a.as_slice())];
-    let mut rebuild = |data: &[_], repair: &[_], lend| rebuild(data, repair, 10, &mut memory[..lend]);
+    let mut rebuild =
+        |data: &[_], repair: &[_], lend| rebuild(data, repair, 10, &mut memory[..lend]);
     assert_eq!(rebuild(&one, &[], 10), Err(Refused::Missing(1)));
     assert_eq!(rebuild(&one, &[(32, &a)], 10), Err(Refused::RepairCount(33)));
     assert_eq!(rebuild(&one, &[(1, &b)], 10), Err(Refused::Length(11)));

@@ -44,10 +44,20 @@ pub(crate) struct Outcome {
 }
 
 enum Event {
-    Chunk { sequence: u64, sent_us: u64, block: u32, shape: Shape, index: u8, repair: Option<Coded> },
+    Chunk {
+        sequence: u64,
+        sent_us: u64,
+        block: u32,
+        shape: Shape,
+        index: u8,
+        repair: Option<Coded>,
+    },
     Report(Report),
     /// The sender looks whether a chunk that was lost on the way was repaired unseen.
-    Look { block: u32, index: u8 },
+    Look {
+        block: u32,
+        index: u8,
+    },
 }
 
 type Coded = ([u8; 2], [u8; CODED_LEN]);
@@ -146,7 +156,7 @@ impl Path {
     }
 
     fn send_block(&mut self, now_us: u64, counts: bool) {
-        self.send_spread_repair(now_us, counts);
+        self.send_spread_repair(now_us);
         if self.control.depth() > 1 {
             return self.send_spread(now_us, counts);
         }
@@ -185,16 +195,16 @@ impl Path {
             self.send(now_us, place.block, place.shape, place.index, None);
             self.sent += 1;
             self.outcome.data += u64::from(self.blocks[place.block as usize].counts);
-            self.send_spread_repair(now_us, counts);
+            self.send_spread_repair(now_us);
         }
     }
 
-    fn send_spread_repair(&mut self, now_us: u64, counts: bool) {
+    fn send_spread_repair(&mut self, now_us: u64) {
         while let Some(repair) = self.spread.poll_repair(&self.control, now_us) {
             let spread::Repair { block, shape, index, coded: (lengths, chunk) } = repair;
             let coded = (lengths, chunk.try_into().expect("as long as the data"));
             self.send(now_us, block, shape, index, Some(coded));
-            self.outcome.repair += u64::from(counts);
+            self.outcome.repair += u64::from(self.blocks[block as usize].counts);
         }
     }
 
@@ -244,7 +254,8 @@ impl Path {
         match repair {
             None => {
                 let bytes = self.blocks[id as usize].contents[usize::from(index)];
-                if self.assembler.handle_data(id, shape, index, &bytes, now_us) == Arrival::Deliver {
+                if self.assembler.handle_data(id, shape, index, &bytes, now_us) == Arrival::Deliver
+                {
                     self.blocks[id as usize].pass(index, &bytes);
                 }
             }
