@@ -116,6 +116,13 @@ impl Sparse {
         Ok(Some(Closed { block: self.block, shape, encoded }))
     }
 
+    /// Gives memory back when nothing waits: for a path that is idle.
+    pub fn trim(&mut self) {
+        if self.count == 0 {
+            self.copies = Vec::new();
+        }
+    }
+
     /// When to call [`Sparse::poll_repair`] next: zero is at once.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
@@ -206,5 +213,7 @@ mod tests {
         assert_eq!(sparse.handle_packet(&[1; 60], &control, &mut next, 7), None);
         assert!(matches!(sparse.poll_repair(&control, &mut [0; 9], 7), Err(Refused::Memory(_))));
         assert_eq!(sparse.poll_timeout(), None);
+        sparse.trim();
+        assert_eq!(sparse.copies.capacity(), 0);
     }
 }

@@ -159,6 +159,13 @@ impl Spread {
         self.lanes[at].closed.poll_repair()
     }
 
+    /// Gives memory back when nothing waits: for a path that is idle.
+    pub fn trim(&mut self) {
+        if self.poll_timeout().is_none() {
+            (self.lanes, self.turn) = (Vec::new(), 0);
+        }
+    }
+
     /// When to call [`Spread::poll_repair`] next, if no chunk comes before: zero is at once.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
@@ -255,7 +262,11 @@ mod tests {
         assert_eq!(spread.handle_chunk(&[], &mut next, 100), None);
         assert_eq!(spread.poll_timeout(), Some(100 + HOLD_US));
         let control = Control::default();
+        spread.trim();
+        assert_eq!(spread.lanes.len(), 1);
         assert!(spread.poll_repair(&control, 100 + HOLD_US).is_none(), "the path is calm");
+        spread.trim();
+        assert_eq!(spread.lanes.len(), 0);
         assert_eq!(spread.poll_timeout(), None);
     }
 }
