@@ -93,8 +93,8 @@ impl Control {
         self.table.get(data).copied().map_or(0, usize::from)
     }
 
-    /// Over how many lanes of [`crate::spread::Spread`] chunks should be dealt; one where that saves
-    /// less than a tenth, or would make a repair later than [`HOLD_US`].
+    /// Over how many lanes of [`crate::spread::Spread`] chunks should be dealt; one where that
+    /// saves less than a tenth, or would make a repair later than [`HOLD_US`].
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth

@@ -400,7 +400,8 @@ mod tests {
 
         #[test]
         fn bc_09_any_chunks_at_any_time_are_counted_within_bounds(
-            chunks in prop::collection::vec((any::<u64>(), 0..64u32, any::<u32>(), 0..60_000u64), 0..300)
+            chunks in prop::collection::vec(
+                (any::<u64>(), 0..64u32, any::<u32>(), 0..60_000u64), 0..300)
         ) {
             let mut observer = Observer::new();
             let mut now_us = 0;

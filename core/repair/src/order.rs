@@ -287,7 +287,9 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 100, failure_persistence: None, ..Default::default()
+        })]
 
         /// BC-10: all pieces pass once; none waits longer than the bound; those that came within
         /// the wait are in order.
@@ -331,7 +333,7 @@ mod tests {
                     let falls = before.is_some_and(|b| number.wrapping_sub(b) > u32::MAX / 2);
                     fell += u64::from(falls);
                 }
-                prop_assert!(fell <= order.counters().late, "out of order though it was waited for");
+                prop_assert!(fell <= order.counters().late, "out of order, not late");
                 prop_assert!(order.bytes_waiting() <= BYTES_MAX);
             }
             order.handle_timeout(u64::MAX);

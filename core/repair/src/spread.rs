@@ -176,8 +176,8 @@ impl Spread {
 }
 
 impl Lane {
-    /// Makes the repair chunks. Any of the block before that were not sent are given up: a lane takes
-    /// longer to fill than they take to leave.
+    /// Makes the repair chunks. Any of the block before that were not sent are given up: a lane
+    /// takes longer to fill than they take to leave.
     fn close(&mut self, control: &Control) {
         let count = std::mem::take(&mut self.count);
         let repair = control.spread_chunks(count);

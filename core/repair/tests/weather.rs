@@ -64,7 +64,7 @@ fn a_clear_sky_costs_no_repair_chunk() {
 #[test]
 fn the_grid_is_that_of_the_snapshot_and_little_is_lost_for_good() {
     let mut text = String::from(
-        "# 45 chunks a block, 600 Mbit/s of data on 1 Gbit/s, 3 s a row; jitter is half the delay.\n\
+        "# 45 chunks a block, 600 Mbit/s of data on 1 Gbit/s, 3 s a row; jitter half the delay.\n\
          # r is for 45 chunks, or for 32 where they are dealt to lanes (depth).\n\
          # loss %  burst  delay ms    r depth  before %  residual  overhead\n",
     );

@@ -65,12 +65,15 @@ fn arrived(counters: &Counters) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 150, failure_persistence: None, ..Default::default()
+    })]
 
     /// BC-08: what is passed on was sent, each chunk once, and all of it when k arrived.
     #[test]
     fn bc_08_passed_on_is_a_part_of_sent_without_repetition(
-        seed: u64, blocks in 1..40u32, loss in 0.0..0.3f64, start: u32, open: bool, len in 1..1_500usize
+        seed: u64, blocks in 1..40u32, loss in 0.0..0.3f64, start: u32, open: bool,
+        len in 1..1_500usize
     ) {
         let mut rng = Rng::new(seed);
         let (mut sent, mut wire, mut there) = (BTreeSet::new(), Vec::new(), Vec::new());
@@ -114,7 +117,8 @@ proptest! {
     #[test]
     fn bc_07_nothing_a_peer_sends_panics_or_grows(
         chunks in prop::collection::vec(
-            (any::<u32>(), 0..33u32, any::<[u8; 3]>(), any::<Option<[u8; 2]>>(), 0..1_600usize), 0..200)
+            (any::<u32>(), 0..33u32, any::<[u8; 3]>(), any::<Option<[u8; 2]>>(), 0..1_600usize),
+            0..200)
     ) {
         let mut assembler = Assembler::new(64 << 10);
         for (now_us, (id, shift, [data, repair, index], lengths, len)) in (0..).zip(chunks) {

@@ -86,7 +86,9 @@ fn the_first_repair_chunk_is_the_plain_exclusive_or() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400, failure_persistence: None, ..Default::default()
+    })]
 
     #[test]
     fn bc_08_any_k_of_a_large_block_are_enough(
