@@ -1,0 +1,286 @@
+//! How many repair chunks a block gets. A table, made when a report comes; a look-up for a block.
+//!
+//! The table has the smallest r whose residual loss under the fitted model is at most
+//! [`TARGET`], and at most half of k. Three factors stand between model and table: a boost
+//! while more is lost for good than promised, trust, which falls while repair rebuilds little of
+//! what is missing, and the estimate itself, which leaves out what was lost in a queue. The
+//! equations stand in docs/repair.md.
+
+use crate::code::DATA_MAX;
+use crate::estimate::{Estimate, Estimator};
+use crate::model::{Model, Residuals};
+use crate::report::Report;
+use crate::sparse::SPAN;
+use crate::spread::{DEPTH_MAX, HOLD_US, LANE_CHUNKS};
+
+/// Residual loss aimed at, share of data chunks.
+pub const TARGET: f64 = 1e-5;
+/// Repair chunks of a block: at most one for so many data chunks (threat BC-09).
+pub const CAP: usize = 2;
+/// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one.
+const TRUST_MIN: f64 = 0.1;
+const PROBE_DATA: usize = 16;
+/// Data chunks of a full superpacket, about.
+const USUAL_DATA: usize = 45;
+/// Missing chunks that a judgement of the repair's worth takes.
+const EVIDENCE: u32 = 16;
+const BOOST_MAX: f64 = 2.0;
+
+/// The controller of one path's redundancy.
+#[derive(Debug)]
+pub struct Control {
+    estimator: Estimator,
+    estimate: Estimate,
+    /// By data chunks: repair chunks.
+    table: [u8; DATA_MAX + 1],
+    sparse: [u8; SPAN + 1],
+    trust: f64,
+    boost: f64,
+    missing: u32,
+    rebuilt: u32,
+    sent: u64,
+    /// Data chunks a second, smoothed, and when the last report came.
+    rate: f64,
+    before_us: Option<u64>,
+    /// Lanes that pay, and the table for blocks dealt to them.
+    depth: usize,
+    spread: [u8; LANE_CHUNKS + 1],
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Control {
+    /// Nothing known, nothing spent.
+    #[must_use]
+    pub fn new() -> Self {
+        let estimator = Estimator::default();
+        let estimate = estimator.estimate();
+        Self {
+            estimator,
+            estimate,
+            table: [0; DATA_MAX + 1],
+            sparse: [0; SPAN + 1],
+            trust: 1.0,
+            boost: 1.0,
+            missing: 0,
+            rebuilt: 0,
+            sent: 0,
+            rate: 0.0,
+            before_us: None,
+            depth: 1,
+            spread: [0; LANE_CHUNKS + 1],
+        }
+    }
+
+    /// Takes a report in and makes the table anew. `sent` are the data chunks sent since the
+    /// last report.
+    pub fn handle_report(&mut self, report: &Report, sent: u64, now_us: u64) {
+        self.estimator.handle_report(report, now_us);
+        self.estimate = self.estimator.estimate();
+        self.weigh(report, sent);
+        self.note_rate(sent, now_us);
+        self.tabulate();
+    }
+
+    /// Repair chunks for a block of `data` chunks; at most half as many. A single chunk has none:
+    /// [`crate::sparse`] cares for it.
+    #[must_use]
+    pub fn repair_chunks(&self, data: usize) -> usize {
+        self.table.get(data).copied().map_or(0, usize::from)
+    }
+
+    /// Over how many lanes of [`crate::spread::Spread`] chunks should be dealt; one where that
+    /// saves less than a tenth, or would make a repair later than [`HOLD_US`].
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Repair chunks for a block of `data` chunks dealt to [`Control::depth`] lanes.
+    #[must_use]
+    pub fn spread_chunks(&self, data: usize) -> usize {
+        self.spread.get(data).copied().map_or(0, usize::from)
+    }
+
+    /// Repair chunks wanted for `data` packets that travel alone: up to one for each pair, and one
+    /// for a single one. What may be spent is the business of [`crate::sparse`].
+    #[must_use]
+    pub fn sparse_chunks(&self, data: usize) -> usize {
+        self.sparse.get(data).copied().map_or(0, usize::from)
+    }
+
+    /// What is believed about the path.
+    #[must_use]
+    pub fn estimate(&self) -> &Estimate {
+        &self.estimate
+    }
+
+    /// Whether there is anything to repair: no share of loss that the target would not allow.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.expected_loss() <= TARGET
+    }
+
+    /// How far repair is trusted to help, zero to one.
+    #[must_use]
+    pub fn trust(&self) -> f64 {
+        self.trust
+    }
+
+    fn expected_loss(&self) -> f64 {
+        (self.estimate.loss_upper * self.boost).min(1.0)
+    }
+
+    /// Holds what was promised against what came of it.
+    fn weigh(&mut self, report: &Report, sent: u64) {
+        self.missing = self.missing.saturating_add(report.missing);
+        self.rebuilt = self.rebuilt.saturating_add(report.rebuilt.min(report.missing));
+        self.sent = self.sent.saturating_add(sent);
+        self.boost = (self.boost * 0.99).max(1.0);
+        if self.missing < EVIDENCE {
+            return;
+        }
+        let was_on = self.table.iter().any(|&repair| repair > 0);
+        let share = f64::from(self.rebuilt) / f64::from(self.missing);
+        let gone = f64::from(self.missing - self.rebuilt);
+        if was_on && share < 0.25 {
+            self.trust = (self.trust * 0.8).max(TRUST_MIN);
+        } else if share > 0.5 {
+            self.trust = (self.trust + 0.1).min(1.0);
+        }
+        // Three chunks more than promised are no chance.
+        if share > 0.5 && gone > 3.0 + 10.0 * TARGET * self.sent as f64 {
+            self.boost = (self.boost + 0.1).min(BOOST_MAX);
+        }
+        (self.missing, self.rebuilt, self.sent) = (0, 0, 0);
+    }
+
+    fn note_rate(&mut self, sent: u64, now_us: u64) {
+        let since_us = self.before_us.replace(now_us).map_or(0, |us| now_us.saturating_sub(us));
+        if since_us > 0 {
+            self.rate += (sent as f64 * 1e6 / since_us as f64 - self.rate) * 0.3;
+        }
+    }
+
+    fn tabulate(&mut self) {
+        (self.table, self.sparse) = ([0; DATA_MAX + 1], [0; SPAN + 1]);
+        (self.depth, self.spread) = (1, [0; LANE_CHUNKS + 1]);
+        if self.is_calm() {
+            return;
+        }
+        let model = self.estimate.model.with_loss(self.expected_loss());
+        let residuals = Residuals::new(&model);
+        for (data, repair) in self.table.iter_mut().enumerate() {
+            *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, TARGET));
+        }
+        if self.trust > TRUST_MIN {
+            for (data, repair) in self.sparse.iter_mut().enumerate() {
+                *repair = residuals.fewest(data, data.div_ceil(CAP), TARGET) as u8;
+            }
+        }
+        self.choose_depth(&model, residuals);
+    }
+
+    /// Deals to the fewest lanes that save a tenth over fewer, or, where the cap binds, half of the
+    /// residual loss.
+    fn choose_depth(&mut self, model: &Model, mut residuals: Residuals) {
+        let cost = |residuals: &Residuals, data: usize| {
+            let repair = residuals.fewest(data, data / CAP, TARGET);
+            (repair as f64 / data as f64, residuals.residual(data, repair))
+        };
+        let fits = self.rate * HOLD_US as f64 / 1e6 / LANE_CHUNKS as f64;
+        let mut least = cost(&residuals, USUAL_DATA);
+        for depth in [2, 4, 8, 16] {
+            if depth > DEPTH_MAX || depth as f64 > fits || model.memory <= 0.0 {
+                break;
+            }
+            let tried = Residuals::new(&model.interleaved(depth));
+            let (share, residual) = cost(&tried, LANE_CHUNKS);
+            let mends = least.1 > TARGET && residual < least.1 / 2.0 && share <= least.0 * 1.05;
+            if share < least.0 * 0.9 || mends {
+                (self.depth, least, residuals) = (depth, (share, residual), tried);
+            }
+        }
+        for (data, repair) in self.spread.iter_mut().enumerate() {
+            *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, TARGET));
+        }
+    }
+}
+
+/// What is left of the repair chunks wanted for a block of `data` when they are trusted so far.
+fn trusted(trust: f64, data: usize, wanted: usize) -> u8 {
+    if trust > TRUST_MIN {
+        (wanted as f64 * trust).ceil() as u8
+    } else {
+        u8::from(data >= PROBE_DATA)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Losses;
+
+    fn report(judged: u32, lost: u32) -> Report {
+        let clear = Losses { judged, lost, runs: lost, ..Losses::default() };
+        Report { clear, missing: lost, rebuilt: lost, ..Report::default() }
+    }
+
+    fn fed(report: &Report) -> Control {
+        let mut control = Control::default();
+        (0..200).for_each(|n| control.handle_report(report, 4_000, n * 100_000));
+        control
+    }
+
+    #[test]
+    fn a_clear_sky_costs_nothing() {
+        assert!((0..=DATA_MAX).all(|data| fed(&report(5_000, 0)).repair_chunks(data) == 0));
+        assert_eq!(fed(&report(5_000, 0)).repair_chunks(100), 0);
+    }
+
+    #[test]
+    fn the_smallest_number_that_meets_the_target_is_chosen() {
+        let control = fed(&report(5_000, 100));
+        let residuals = Residuals::new(&Model::independent(control.estimate().loss_upper));
+        for data in 2..=DATA_MAX {
+            let repair = control.repair_chunks(data);
+            assert!(repair * CAP <= data && repair > 0, "{data}: {repair}");
+            let capped = repair == data / CAP;
+            assert!(capped || residuals.residual(data, repair) <= TARGET, "{data}: {repair}");
+            assert!(residuals.residual(data, repair - 1) > TARGET, "{data}: {repair}");
+        }
+    }
+
+    #[test]
+    fn losses_in_a_queue_raise_nothing() {
+        let queued = Losses { judged: 5_000, lost: 300, runs: 100, ..Losses::default() };
+        let control = fed(&Report { queued, queue_us: 20_000, ..Report::default() });
+        assert_eq!(control.repair_chunks(45), 0);
+    }
+
+    #[test]
+    fn bc_09_a_peer_that_claims_losses_which_repair_does_not_mend_gets_less_and_less() {
+        let clear = Losses { judged: 1_000, lost: 600, runs: 300, ..Losses::default() };
+        let liar = Report { clear, missing: 600, rebuilt: 0, ..Report::default() };
+        let mut control = Control::default();
+        for n in 0..30 {
+            control.handle_report(&liar, 900, n * 100_000);
+            for data in 0..=DATA_MAX {
+                assert!(control.repair_chunks(data) * CAP <= data, "more than 1.5 times");
+            }
+        }
+        assert_eq!((control.repair_chunks(45), control.repair_chunks(8)), (1, 0));
+        (0..20).for_each(|n| control.handle_report(&report(5_000, 100), 4_000, (30 + n) * 100_000));
+        assert!(control.trust() > 0.9 && control.repair_chunks(45) > 3, "{control:?}");
+    }
+
+    #[test]
+    fn more_residual_loss_than_promised_is_answered() {
+        let short = Report { rebuilt: 90, ..report(5_000, 100) };
+        assert!(fed(&short).repair_chunks(45) > fed(&report(5_000, 100)).repair_chunks(45));
+    }
+}

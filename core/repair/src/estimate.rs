@@ -1,0 +1,223 @@
+//! The sender's picture of one path, from the reports of the other end.
+//!
+//! Losses are summed up twice: over a third of a second, to follow the weather, and over five
+//! seconds, for what is rare; both over some thousands of chunks at least. The larger share counts.
+//! Only chunks judged while the queue was short enter these sums. While there are none of
+//! them, what is known about losses loses its weight.
+
+use crate::model::{Counts, Model};
+use crate::report::{Losses, Report};
+
+/// Half-lives of the two sums, and the chunks below which a sum does not shrink by them.
+const HORIZONS: [(f64, f64); 2] = [(300_000.0, 2_000.0), (5_000_000.0, 20_000.0)];
+/// Half-life of what is known while every chunk meets a queue.
+const BLIND_US: f64 = 10_000_000.0;
+/// Half-life of everything, for paths with little traffic.
+const OLD_US: f64 = 60_000_000.0;
+/// Half-life of the shares that only describe (queue, residual).
+const SHOWN_US: f64 = 1_000_000.0;
+/// Longest time between two reports that counts.
+const PAUSE_US_MAX: u64 = 120_000_000;
+
+/// What is believed about a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The losses that are not congestion.
+    pub model: Model,
+    /// Their share, with a margin for what chance hides.
+    pub loss_upper: f64,
+    /// Share of all losses that came while the queue was long.
+    pub queued_share: f64,
+    /// Delay above the smallest.
+    pub queue_us: u32,
+    /// By how much the queue grows, microseconds a second.
+    pub gradient_us: i64,
+    /// How late chunks come behind younger ones.
+    pub reorder_us: u32,
+    /// Share of missing data chunks that was rebuilt.
+    pub rebuilt_share: f64,
+}
+
+/// Sums of reports.
+#[derive(Debug, Default)]
+pub struct Estimator {
+    sums: [Counts; 2],
+    lost_clear: f64,
+    lost_queued: f64,
+    missing: f64,
+    rebuilt: f64,
+    reorder_us: u32,
+    queue_us: u32,
+    gradient_us: f64,
+    before_us: Option<u64>,
+}
+
+impl Estimator {
+    /// Takes a report in.
+    pub fn handle_report(&mut self, report: &Report, now_us: u64) {
+        let since_us = self.before_us.map_or(0, |before_us| now_us.saturating_sub(before_us));
+        let since_us = since_us.min(PAUSE_US_MAX) as f64;
+        self.before_us = Some(now_us);
+        let (clear, queued) = (checked(&report.clear), checked(&report.queued));
+        let blind = clear.judged * 10.0 < queued.judged;
+        for (sum, (half_us, floor)) in self.sums.iter_mut().zip(HORIZONS) {
+            let shrunk = kept(half_us, since_us).max((floor / (sum.judged + 1.0)).min(1.0));
+            scale(sum, shrunk * kept(OLD_US, since_us));
+            if blind {
+                // Fewer losses among as many chunks: the belief itself fades.
+                let judged = sum.judged;
+                scale(sum, kept(BLIND_US, since_us));
+                sum.judged = judged;
+            }
+            add(sum, &clear);
+        }
+        let keep = kept(SHOWN_US, since_us);
+        self.lost_clear = self.lost_clear * keep + clear.lost;
+        self.lost_queued = self.lost_queued * keep + queued.lost;
+        self.missing = self.missing * keep + f64::from(report.missing);
+        self.rebuilt = self.rebuilt * keep + f64::from(report.rebuilt.min(report.missing));
+        self.reorder_us = report.reorder_us;
+        if since_us > 0.0 {
+            let grown = f64::from(report.queue_us) - f64::from(self.queue_us);
+            let share = (since_us / 500_000.0).min(1.0);
+            self.gradient_us += (grown * 1e6 / since_us - self.gradient_us) * share;
+        }
+        self.queue_us = report.queue_us;
+    }
+
+    /// What is believed now.
+    #[must_use]
+    pub fn estimate(&self) -> Estimate {
+        let [_, slow] = &self.sums;
+        let model = Model::fit(slow);
+        let upper = |sum: &Counts| {
+            if sum.judged < 1.0 {
+                return 0.0;
+            }
+            let share = (sum.lost / sum.judged).min(1.0);
+            share + (share * (2.0 * model.burst_mean() - 1.0).max(1.0) / sum.judged).sqrt()
+        };
+        let loss_upper = self.sums.iter().map(upper).fold(0.0, f64::max).min(1.0);
+        Estimate {
+            model,
+            loss_upper,
+            queued_share: ratio(self.lost_queued, self.lost_clear + self.lost_queued),
+            queue_us: self.queue_us,
+            gradient_us: self.gradient_us as i64,
+            reorder_us: self.reorder_us,
+            rebuilt_share: ratio(self.rebuilt, self.missing),
+        }
+    }
+}
+
+/// The counts of a report, made consistent whatever the other end claims.
+fn checked(losses: &Losses) -> Counts {
+    let lost = losses.lost.min(losses.judged);
+    Counts {
+        judged: f64::from(losses.judged),
+        lost: f64::from(lost),
+        runs: f64::from(losses.runs.min(lost)),
+        windows: f64::from(losses.windows),
+        window_losses: f64::from(losses.window_losses),
+        window_squares: f64::from(losses.window_squares),
+    }
+}
+
+/// What is left after `since_us`; half after the half-life, and never quite nothing.
+fn kept(half_us: f64, since_us: f64) -> f64 {
+    half_us / (half_us + since_us)
+}
+
+fn scale(sum: &mut Counts, share: f64) {
+    sum.judged *= share;
+    sum.lost *= share;
+    sum.runs *= share;
+    sum.windows *= share;
+    sum.window_losses *= share;
+    sum.window_squares *= share;
+}
+
+fn add(sum: &mut Counts, counts: &Counts) {
+    sum.judged += counts.judged;
+    sum.lost += counts.lost;
+    sum.runs += counts.runs;
+    sum.windows += counts.windows;
+    sum.window_losses += counts.window_losses;
+    sum.window_squares += counts.window_squares;
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn losses(judged: u32, lost: u32) -> Losses {
+        Losses { judged, lost, runs: lost, ..Losses::default() }
+    }
+
+    /// Ten seconds of the same report, ten a second.
+    fn fed(report: &Report, from_us: u64, estimator: &mut Estimator) -> Estimate {
+        (0..100).for_each(|n| estimator.handle_report(report, from_us + n * 100_000));
+        estimator.estimate()
+    }
+
+    #[test]
+    fn a_steady_share_is_found_and_a_change_is_followed_within_half_a_second() {
+        let mut estimator = Estimator::default();
+        let calm = Report { clear: losses(5_000, 5), ..Report::default() };
+        let estimate = fed(&calm, 0, &mut estimator);
+        assert!((0.001..0.0013).contains(&estimate.loss_upper), "{estimate:?}");
+        let storm = Report { clear: losses(5_000, 150), ..Report::default() };
+        (0..5).for_each(|n| estimator.handle_report(&storm, 10_100_000 + n * 100_000));
+        assert!(estimator.estimate().loss_upper > 0.016, "{:?}", estimator.estimate());
+        let estimate = fed(&storm, 20_000_000, &mut estimator);
+        assert!((0.03..0.033).contains(&estimate.loss_upper), "{estimate:?}");
+    }
+
+    #[test]
+    fn losses_in_a_queue_are_no_weather_and_what_was_known_fades_meanwhile() {
+        let mut estimator = Estimator::default();
+        let jam = Report { queued: losses(5_000, 200), queue_us: 20_000, ..Report::default() };
+        let estimate = fed(&jam, 0, &mut estimator);
+        assert_eq!((estimate.loss_upper, estimate.queued_share), (0.0, 1.0));
+        let storm = Report { clear: losses(5_000, 100), ..Report::default() };
+        let before = fed(&storm, 20_000_000, &mut estimator).loss_upper;
+        let after = fed(&jam, 40_000_000, &mut estimator).loss_upper;
+        assert!(after < before * 0.65 && after > 0.0, "{before} {after}");
+    }
+
+    #[test]
+    fn the_gradient_follows_a_growing_queue() {
+        let mut estimator = Estimator::default();
+        for n in 0..20 {
+            let report = Report { queue_us: n as u32 * 1_000, ..Report::default() };
+            estimator.handle_report(&report, n * 100_000);
+        }
+        let gradient_us = estimator.estimate().gradient_us;
+        assert!((9_000..=10_000).contains(&gradient_us), "{gradient_us}");
+    }
+
+    #[test]
+    fn bc_09_absurd_reports_leave_shares_between_zero_and_one() {
+        let mut estimator = Estimator::default();
+        let all = Losses {
+            judged: 1,
+            lost: u32::MAX,
+            runs: u32::MAX,
+            windows: 1,
+            window_losses: u32::MAX,
+            window_squares: 1,
+        };
+        for (n, now_us) in [0, u64::MAX, 5, 1 << 40].into_iter().enumerate() {
+            let report = Report { clear: all, queued: all, rebuilt: 9, ..Report::default() };
+            estimator.handle_report(&report, now_us);
+            let estimate = estimator.estimate();
+            for share in [estimate.loss_upper, estimate.queued_share, estimate.rebuilt_share] {
+                assert!((0.0..=1.0).contains(&share), "{n}: {estimate:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! # repair: what a lossy path takes, given back
+//!
+//! This crate protects blocks of chunks by repair chunks and decides how many. It knows no frames,
+//! sessions or sockets: chunks are slices, a path is a sequence of numbers, time is microseconds
+//! that somebody passes in. Two ends are in it, and a loop between them.
+//!
+//! The life of one chunk:
+//!
+//! 1. A sender cuts a superpacket into k chunks of a block and asks [`control::Control`] how many
+//!    repair chunks it is worth: a look-up in a table. On a clear path the answer is none, and
+//!    nothing below happens.
+//! 2. [`block::encode`] makes them with the erasure code of [`code`], in memory that is lent:
+//!    any k of the k + r chunks are enough. Data and repair chunks go out, each counted on
+//!    its path. Packets that travel alone share a block over time, in [`sparse::Sparse`]. Where
+//!    losses come in bursts, neighbours go into different blocks, in [`spread::Spread`].
+//! 3. At the other end [`observe::Observer`] sees number and time of every chunk that arrives. It
+//!    tells loss from lateness, weather from a full queue.
+//! 4. [`block::Assembler`] passes a data chunk on at once and keeps a copy as long as its block
+//!    is not complete. As soon as any k are there, what is missing is rebuilt, and passed on.
+//! 5. [`order::Order`] holds a piece of a TCP flow back while an older one is missing, for no
+//!    longer than reordering was measured to last. All other flows pass.
+//! 6. Ten times a second under traffic the observer makes a [`report::Report`]. At the sender
+//!    [`estimate::Estimator`] fits the chain of [`model`] to it, and `Control` fills its table.
+//!
+//! What keeps it honest: losses in a long queue are congestion, and raise nothing; what repair
+//! does not mend, it soon no longer costs; half of the data is the most that is ever added.
+//! While [`observe::Observer::is_queued`], whoever passes on a rebuilt chunk should mark or drop
+//! it, so that flows see the queue. The equations and their limits stand in docs/repair.md.
+//!
+//! What keeps it bounded: every table here has a named size, and what a peer can fill is its own.
+//! No input panics; chunks that contradict themselves are counted and cost their own block.
+
+#![forbid(unsafe_code)]
+
+pub mod block;
+pub mod code;
+pub mod control;
+pub mod estimate;
+mod field;
+mod kernel;
+pub mod model;
+pub mod observe;
+pub mod order;
+mod recent;
+pub mod report;
+pub mod sparse;
+pub mod spread;
+mod store;

@@ -1,0 +1,419 @@
+//! The receiver's eye on one path: from sequence numbers and times of chunks to [`Report`]s.
+//!
+//! A chunk is judged when it had time to come: twice the reordering that was seen. The memory is
+//! fixed, about 12 KiB: a bit for each sequence number of a window, the smallest delay of each
+//! group of [`GROUP`] of them, and marks in time.
+//!
+//! Delay tells congestion from weather. Jitter hits every chunk by itself, but a queue holds up
+//! even the quickest of a group, so the smallest delay of a group, above the smallest of the
+//! last half minute, is the queue. A chunk counts as `queued` when this is at least
+//! [`QUEUE_US_MIN`] and more than half of the longest queue of the last seconds: that is where
+//! a full queue drops. (After Spike, Cen et al. 2003, with the minimum taken over a group.)
+
+use std::collections::VecDeque;
+
+use crate::model::WINDOW_CHUNKS;
+use crate::recent::Recent;
+use crate::report::{Losses, Report};
+
+/// Sequence numbers that wait to be judged, at most: 180 ms of 1 Gbit/s.
+pub const WINDOW: u64 = 16_384;
+/// Neighbours of whose delays the smallest counts.
+pub const GROUP: u64 = 8;
+/// A shorter queue is none.
+pub const QUEUE_US_MIN: u32 = 3_000;
+/// A chunk that is missing is judged after at least and at most this time.
+pub const WAIT_US: std::ops::RangeInclusive<u64> = 10_000..=150_000;
+
+/// Sequence numbers stay below; a WireGuard session ends at as many packets.
+pub const SEQUENCE_END: u64 = 1 << 60;
+
+const WORDS: usize = (WINDOW / 64) as usize;
+const GROUPS: usize = (WINDOW / GROUP) as usize;
+/// Marks are so far apart and so many that they reach beyond the longest wait.
+const MARK_US: u64 = 2_000;
+const MARKS_MAX: usize = 96;
+/// For how long, once or twice, the smallest delay, the longest queue and reordering are kept.
+const BASE_US: u64 = 20_000_000;
+const PEAK_US: u64 = 2_000_000;
+
+/// When the sequence numbers below `end` had been passed.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at_us: u64,
+    end: u64,
+}
+
+/// What the receiver of one path remembers.
+#[derive(Debug)]
+pub struct Observer {
+    arrived: Box<[u64; WORDS]>,
+    /// Smallest delay of each group, in us after that of the first chunk; `i32::MAX` for none.
+    delays: Box<[i32; GROUPS]>,
+    marks: VecDeque<Mark>,
+    /// The first number not judged, and the one after the highest seen.
+    next: u64,
+    end: u64,
+    /// When the highest came.
+    end_us: u64,
+    /// Delay of the first chunk, clocks of both ends mixed.
+    origin_us: Option<u32>,
+    base: Recent,
+    peak: Recent,
+    extent: Recent,
+    /// Smallest delay of the last chunks to arrive: of a full half and of one being filled.
+    live: [i32; 2],
+    live_count: u64,
+    judging: Judging,
+    clear: Losses,
+    queued: Losses,
+    queue_us: Option<u32>,
+    /// Chunks that came after they were judged.
+    late: u64,
+}
+
+/// State from one judged chunk to the next.
+#[derive(Debug, Default)]
+struct Judging {
+    in_run: bool,
+    is_queued: bool,
+    queue_us: u32,
+    window_judged: u32,
+    window_lost: u32,
+    window_queued: bool,
+}
+
+impl Default for Observer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Observer {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            arrived: Box::new([0; WORDS]),
+            delays: Box::new([i32::MAX; GROUPS]),
+            marks: VecDeque::with_capacity(MARKS_MAX),
+            next: 0,
+            end: 0,
+            end_us: 0,
+            origin_us: None,
+            base: Recent::new(BASE_US),
+            peak: Recent::new(PEAK_US),
+            extent: Recent::new(PEAK_US),
+            live: [i32::MAX; 2],
+            live_count: 0,
+            judging: Judging::default(),
+            clear: Losses::default(),
+            queued: Losses::default(),
+            queue_us: None,
+            late: 0,
+        }
+    }
+
+    /// A chunk arrived, data or repair. `sequence` counts what was sent on this path; `sent_us` is
+    /// the low half of the sender's clock.
+    pub fn handle_chunk(&mut self, sequence: u64, sent_us: u32, now_us: u64) {
+        if sequence >= SEQUENCE_END {
+            return;
+        }
+        if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
+            self.restart(sequence);
+        }
+        if sequence < self.end {
+            self.note_lateness(sequence, now_us);
+        }
+        if sequence < self.next {
+            self.late += 1;
+            return;
+        }
+        if sequence >= self.end {
+            // Whole groups, for a group's place is used again by the one a window later.
+            self.judge((sequence + GROUP).saturating_sub(WINDOW) / GROUP * GROUP, now_us);
+            self.end = sequence + 1;
+            self.end_us = now_us;
+            if self.marks.back().is_none_or(|mark| mark.at_us + MARK_US <= now_us) {
+                if self.marks.len() == MARKS_MAX {
+                    self.marks.pop_front();
+                }
+                self.marks.push_back(Mark { at_us: now_us, end: self.end });
+            }
+        }
+        self.arrived[word(sequence)] |= 1 << (sequence % 64);
+        self.note_delay(sequence, sent_us, now_us);
+    }
+
+    /// Judges what is due and returns what happened since the last call. `missing` and `rebuilt`
+    /// are data chunks of blocks in the same time.
+    pub fn poll_report(&mut self, missing: u32, rebuilt: u32, now_us: u64) -> Report {
+        let due_us = now_us.saturating_sub(self.wait_us());
+        if self.end_us <= due_us {
+            self.judge(self.end, now_us);
+        }
+        let passed = self.marks.partition_point(|mark| mark.at_us <= due_us);
+        if let Some(mark) = passed.checked_sub(1).map(|index| self.marks[index]) {
+            self.judge(mark.end, now_us);
+        }
+        Report {
+            clear: std::mem::take(&mut self.clear),
+            queued: std::mem::take(&mut self.queued),
+            reorder_us: self.reorder_us(),
+            queue_us: self.queue_us.take().unwrap_or(self.judging.queue_us),
+            missing,
+            rebuilt,
+        }
+    }
+
+    /// Whether something is left to be judged: then another report will be due.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.next < self.end
+    }
+
+    /// By how much chunks came late behind younger ones, the most in the last seconds.
+    #[must_use]
+    pub fn reorder_us(&self) -> u32 {
+        u32::try_from(self.extent.max().unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the path's queue is long just now: what is lost meanwhile may be congestion, and
+    /// flows should see it (RFC 6040: mark or drop).
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        let delay = self.live[0].min(self.live[1]);
+        delay != i32::MAX && self.exceeds(self.above_base(delay))
+    }
+
+    /// Chunks that came after they were judged lost.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Starts over at `sequence`: the first chunk, or a gap that no loss explains.
+    fn restart(&mut self, sequence: u64) {
+        self.arrived.fill(0);
+        self.delays.fill(i32::MAX);
+        self.marks.clear();
+        (self.next, self.end) = (sequence, sequence);
+        self.judging = Judging::default();
+    }
+
+    fn note_lateness(&mut self, sequence: u64, now_us: u64) {
+        let after = self.marks.partition_point(|mark| mark.end <= sequence);
+        let at = |index: usize| self.marks.get(index).map(|mark| mark.at_us);
+        let before_us = after.checked_sub(1).and_then(at);
+        let late_us = match (before_us, at(after)) {
+            // Passed between two marks: at the second, or less than their distance after the first.
+            (Some(first), Some(second)) => now_us - second + MARK_US.min(second - first),
+            (None, Some(only)) | (Some(only), None) => now_us.saturating_sub(only),
+            (None, None) => return,
+        };
+        self.extent.handle_value(i64::try_from(late_us).unwrap_or(i64::MAX), now_us);
+    }
+
+    fn note_delay(&mut self, sequence: u64, sent_us: u32, now_us: u64) {
+        let mixed_us = (now_us as u32).wrapping_sub(sent_us);
+        let origin_us = *self.origin_us.get_or_insert(mixed_us);
+        let delay_us = mixed_us.wrapping_sub(origin_us) as i32;
+        let smallest = &mut self.delays[group(sequence)];
+        *smallest = delay_us.min(*smallest);
+        self.base.handle_value(-i64::from(delay_us), now_us);
+        if self.live_count.is_multiple_of(GROUP) {
+            self.live = [self.live[1], i32::MAX];
+        }
+        self.live_count += 1;
+        self.live[1] = self.live[1].min(delay_us);
+    }
+
+    fn wait_us(&self) -> u64 {
+        let extent_us = u64::from(self.reorder_us());
+        (2 * extent_us + MARK_US).clamp(*WAIT_US.start(), *WAIT_US.end())
+    }
+
+    /// Judges all numbers below `limit`.
+    fn judge(&mut self, limit: u64, now_us: u64) {
+        while self.next < limit.min(self.end) {
+            let sequence = self.next;
+            if sequence.is_multiple_of(GROUP) || self.judging.window_judged == 0 {
+                self.judge_queue(group(sequence), now_us);
+            }
+            let word = &mut self.arrived[word(sequence)];
+            let lost = *word >> (sequence % 64) & 1 == 0;
+            *word &= !(1 << (sequence % 64));
+            self.tally(sequence, lost);
+            if (sequence + 1).is_multiple_of(GROUP) {
+                self.delays[group(sequence)] = i32::MAX;
+            }
+            self.next += 1;
+        }
+    }
+
+    fn judge_queue(&mut self, group: usize, now_us: u64) {
+        // What the end of a burst lost may share a group with the quick start of the next burst:
+        // so the group before has a say.
+        let before_us = self.judging.queue_us;
+        if self.delays[group] != i32::MAX {
+            let queue_us = self.above_base(self.delays[group]);
+            self.peak.handle_value(i64::from(queue_us), now_us);
+            self.judging.queue_us = queue_us;
+        }
+        let queue_us = self.judging.queue_us;
+        self.judging.is_queued = self.exceeds(queue_us.max(before_us));
+        self.judging.window_queued |= self.judging.is_queued;
+        self.queue_us = Some(self.queue_us.map_or(queue_us, |least| least.min(queue_us)));
+    }
+
+    fn above_base(&self, delay_us: i32) -> u32 {
+        let base_us = -self.base.max().unwrap_or(0);
+        u32::try_from(i64::from(delay_us) - base_us).unwrap_or(0)
+    }
+
+    fn exceeds(&self, queue_us: u32) -> bool {
+        let peak_us = self.peak.max().unwrap_or(0);
+        queue_us >= QUEUE_US_MIN && i64::from(queue_us) > peak_us / 2
+    }
+
+    fn tally(&mut self, sequence: u64, lost: bool) {
+        let judging = &mut self.judging;
+        let losses = if judging.is_queued { &mut self.queued } else { &mut self.clear };
+        losses.judged = losses.judged.saturating_add(1);
+        losses.lost = losses.lost.saturating_add(u32::from(lost));
+        losses.runs = losses.runs.saturating_add(u32::from(lost && !judging.in_run));
+        judging.in_run = lost;
+        judging.window_judged += 1;
+        judging.window_lost += u32::from(lost);
+        if !(sequence + 1).is_multiple_of(u64::from(WINDOW_CHUNKS)) {
+            return;
+        }
+        if judging.window_judged == WINDOW_CHUNKS {
+            let losses = if judging.window_queued { &mut self.queued } else { &mut self.clear };
+            let lost = judging.window_lost;
+            losses.windows = losses.windows.saturating_add(1);
+            losses.window_losses = losses.window_losses.saturating_add(lost);
+            losses.window_squares = losses.window_squares.saturating_add(lost * lost);
+        }
+        (judging.window_judged, judging.window_lost) = (0, 0);
+        judging.window_queued = false;
+    }
+}
+
+fn word(sequence: u64) -> usize {
+    (sequence % WINDOW / 64) as usize
+}
+
+fn group(sequence: u64) -> usize {
+    (sequence % WINDOW / GROUP) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sim::rng::Rng;
+
+    /// Feeds chunks, one each 100 us, with a delay; `None` is lost.
+    fn feed(observer: &mut Observer, delays_us: impl IntoIterator<Item = Option<u64>>) -> u64 {
+        let sent = delays_us.into_iter().enumerate();
+        let mut arrivals: Vec<(u64, u64)> =
+            sent.filter_map(|(s, d)| Some((s as u64 * 100 + d?, s as u64))).collect();
+        arrivals.sort_unstable();
+        for &(at_us, sequence) in &arrivals {
+            observer.handle_chunk(sequence, (sequence * 100) as u32, 5_000_000 + at_us);
+        }
+        5_000_000 + arrivals.last().expect("some arrive").0
+    }
+
+    #[test]
+    fn losses_runs_and_windows_are_counted_exactly() {
+        let mut observer = Observer::new();
+        let lost = |s: u64| (70..73).contains(&s) || s == 200;
+        let end_us = feed(&mut observer, (0..640).map(|s| (!lost(s)).then_some(1_000)));
+        let report = observer.poll_report(4, 3, end_us + 200_000);
+        let expected = Losses {
+            judged: 640,
+            lost: 4,
+            runs: 2,
+            windows: 10,
+            window_losses: 4,
+            window_squares: 10,
+        };
+        assert_eq!((report.clear, report.queued), (expected, Losses::default()));
+        assert_eq!((report.reorder_us, report.missing, report.rebuilt), (0, 4, 3));
+        assert!(!observer.is_waiting());
+        assert_eq!(observer.poll_report(0, 0, end_us + 300_000).clear, Losses::default());
+    }
+
+    #[test]
+    fn reordering_is_no_loss_and_its_extent_is_measured() {
+        let mut observer = Observer::new();
+        let mut rng = Rng::new(2);
+        let end_us = feed(&mut observer, (0..20_000).map(|_| Some(rng.below(21_000))));
+        let report = observer.poll_report(0, 0, end_us + 200_000);
+        assert_eq!(report.clear.lost + report.queued.lost, 0, "{report:?}");
+        assert!((17_000..=23_000).contains(&report.reorder_us), "{report:?}");
+        assert!(observer.late() < 100, "those before the first to arrive: {}", observer.late());
+    }
+
+    #[test]
+    fn jitter_is_no_queue() {
+        let mut observer = Observer::new();
+        let mut rng = Rng::new(3);
+        let end_us = feed(
+            &mut observer,
+            (0..50_000)
+                .map(|_| (!rng.chance(0.02)).then(|| rng.below(30_000).saturating_sub(9_000))),
+        );
+        let report = observer.poll_report(0, 0, end_us + 200_000);
+        assert!(report.queued.judged * 30 < report.clear.judged, "{report:?}");
+    }
+
+    #[test]
+    fn losses_at_the_top_of_a_queue_are_told_apart() {
+        // A sawtooth from 0 to 20 ms; what is lost is lost at the top.
+        let mut observer = Observer::new();
+        let saw = |s: u64| s % 4_000 * 5;
+        let end_us = feed(
+            &mut observer,
+            (0..40_000).map(|s| (saw(s) < 19_500 || s % 5 != 0).then_some(saw(s))),
+        );
+        let report = observer.poll_report(0, 0, end_us + 200_000);
+        assert!(report.queued.lost > 150, "{report:?}");
+        assert!(report.clear.lost * 20 < report.queued.lost, "{report:?}");
+    }
+
+    #[test]
+    fn a_jump_and_a_stranger_clock_start_over() {
+        let mut observer = Observer::new();
+        let end_us = feed(&mut observer, (0..100).map(|_| Some(500)));
+        observer.handle_chunk(1 << 40, u32::MAX, end_us + 1);
+        observer.handle_chunk(u64::MAX - 1, 7, end_us + 2);
+        let report = observer.poll_report(0, 0, end_us + 400_000);
+        assert_eq!(report.clear.lost + report.queued.lost, 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn bc_09_any_chunks_at_any_time_are_counted_within_bounds(
+            chunks in prop::collection::vec(
+                (any::<u64>(), 0..64u32, any::<u32>(), 0..60_000u64), 0..300)
+        ) {
+            let mut observer = Observer::new();
+            let mut now_us = 0;
+            for (sequence, shift, sent_us, later_us) in chunks {
+                now_us += later_us;
+                observer.handle_chunk(sequence >> shift, sent_us, now_us);
+                let report = observer.poll_report(0, 0, now_us);
+                for losses in [report.clear, report.queued] {
+                    prop_assert!(losses.lost <= losses.judged && losses.runs <= losses.lost);
+                    prop_assert!(u64::from(losses.judged) <= 2 * WINDOW);
+                }
+            }
+        }
+    }
+}

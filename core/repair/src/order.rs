@@ -1,0 +1,361 @@
+//! Order within flows, for flows that suffer without it (TCP), and for no longer than it helps.
+//!
+//! The sender gives every piece of a TCP flow a tag of eight bits and a number that counts on by
+//! tag; flows that share a tag wait for each other, which costs little. A piece that is ahead waits
+//! until what is missing comes, was rebuilt, or the wait is over. Every other flow passes
+//! meanwhile. Bounded on every side (threat BC-10): tags by their width, flows that wait at
+//! once, the span of numbers of each, bytes, and the time that any piece waits.
+
+use std::collections::VecDeque;
+
+/// Tags.
+pub const TAGS: usize = 256;
+/// Flows that wait at one time; further ones pass unordered.
+pub const WAITING_MAX: usize = 32;
+/// How far ahead a piece may be.
+pub const SPAN: u32 = 4_096;
+/// Bytes that wait for one peer.
+pub const BYTES_MAX: usize = 4 << 20;
+/// Longest time that any piece waits.
+pub const WAIT_US_MAX: u64 = 30_000;
+
+/// Pieces by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Passed at once, in order.
+    pub in_order: u64,
+    /// Passed at once behind younger ones.
+    pub late: u64,
+    /// Waited.
+    pub waited: u64,
+    /// Waited for something that did not come in time: times that a flow was let go on.
+    pub given_up: u64,
+    /// Passed at once, or let others go, because a bound was reached.
+    pub overflowed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    /// The number that is next in order; nothing before the first.
+    next: Option<u32>,
+    /// Which queue holds what is ahead.
+    queue: Option<u8>,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    item: T,
+    len: usize,
+    at_us: u64,
+}
+
+/// What is ahead in one flow: the first place is that of the number after the next.
+#[derive(Debug)]
+struct Queue<T> {
+    tag: Option<u8>,
+    places: VecDeque<Option<Waiting<T>>>,
+    /// When the piece came that has waited longest.
+    since_us: u64,
+}
+
+/// Pieces of one peer's flows. Drain [`Order::poll_ready`] after each input.
+#[derive(Debug)]
+pub struct Order<T> {
+    flows: Vec<Flow>,
+    queues: Vec<Queue<T>>,
+    ready: VecDeque<T>,
+    bytes: usize,
+    wait_us: u64,
+    counters: Counters,
+}
+
+impl<T> Default for Order<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Order<T> {
+    /// Nothing seen, no wait.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            flows: Vec::new(),
+            queues: Vec::new(),
+            ready: VecDeque::new(),
+            bytes: 0,
+            wait_us: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// How long a piece may wait: what reordering was measured, and the time that a block's repair
+    /// takes. Never more than [`WAIT_US_MAX`].
+    pub fn set_wait_us(&mut self, wait_us: u64) {
+        self.wait_us = wait_us.min(WAIT_US_MAX);
+    }
+
+    /// A piece of `len` bytes came.
+    pub fn handle_piece(&mut self, tag: u8, number: u32, item: T, len: usize, now_us: u64) {
+        if self.flows.is_empty() {
+            self.flows = vec![Flow::default(); TAGS];
+        }
+        let next = self.flows[usize::from(tag)].next.unwrap_or(number);
+        let (ahead, behind) = (number.wrapping_sub(next), next.wrapping_sub(number));
+        if ahead == 0 {
+            self.counters.in_order += 1;
+            self.ready.push_back(item);
+            return self.advance(tag, number.wrapping_add(1));
+        }
+        if behind <= SPAN {
+            self.counters.late += 1;
+            return self.ready.push_back(item);
+        }
+        let has_room = ahead <= SPAN && self.wait_us > 0 && self.bytes + len <= BYTES_MAX;
+        if let Some(index) = has_room.then(|| self.queue(tag)).flatten() {
+            return self.wait(index, tag, ahead as usize - 1, Waiting { item, len, at_us: now_us });
+        }
+        self.counters.overflowed += 1;
+        self.flush(tag);
+        self.ready.push_back(item);
+        self.flows[usize::from(tag)].next = Some(number.wrapping_add(1));
+    }
+
+    /// Lets flows go on that have waited long enough.
+    pub fn handle_timeout(&mut self, now_us: u64) {
+        for index in 0..self.queues.len() {
+            while let Some(tag) = self.queues[index].tag
+                && self.queues[index].since_us.saturating_add(self.wait_us) <= now_us
+            {
+                self.counters.given_up += 1;
+                self.skip(index, tag);
+            }
+        }
+    }
+
+    /// The next piece to be passed on.
+    pub fn poll_ready(&mut self) -> Option<T> {
+        self.ready.pop_front()
+    }
+
+    /// When to call [`Order::handle_timeout`] next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let waiting = self.queues.iter().filter(|queue| queue.tag.is_some());
+        waiting.map(|queue| queue.since_us.saturating_add(self.wait_us)).min()
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub fn bytes_waiting(&self) -> usize {
+        self.bytes
+    }
+
+    /// The queue of a flow, a free one, or nothing if too many flows wait.
+    fn queue(&mut self, tag: u8) -> Option<usize> {
+        if let Some(index) = self.flows[usize::from(tag)].queue {
+            return Some(usize::from(index));
+        }
+        let free = self.queues.iter().position(|queue| queue.tag.is_none());
+        if free.is_none() && self.queues.len() < WAITING_MAX {
+            self.queues.push(Queue { tag: None, places: VecDeque::new(), since_us: 0 });
+        }
+        free.or_else(|| self.queues.len().checked_sub(1).filter(|&i| self.queues[i].tag.is_none()))
+    }
+
+    fn wait(&mut self, index: usize, tag: u8, place: usize, waiting: Waiting<T>) {
+        let queue = &mut self.queues[index];
+        if queue.tag.is_none() {
+            (queue.tag, queue.since_us) = (Some(tag), waiting.at_us);
+            self.flows[usize::from(tag)].queue = Some(index as u8);
+        }
+        if queue.places.len() <= place {
+            queue.places.resize_with(place + 1, || None);
+        }
+        match &mut queue.places[place] {
+            // Repeated: whoever reads the flow can tell.
+            Some(_) => {
+                self.counters.late += 1;
+                self.ready.push_back(waiting.item);
+            }
+            free => {
+                self.counters.waited += 1;
+                self.bytes += waiting.len;
+                *free = Some(waiting);
+            }
+        }
+    }
+
+    /// Moves a flow on to `next`, which the first place of its queue stands for just now, and
+    /// passes on what follows without a gap.
+    fn advance(&mut self, tag: u8, mut next: u32) {
+        let flow = &mut self.flows[usize::from(tag)];
+        if let Some(index) = flow.queue {
+            let queue = &mut self.queues[usize::from(index)];
+            while let Some(Some(waiting)) = queue.places.pop_front() {
+                self.bytes -= waiting.len;
+                self.ready.push_back(waiting.item);
+                next = next.wrapping_add(1);
+            }
+            let oldest = queue.places.iter().flatten().map(|waiting| waiting.at_us).min();
+            match oldest {
+                Some(at_us) => queue.since_us = at_us,
+                None => (queue.tag, flow.queue) = (None, None),
+            }
+        }
+        flow.next = Some(next);
+    }
+
+    /// Gives up the first gap of a flow.
+    fn skip(&mut self, index: usize, tag: u8) {
+        let mut next = self.flows[usize::from(tag)].next.unwrap_or(0);
+        while let Some(place) = self.queues[index].places.pop_front() {
+            next = next.wrapping_add(1);
+            if let Some(waiting) = place {
+                self.bytes -= waiting.len;
+                self.ready.push_back(waiting.item);
+                break;
+            }
+        }
+        self.advance(tag, next.wrapping_add(1));
+    }
+
+    /// Passes on all that waits in a flow.
+    fn flush(&mut self, tag: u8) {
+        while let Some(index) = self.flows[usize::from(tag)].queue {
+            self.skip(usize::from(index), tag);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sim::rng::Rng;
+
+    fn drain(order: &mut Order<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| order.poll_ready()).collect()
+    }
+
+    #[test]
+    fn a_gap_is_waited_for_and_what_fills_it_lets_all_pass() {
+        let mut order = Order::new();
+        order.set_wait_us(10_000);
+        for number in [7, 9, 10, 12] {
+            order.handle_piece(1, number, number, 100, u64::from(number));
+        }
+        assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![7], 300));
+        order.handle_piece(2, 5, 500, 100, 13);
+        assert_eq!(drain(&mut order), [500]);
+        order.handle_piece(1, 8, 8, 100, 14);
+        assert_eq!(drain(&mut order), [8, 9, 10]);
+        assert_eq!(order.poll_timeout(), Some(10_012));
+        order.handle_timeout(10_011);
+        assert_eq!(drain(&mut order), [0; 0]);
+        order.handle_timeout(10_012);
+        assert_eq!((drain(&mut order), order.poll_timeout()), (vec![12], None));
+        order.handle_piece(1, 11, 11, 100, 11_000);
+        order.handle_piece(1, 13, 13, 100, 11_000);
+        assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![11, 13], 0));
+    }
+
+    #[test]
+    fn without_reordering_nothing_waits() {
+        let mut order = Order::new();
+        for number in [1, 3, 2, 9] {
+            order.handle_piece(0, number, number, 1, 0);
+        }
+        assert_eq!((drain(&mut order), order.poll_timeout()), (vec![1, 3, 2, 9], None));
+    }
+
+    #[test]
+    fn bc_10_a_big_gap_a_restart_and_the_wrap_let_all_pass() {
+        let mut order = Order::new();
+        order.set_wait_us(30_000);
+        for number in [u32::MAX - 1, 0, u32::MAX, 2, 1 << 20, 3, 4, (1 << 20) + 1] {
+            order.handle_piece(0, number, number, 1, 0);
+        }
+        let m = u32::MAX;
+        assert_eq!(drain(&mut order), [m - 1, m, 0, 2, 1 << 20, 3, 4, (1 << 20) + 1]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 100, failure_persistence: None, ..Default::default()
+        })]
+
+        /// BC-10: all pieces pass once; none waits longer than the bound; those that came within
+        /// the wait are in order.
+        #[test]
+        fn bc_10_every_piece_passes_once_in_time_and_in_order(
+            seed: u64, loss in 0.0..0.2f64, jitter_us in 1..40_000u64, flows in 1..60u64
+        ) {
+            let mut rng = Rng::new(seed);
+            let mut numbers = vec![u32::MAX - 100; 256];
+            let mut wire = Vec::new();
+            for n in 0..2_000u64 {
+                let tag = rng.below(flows) as u8;
+                let number = numbers[usize::from(tag)];
+                numbers[usize::from(tag)] = number.wrapping_add(1);
+                if !rng.chance(loss) {
+                    wire.push((n * 50 + rng.below(jitter_us), tag, number));
+                }
+            }
+            wire.sort_unstable();
+            let mut order = Order::new();
+            order.set_wait_us(u64::MAX);
+            let (mut came, mut passed, mut fell) = (vec![0; wire.len()], 0, 0);
+            let mut last: Vec<Option<u32>> = vec![None; 256];
+            for (item, &(at_us, tag, number)) in wire.iter().enumerate() {
+                while let Some(due_us) = order.poll_timeout().filter(|&due_us| due_us <= at_us) {
+                    order.handle_timeout(due_us);
+                    prop_assert!(order.poll_timeout().is_none_or(|next_us| next_us > due_us));
+                    while let Some(item) = order.poll_ready() {
+                        prop_assert!(due_us - came[item] <= WAIT_US_MAX);
+                        let (_, tag, number) = wire[item];
+                        last[usize::from(tag)] = Some(number);
+                        passed += 1;
+                    }
+                }
+                came[item] = at_us;
+                order.handle_piece(tag, number, item, 1_400, at_us);
+                while let Some(item) = order.poll_ready() {
+                    passed += 1;
+                    let (_, tag, number) = wire[item];
+                    let before = last[usize::from(tag)].replace(number);
+                    let falls = before.is_some_and(|b| number.wrapping_sub(b) > u32::MAX / 2);
+                    fell += u64::from(falls);
+                }
+                prop_assert!(fell <= order.counters().late, "out of order, not late");
+                prop_assert!(order.bytes_waiting() <= BYTES_MAX);
+            }
+            order.handle_timeout(u64::MAX);
+            while order.poll_ready().is_some() {
+                passed += 1;
+            }
+            prop_assert_eq!((passed, order.bytes_waiting()), (wire.len(), 0));
+        }
+    }
+
+    #[test]
+    fn bc_10_a_peer_that_opens_gaps_everywhere_stays_within_the_bounds() {
+        let mut order = Order::new();
+        order.set_wait_us(30_000);
+        let mut rng = Rng::new(1);
+        for n in 0..200_000u32 {
+            let tag = rng.below(256) as u8;
+            order.handle_piece(tag, rng.below(9_000) as u32, n, 1_500, 0);
+            assert!(order.bytes_waiting() <= BYTES_MAX && order.queues.len() <= WAITING_MAX);
+            while order.poll_ready().is_some() {}
+        }
+        let places: usize = order.queues.iter().map(|queue| queue.places.len()).sum();
+        assert!(places <= WAITING_MAX * SPAN as usize);
+    }
+}

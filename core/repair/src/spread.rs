@@ -1,0 +1,272 @@
+//! Neighbours in different blocks, so that a burst of losses costs each block a little.
+//!
+//! Data chunks leave in their order and at once; nothing is held back. Chunk after chunk is dealt
+//! to [`Spread::depth`] lanes in turns, a lane is a block that fills, and when it has
+//! [`LANE_CHUNKS`] chunks or its time is over, its repair chunks follow, as far from each other as
+//! its data chunks were. What grows is the time
+//! until a repair: the sender bounds it by [`HOLD_US`], and by choosing the depth
+//! ([`crate::control::Control::depth`]) for the rate at which chunks come.
+
+use crate::block::{self, Shape};
+use crate::code::CHUNK_LEN_MAX;
+use crate::control::{CAP, Control};
+
+/// Lanes, at most.
+pub const DEPTH_MAX: usize = 16;
+/// Data chunks of a lane's block.
+pub const LANE_CHUNKS: usize = 32;
+/// How long a lane's block fills: half of what flows wait.
+pub const HOLD_US: u64 = 15_000;
+/// When no chunks follow, the repair chunks wait for so long.
+pub const PAUSE_US: u64 = 1_000;
+const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
+
+/// Where a chunk stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its block.
+    pub block: u32,
+    /// What is told of its shape: data chunks are not counted yet.
+    pub shape: Shape,
+    /// Its index.
+    pub index: u8,
+}
+
+/// A repair chunk to be sent.
+#[derive(Debug)]
+pub struct Repair<'a> {
+    /// Its block.
+    pub block: u32,
+    /// The block's shape, now known.
+    pub shape: Shape,
+    /// Its index.
+    pub index: u8,
+    /// The code of the lengths, and the chunk.
+    pub coded: ([u8; 2], &'a [u8]),
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// Copies, [`CHUNK_LEN_MAX`] bytes each.
+    copies: Vec<u8>,
+    lens: [u16; LANE_CHUNKS],
+    count: usize,
+    block: u32,
+    opened_us: u64,
+    closed: Closed,
+}
+
+/// The block that a lane closed last.
+#[derive(Debug, Default)]
+struct Closed {
+    block: u32,
+    shape: Shape,
+    /// Its repair chunks, their length, and how many are out.
+    coded: Vec<u8>,
+    len: usize,
+    sent: u8,
+    /// The next one is due when so many chunks were dealt, or at this time.
+    due_dealt: u64,
+    due_us: u64,
+}
+
+/// The lanes of one path.
+#[derive(Debug)]
+pub struct Spread {
+    lanes: Vec<Lane>,
+    depth: usize,
+    turn: usize,
+    /// Chunks dealt so far.
+    dealt: u64,
+    /// Whose repair chunk is next.
+    repair_turn: usize,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Spread {
+    /// No lanes yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { lanes: Vec::new(), depth: 1, turn: 0, dealt: 0, repair_turn: 0 }
+    }
+
+    /// Lanes in use.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Deals to so many lanes from now on, up to [`DEPTH_MAX`]; blocks in the others are closed
+    /// when their time is over.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth.clamp(1, DEPTH_MAX);
+    }
+
+    /// A data chunk is about to be sent: returns its place, or nothing if its lane waits
+    /// for [`Spread::poll_repair`], or its length is not possible. `next_block` is the number
+    /// of the link's next block, and is moved on when one is opened.
+    pub fn handle_chunk(
+        &mut self,
+        chunk: &[u8],
+        next_block: &mut u32,
+        now_us: u64,
+    ) -> Option<Place> {
+        if chunk.is_empty() || chunk.len() > CHUNK_LEN_MAX {
+            return None;
+        }
+        self.turn = (self.turn + 1) % self.depth;
+        if self.lanes.len() <= self.turn {
+            self.lanes.resize_with(self.turn + 1, Lane::default);
+        }
+        let lane = &mut self.lanes[self.turn];
+        if lane.count == LANE_CHUNKS {
+            return None;
+        }
+        self.dealt += 1;
+        if lane.count == 0 {
+            (lane.block, lane.opened_us) = (*next_block, now_us);
+            *next_block = next_block.wrapping_add(1);
+            lane.copies.resize(LANE_CHUNKS * CHUNK_LEN_MAX, 0);
+        }
+        let index = lane.count;
+        lane.copies[index * CHUNK_LEN_MAX..][..chunk.len()].copy_from_slice(chunk);
+        lane.lens[index] = chunk.len() as u16;
+        lane.count += 1;
+        let shape = Shape { data: 0, repair: 1 };
+        Some(Place { block: lane.block, shape, index: index as u8 })
+    }
+
+    /// The next repair chunk that is due, of lanes that are full or whose time is over. Call after
+    /// each chunk and when [`Spread::poll_timeout`] says so, until there are no more.
+    pub fn poll_repair(&mut self, control: &Control, now_us: u64) -> Option<Repair<'_>> {
+        let (dealt, depth) = (self.dealt, self.depth as u64);
+        for lane in &mut self.lanes {
+            if lane.due_us().is_some_and(|due_us| due_us <= now_us) {
+                lane.close(control);
+                (lane.closed.due_dealt, lane.closed.due_us) = (dealt + depth, now_us + PAUSE_US);
+            }
+        }
+        let count = self.lanes.len();
+        let is_due = |&at: &usize| self.lanes[at].closed.is_due(dealt, now_us);
+        let at = (0..count).map(|n| (self.repair_turn + n) % count).find(is_due)?;
+        self.repair_turn = at + 1;
+        self.lanes[at].closed.due_dealt = dealt + depth;
+        self.lanes[at].closed.poll_repair()
+    }
+
+    /// Gives memory back when nothing waits: for a path that is idle.
+    pub fn trim(&mut self) {
+        if self.poll_timeout().is_none() {
+            (self.lanes, self.turn) = (Vec::new(), 0);
+        }
+    }
+
+    /// When to call [`Spread::poll_repair`] next, if no chunk comes before: zero is at once.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let waiting = self.lanes.iter().filter(|lane| lane.closed.sent < lane.closed.shape.repair);
+        let closed = waiting.map(|lane| lane.closed.due_us);
+        self.lanes.iter().filter_map(Lane::due_us).chain(closed).min()
+    }
+}
+
+impl Lane {
+    /// Makes the repair chunks. Any of the block before that were not sent are given up: a lane
+    /// takes longer to fill than they take to leave.
+    fn close(&mut self, control: &Control) {
+        let count = std::mem::take(&mut self.count);
+        let repair = control.spread_chunks(count);
+        let mut data: [&[u8]; LANE_CHUNKS] = [&[]; LANE_CHUNKS];
+        let copies = self.copies.chunks_exact(CHUNK_LEN_MAX);
+        for ((slice, copy), len) in data.iter_mut().zip(copies).zip(self.lens) {
+            *slice = &copy[..usize::from(len)];
+        }
+        let closed = &mut self.closed;
+        closed.coded.resize(CODED_LEN, 0);
+        let encoded = block::encode(&data[..count], repair, &mut closed.coded);
+        // Lengths were checked when the chunks came, so this is always possible.
+        let repair = if encoded.is_ok() { repair as u8 } else { 0 };
+        (closed.block, closed.sent) = (self.block, 0);
+        closed.shape = Shape { data: count as u8, repair };
+        closed.len = usize::from(self.lens[..count].iter().max().copied().unwrap_or(0));
+    }
+
+    fn due_us(&self) -> Option<u64> {
+        match self.count {
+            0 => None,
+            LANE_CHUNKS => Some(0),
+            _ => Some(self.opened_us.saturating_add(HOLD_US)),
+        }
+    }
+}
+
+impl Closed {
+    fn is_due(&self, dealt: u64, now_us: u64) -> bool {
+        self.sent < self.shape.repair && (dealt >= self.due_dealt || now_us >= self.due_us)
+    }
+
+    fn poll_repair(&mut self) -> Option<Repair<'_>> {
+        let (index, count) = (usize::from(self.sent), usize::from(self.shape.repair));
+        let (lengths, chunks) = self.coded.split_at_checked(2 * count)?;
+        self.sent += 1;
+        Some(Repair {
+            block: self.block,
+            shape: self.shape,
+            index: index as u8,
+            coded: (*lengths.as_chunks::<2>().0.get(index)?, chunks.chunks(self.len).nth(index)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Losses, Report};
+
+    #[test]
+    fn neighbours_go_to_different_blocks_and_a_full_lane_is_repaired() {
+        let clear = Losses { judged: 1_000, lost: 20, runs: 20, ..Losses::default() };
+        let mut control = Control::default();
+        control.handle_report(&Report { clear, ..Report::default() }, 1_000, 0);
+        let (mut spread, mut next) = (Spread::new(), 9);
+        spread.set_depth(4);
+        let mut last = None;
+        for n in 0..4 * LANE_CHUNKS {
+            let place = spread.handle_chunk(&[n as u8; 50], &mut next, 5).expect("room");
+            assert_ne!(last.replace(place.block), Some(place.block));
+            assert_eq!(usize::from(place.index), n / 4);
+        }
+        assert_eq!((next, spread.poll_timeout()), (13, Some(0)));
+        assert_eq!(spread.handle_chunk(&[1; 50], &mut next, 5), None);
+        assert!(spread.poll_repair(&control, 5).is_none(), "they keep their distance");
+        assert_eq!(spread.poll_timeout(), Some(5 + PAUSE_US));
+        let each = control.spread_chunks(LANE_CHUNKS);
+        for n in 0..4 * each {
+            let repair = spread.poll_repair(&control, 5 + PAUSE_US).expect("four blocks are full");
+            assert_eq!((repair.block, usize::from(repair.index)), (9 + (n as u32 + 3) % 4, n / 4));
+            assert_eq!((usize::from(repair.shape.data), repair.coded.1.len()), (LANE_CHUNKS, 50));
+        }
+        assert!(each > 0 && spread.poll_repair(&control, 5 + PAUSE_US).is_none());
+        assert_eq!(spread.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_lane_that_does_not_fill_is_closed_in_time() {
+        let (mut spread, mut next) = (Spread::new(), 0);
+        assert!(spread.handle_chunk(&[1; 50], &mut next, 100).is_some());
+        assert_eq!(spread.handle_chunk(&[], &mut next, 100), None);
+        assert_eq!(spread.poll_timeout(), Some(100 + HOLD_US));
+        let control = Control::default();
+        spread.trim();
+        assert_eq!(spread.lanes.len(), 1);
+        assert!(spread.poll_repair(&control, 100 + HOLD_US).is_none(), "the path is calm");
+        spread.trim();
+        assert_eq!(spread.lanes.len(), 0);
+        assert_eq!(spread.poll_timeout(), None);
+    }
+}
