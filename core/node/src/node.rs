@@ -55,6 +55,7 @@ pub struct Node {
     mtu: usize,
     listen_port: u16,
     up: bool,
+    frames: bool,
     counters: Counters,
 }
 
@@ -96,6 +97,7 @@ impl Node {
             mtu: 0,
             listen_port: 0,
             up: false,
+            frames: false,
             counters: Counters::default(),
         }
     }
@@ -162,7 +164,7 @@ impl Node {
         let datagram = &mut memory[range];
         let dropped = match wireguard::classify(datagram) {
             Ok(Message::Transport { receiver, .. }) => {
-                self.open(from, Index(receiver), datagram, start, clock.now, inbox)
+                self.open(from, Index(receiver), datagram, start, clock.now, inbox, out)
             }
             Ok(_) => self.admit(from, datagram, clock.now, random, out),
             Err(_) => Err(Reason::Protocol(Drop::Malformed)),
@@ -173,7 +175,8 @@ impl Node {
     }
 
     #[inline]
-    fn open(
+    #[expect(clippy::too_many_arguments, reason = "one call a datagram; each is lent by the shell")]
+    fn open<O: Outbox>(
         &mut self,
         from: Endpoint,
         index: Index,
@@ -181,6 +184,7 @@ impl Node {
         start: usize,
         now: Instant,
         inbox: &mut Inbox,
+        out: &mut O,
     ) -> Result<(), Reason> {
         let unknown = Reason::Protocol(Drop::UnknownIndex);
         let id = self.indices.owner(index).ok_or(unknown)?;
@@ -195,7 +199,10 @@ impl Node {
         }
         let inner = &datagram[plain.clone()];
         if !matches!(inner[0] >> 4, 4 | 6) {
-            return Err(Reason::UnknownFrame);
+            let link = self.peers.link(id).ok_or(unknown)?;
+            link.handle_frame(index, inner, now, out).map_err(|_| Reason::UnknownFrame)?;
+            self.counters.frames_in += 1;
+            return Ok(());
         }
         let len = packet::total_len(inner).map_err(|_| Reason::InnerMalformed)?;
         let source = packet::source(inner).map_err(|_| Reason::InnerMalformed)?;
@@ -427,6 +434,8 @@ fn is_loop(packet: &Packet<'_>, listen_port: u16, link: &Link) -> bool {
 }
 
 mod configure;
+#[cfg(test)]
+mod frames;
 #[cfg(test)]
 mod tests;
 
