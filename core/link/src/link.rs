@@ -9,6 +9,7 @@ use noise::{
     Action, Context, Drop, Identity, Index, Indices, Instant, OpenedInitiation, Peer, PeerId,
     PublicKey, Random, Session, Tai64n, Why,
 };
+use wire::frame::{self, Frame, Hello};
 use wire::superpacket::{self, Superpacket};
 use wire::{virtio, wireguard};
 
@@ -71,6 +72,12 @@ pub struct Link {
     staged: Staged,
     rx_bytes: u64,
     tx_bytes: u64,
+    /// What we say of ourselves to a peer that speaks frames; none while we speak none.
+    own: Option<Hello>,
+    /// The session on which we last said it.
+    greeted: Option<Index>,
+    /// The session on which the peer last said who it is, and what it said.
+    heard: Option<(Index, Hello)>,
 }
 
 impl std::fmt::Debug for Link {
@@ -84,7 +91,30 @@ impl Link {
     #[must_use]
     pub fn new(id: PeerId, key: PublicKey, random: &mut dyn Random) -> Self {
         let peer = Peer::new(id, key, random);
-        Self { peer, endpoint: None, staged: Staged::default(), rx_bytes: 0, tx_bytes: 0 }
+        Self {
+            peer,
+            endpoint: None,
+            staged: Staged::default(),
+            rx_bytes: 0,
+            tx_bytes: 0,
+            own: None,
+            greeted: None,
+            heard: None,
+        }
+    }
+
+    /// Speaks frames with a peer that knows them, from the next handshake on; `None` ends that, and
+    /// nobody can tell this link from a plain one.
+    pub fn set_frames(&mut self, own: Option<Hello>) {
+        self.own = own;
+        self.peer.set_word(if own.is_some() { frame::CAPABILITY } else { 0 });
+    }
+
+    /// What the peer can do on the session that is sent on; none if it is a plain peer.
+    #[must_use]
+    pub fn hello(&self) -> Option<Hello> {
+        let (current, _) = self.peer.current()?;
+        self.heard.filter(|(index, _)| *index == current).map(|(_, hello)| hello)
     }
 
     /// The protocol machine.
@@ -201,8 +231,34 @@ impl Link {
         let len = datagram.len();
         let plain = self.peer.open(indices, index, datagram, now)?;
         self.learn(from, len);
-        self.peer.data_received(now, 1, plain.len() as u64);
+        // Frames are no data: they begin no timer, and nothing needs to answer them.
+        let is_frame = frame::is_frame(&datagram[plain.clone()]);
+        self.peer.data_received(now, 1, if is_frame { 0 } else { plain.len() as u64 });
         Ok(plain)
+    }
+
+    /// Takes a frame that came on the session `index`, and answers it if it wants that.
+    ///
+    /// # Errors
+    /// `Malformed`, also for a frame of a kind unknown here, or where we speak none.
+    pub fn handle_frame<O: Outbox>(
+        &mut self,
+        index: Index,
+        plain: &[u8],
+        now: Instant,
+        out: &mut O,
+    ) -> Result<(), Drop> {
+        if self.own.is_none() {
+            return Err(Drop::Malformed);
+        }
+        match frame::parse(plain) {
+            Ok(Frame::Hello(hello)) => {
+                self.heard = Some((index, hello));
+                self.greet(now, out);
+                Ok(())
+            }
+            Ok(Frame::Unknown(_)) | Err(_) => Err(Drop::Malformed),
+        }
     }
 
     /// Answers an initiation that names this peer.
@@ -265,6 +321,11 @@ impl Link {
             match action {
                 Action::ForgetSource => self.forget_source(),
                 Action::Initiate => self.initiate(world, out),
+                Action::Greet => {
+                    if self.peer.current().is_some_and(|(_, word)| word == frame::CAPABILITY) {
+                        self.greet(world.now, out);
+                    }
+                }
                 Action::SendStaged => self.send_staged(world, out, &mut total),
                 Action::Keepalive if self.staged.is_empty() => self.keepalive(world.now, out),
                 Action::Keepalive => self.send_staged(world, out, &mut total),
@@ -315,6 +376,25 @@ impl Link {
         if session.seal(slot).is_ok() {
             out.commit();
             self.tx_bytes += wireguard::KEEPALIVE_LEN as u64;
+            self.peer.data_sent(now, 1, 0);
+        }
+    }
+
+    /// Says who we are, once on each session.
+    fn greet<O: Outbox>(&mut self, now: Instant, out: &mut O) {
+        let (Some(own), Some(endpoint)) = (self.own, self.endpoint) else { return };
+        let current = self.peer.current().map(|(index, _)| index);
+        if current.is_none() || current == self.greeted {
+            return;
+        }
+        let Some(session) = self.peer.sealer(now) else { return };
+        let total = Hello::LEN + wireguard::OVERHEAD_LEN;
+        let Some(slot) = out.reserve(&Destination::Udp(endpoint), total) else { return };
+        slot[wireguard::TRANSPORT_HEADER_LEN..][..Hello::LEN].copy_from_slice(&own.build());
+        if session.seal(slot).is_ok() {
+            out.commit();
+            self.greeted = current;
+            self.tx_bytes += total as u64;
             self.peer.data_sent(now, 1, 0);
         }
     }

@@ -119,6 +119,8 @@ pub struct Counters {
     pub delivered: u64,
     /// Keepalives received.
     pub keepalives_in: u64,
+    /// Frames that peers sent.
+    pub frames_in: u64,
     /// Handshake messages and cookies that were accepted or answered.
     pub handshakes_in: u64,
     drops: [u64; OWN + Drop::COUNT],
@@ -132,6 +134,7 @@ impl Default for Counters {
             datagrams_in: 0,
             delivered: 0,
             keepalives_in: 0,
+            frames_in: 0,
             handshakes_in: 0,
             drops: [0; OWN + Drop::COUNT],
         }

@@ -58,6 +58,7 @@ pub struct Node {
     mtu: usize,
     listen_port: u16,
     up: bool,
+    frames: bool,
     counters: Counters,
 }
 
@@ -100,6 +101,7 @@ impl Node {
             mtu: 0,
             listen_port: 0,
             up: false,
+            frames: false,
             counters: Counters::default(),
         }
     }
@@ -171,7 +173,7 @@ impl Node {
         let datagram = &mut memory[range];
         let dropped = match wireguard::classify(datagram) {
             Ok(Message::Transport { receiver, .. }) => {
-                self.open(from, Index(receiver), datagram, start, clock.now, inbox)
+                self.open(from, Index(receiver), datagram, start, clock.now, inbox, out)
             }
             Ok(_) => self.admit(from, datagram, clock.now, random, out),
             Err(_) => Err(Reason::Protocol(Drop::Malformed)),
@@ -182,7 +184,8 @@ impl Node {
     }
 
     #[inline]
-    fn open(
+    #[expect(clippy::too_many_arguments, reason = "one call a datagram; each is lent by the shell")]
+    fn open<O: Outbox>(
         &mut self,
         from: Endpoint,
         index: Index,
@@ -190,6 +193,7 @@ impl Node {
         start: usize,
         now: Instant,
         inbox: &mut Inbox,
+        out: &mut O,
     ) -> Result<(), Reason> {
         let unknown = Reason::Protocol(Drop::UnknownIndex);
         let id = self.indices.owner(index).ok_or(unknown)?;
@@ -204,7 +208,10 @@ impl Node {
         }
         let inner = &datagram[plain.clone()];
         if !matches!(inner[0] >> 4, 4 | 6) {
-            return Err(Reason::UnknownFrame);
+            let link = self.peers.link(id).ok_or(unknown)?;
+            link.handle_frame(index, inner, now, out).map_err(|_| Reason::UnknownFrame)?;
+            self.counters.frames_in += 1;
+            return Ok(());
         }
         let len = packet::total_len(inner).map_err(|_| Reason::InnerMalformed)?;
         let source = packet::source(inner).map_err(|_| Reason::InnerMalformed)?;
@@ -430,6 +437,8 @@ fn own_datagram(packet: &Packet<'_>, listen_port: u16) -> Option<SocketAddr> {
 }
 
 mod configure;
+#[cfg(test)]
+mod frames;
 #[cfg(test)]
 mod tests;
 

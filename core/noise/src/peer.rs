@@ -49,6 +49,9 @@ pub enum Action {
     ForgetSource,
     /// Call `initiate` and send what it returns.
     Initiate,
+    /// A session that we answered has become current, and its initiator's timestamp had a word
+    /// (see `Peer::word`).
+    Greet,
     /// A session has become usable: send what is staged.
     SendStaged,
     /// Send what is staged or, if nothing is, one packet with an empty plaintext.
@@ -56,8 +59,14 @@ pub enum Action {
 }
 
 impl Action {
-    const ALL: [Self; 5] =
-        [Self::DropStaged, Self::ForgetSource, Self::Initiate, Self::SendStaged, Self::Keepalive];
+    const ALL: [Self; 6] = [
+        Self::DropStaged,
+        Self::ForgetSource,
+        Self::Initiate,
+        Self::Greet,
+        Self::SendStaged,
+        Self::Keepalive,
+    ];
 }
 
 /// Everything the protocol remembers about one peer: below 1.5 KiB, and 5.4 KiB for each session.
@@ -82,6 +91,8 @@ pub struct Peer {
     timestamp_received: Tai64n,
     /// Timestamp of the last initiation sent.
     timestamp_sent: Tai64n,
+    /// What we put into the low 24 bits of our timestamps.
+    word: u32,
 }
 
 /// Diffie-Hellman of the two static keys: costly, so computed once.
@@ -114,6 +125,7 @@ impl Peer {
             initiation_accepted: None,
             timestamp_received: Tai64n::ZERO,
             timestamp_sent: Tai64n::ZERO,
+            word: 0,
         }
     }
 
@@ -153,6 +165,19 @@ impl Peer {
             self.want(Action::Keepalive);
         }
         self.timers.set_interval(seconds);
+    }
+
+    /// Sets the 24 bits that our timestamps carry in place of the ones that are whitened. Nobody
+    /// on the way sees them, and whoever does not know them sees a time.
+    pub fn set_word(&mut self, word: u32) {
+        self.word = word;
+    }
+
+    /// The session that is sent on: its index, and the word with which the peer initiated it, 0 if
+    /// it had none or if we initiated.
+    #[must_use]
+    pub fn current(&self) -> Option<(Index, u32)> {
+        self.current.as_ref().map(|session| (session.index(), session.word))
     }
 
     /// When the last handshake completed, on the monotonic clock.
@@ -212,7 +237,7 @@ impl Peer {
             return None;
         }
         let ephemeral = PrivateKey::generate(context.random);
-        let timestamp = self.timestamp_sent.successor(context.wall);
+        let timestamp = self.timestamp_sent.successor(context.wall).with_word(self.word);
         let static_static = self.static_static(context.identity)?;
         let local = context.indices.allocate(self.id, context.random)?;
         let made =
@@ -264,6 +289,9 @@ impl Peer {
         self.macs.finish(&mut message, &self.key, local, context.now);
         self.handshake_sent = Some(context.now);
         self.install_next(&agreed, context.indices, context.now);
+        if let Some(next) = &mut self.next {
+            next.word = timestamp.word();
+        }
         self.timers.authenticated_received(context.now);
         self.timers.authenticated_sent(context.now);
         Ok(message)
@@ -469,7 +497,11 @@ impl Peer {
         if core::mem::take(&mut next.superseded) {
             self.previous = Some(next);
         } else {
+            let word = next.word;
             self.previous = self.current.replace(next);
+            if word != 0 {
+                self.want(Action::Greet);
+            }
             self.want(Action::SendStaged);
             self.handshake_complete(indices, now);
         }

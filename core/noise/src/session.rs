@@ -30,6 +30,8 @@ pub struct Session {
     /// A responder's session that lost against one we initiated: it may be received on, but the
     /// first packet received on it does not make it current (threat DP-09).
     pub(crate) superseded: bool,
+    /// The word in the timestamp of the initiation that we answered; 0 if we were the initiator.
+    pub(crate) word: u32,
     #[cfg(feature = "oracle")]
     oracle: crate::oracle::KeyId,
 }
@@ -74,6 +76,7 @@ impl Session {
             remote: agreed.remote,
             role: agreed.role,
             superseded: false,
+            word: 0,
             #[cfg(feature = "oracle")]
             oracle: crate::oracle::KeyId::new(&agreed.sealing),
         })

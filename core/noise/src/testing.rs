@@ -138,7 +138,7 @@ impl End {
                     }
                 }
                 Action::DropStaged => self.staged.clear(),
-                Action::ForgetSource => {}
+                Action::ForgetSource | Action::Greet => {}
             }
         }
         out

@@ -127,6 +127,21 @@ impl Tai64n {
         wall.whitened().max(self.next_whitened())
     }
 
+    /// The low 24 bits of the nanoseconds: zero in a whitened label, or a word that stands there in
+    /// place of time.
+    #[must_use]
+    pub fn word(self) -> u32 {
+        self.nanoseconds() & ((1 << WHITENED_BITS) - 1)
+    }
+
+    /// A whitened label with `word` (24 bits) in place of its low bits. Order among labels with
+    /// any words is that of the labels without them, unless those are equal.
+    #[must_use]
+    pub fn with_word(self, word: u32) -> Self {
+        let word = word & ((1 << WHITENED_BITS) - 1);
+        Self::from_parts(self.seconds(), self.whitened().nanoseconds() | word)
+    }
+
     fn from_parts(seconds: u64, nanos: u32) -> Self {
         let mut label = [0; 12];
         label[..8].copy_from_slice(&seconds.to_be_bytes());
@@ -173,6 +188,18 @@ mod tests {
         let labels: std::collections::BTreeSet<_> =
             (0..50).map(|i| Tai64n::from_unix(7, i * 20_000_000).whitened()).collect();
         assert_eq!(labels.len(), 50);
+    }
+
+    #[test]
+    fn a_word_rides_in_the_low_bits_and_the_next_label_is_greater() {
+        let wall = Tai64n::from_unix(1000, 5);
+        let mut sent = Tai64n::ZERO;
+        for word in [0x57_6e01, 0xff_ffff, 0, 1, 0xff_ffff] {
+            let next = sent.successor(wall).with_word(word);
+            assert!(next > sent && next.word() == word);
+            sent = next;
+        }
+        assert_eq!(wall.whitened().word(), 0);
     }
 
     #[test]

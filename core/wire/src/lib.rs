@@ -29,6 +29,7 @@
 
 pub mod checksum;
 pub mod coalesce;
+pub mod frame;
 pub mod icmp;
 pub mod ip;
 mod malformed;

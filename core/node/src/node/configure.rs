@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use noise::PublicKey;
+use wire::frame::Hello;
+
 use super::*;
 
 /// Why a change was not made.
@@ -37,6 +40,31 @@ impl Node {
     #[must_use]
     pub fn mtu(&self) -> usize {
         self.mtu
+    }
+
+    /// Whether to speak frames with peers that know them, from their next handshake on. Toward
+    /// all others nothing changes, not a bit.
+    pub fn set_frames(&mut self, frames: bool) {
+        self.frames = frames;
+        let own = self.own_hello();
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.set_frames(own);
+            }
+        }
+    }
+
+    /// What the peer with this key said it can do, if it speaks frames on the current session.
+    #[must_use]
+    pub fn hello(&self, key: &PublicKey) -> Option<Hello> {
+        let id = self.peers.id(key)?;
+        let mut links = self.peers.iter();
+        links.find_map(|(other, link)| (other == id).then(|| link.hello()).flatten())
+    }
+
+    fn own_hello(&self) -> Option<Hello> {
+        let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
+        self.frames.then(|| Hello { mtu, ..Hello::default() })
     }
 
     /// The UDP port that our datagrams leave from, to recognise them where they must not appear.
@@ -130,12 +158,16 @@ impl Node {
         if own || (change.update_only && known.is_none()) {
             return Ok(());
         }
+        let own = self.own_hello();
         let id = match known {
             Some(id) => id,
             None if self.peers.len() >= PEERS_MAX => return Err(ConfigError::TooManyPeers),
             None => self.peers.add(change.key, |id| Link::new(id, change.key, random)),
         };
         if let Some(link) = self.peers.link(id) {
+            if known.is_none() {
+                link.set_frames(own);
+            }
             if let Some(key) = &change.preshared_key {
                 link.peer_mut().set_preshared_key(key.clone());
             }

@@ -40,13 +40,13 @@ impl Outbox for Tray {
 }
 
 /// A node with a name for an address: number 3 is 192.0.2.3:3 and has 10.0.0.3 inside.
-struct Machine {
-    node: Node,
+pub(super) struct Machine {
+    pub(super) node: Node,
     key: PrivateKey,
     address: SocketAddr,
     random: Seeded,
     out: Tray,
-    delivered: Vec<Vec<u8>>,
+    pub(super) delivered: Vec<Vec<u8>>,
     now: Instant,
 }
 
@@ -63,7 +63,7 @@ fn prefix(text: &str) -> Prefix {
 }
 
 impl Machine {
-    fn new(number: u8) -> Self {
+    pub(super) fn new(number: u8) -> Self {
         let mut random = Seeded(u64::from(number) << 32);
         let key = PrivateKey::generate(&mut random);
         let mut node = Node::new();
@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    fn public(&self) -> PublicKey {
+    pub(super) fn public(&self) -> PublicKey {
         self.key.public()
     }
 
@@ -95,7 +95,7 @@ impl Machine {
         self.act();
     }
 
-    fn knows(&mut self, other: &Self, prefixes: &[&str]) {
+    pub(super) fn knows(&mut self, other: &Self, prefixes: &[&str]) {
         let allowed_ips = prefixes.iter().map(|text| AllowedIp::give(prefix(text))).collect();
         self.change(&PeerChange {
             endpoint: Some(other.address),
@@ -112,7 +112,7 @@ impl Machine {
         self.wakes_in_time();
     }
 
-    fn send(&mut self, packet: &[u8]) {
+    pub(super) fn send(&mut self, packet: &[u8]) {
         let mut bytes = packet.to_vec();
         let now = self.now;
         self.node.handle_packet(virtio::Header::default(), &mut bytes, now, &mut self.out);
@@ -135,7 +135,7 @@ impl Machine {
         self.act();
     }
 
-    fn wait(&mut self, seconds: u64) {
+    pub(super) fn wait(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
         self.node.handle_timeout(self.now);
         self.act();
@@ -147,6 +147,7 @@ impl Machine {
         assert_eq!(counters.packets_out, out, "{counters:?}");
         let known = counters.delivered
             + counters.keepalives_in
+            + counters.frames_in
             + counters.handshakes_in
             + counters.dropped_in();
         let waiting = self.node.handshakes.len() as u64;
@@ -178,7 +179,7 @@ impl Machine {
 }
 
 /// Carries datagrams to and fro until there are none; returns how many.
-fn settle(a: &mut Machine, b: &mut Machine) -> usize {
+pub(super) fn settle(a: &mut Machine, b: &mut Machine) -> usize {
     let mut carried = 0;
     loop {
         let (from_a, from_b) = (std::mem::take(&mut a.out.sent), std::mem::take(&mut b.out.sent));
@@ -207,7 +208,7 @@ fn packet_between(source: IpAddr, destination: IpAddr, mark: u8, len: usize) -> 
     bytes
 }
 
-fn packet_to(from: u8, to: u8, mark: u8) -> Vec<u8> {
+pub(super) fn packet_to(from: u8, to: u8, mark: u8) -> Vec<u8> {
     packet_between(inside(from), inside(to), mark, 40)
 }
 
