@@ -94,9 +94,7 @@ mod tests {
     #[test]
     fn a_hello_is_what_the_page_says() {
         let hello = Hello { features: Features(0x0102_0304), second_index: 0x0a0b_0c0d, mtu: 1420 };
-        let bytes = [
-            0x81, 0, 0x8c, 0x05, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a, 0, 0, 0, 0,
-        ];
+        let bytes = [0x81, 0, 0x8c, 0x05, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a, 0, 0, 0, 0];
         assert_eq!(hello.build(), bytes);
         assert_eq!(parse(&bytes), Ok(Frame::Hello(hello)));
         for len in 1..Hello::LEN {
