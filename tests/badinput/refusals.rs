@@ -239,7 +239,7 @@ fn a_port_that_is_taken_when_the_interface_comes_up_is_told_once_and_tried_again
         eprintln!("skipped: others take the interface down, or say nothing");
         return Ok(());
     }
-    scene("b10", |scene| {
+    scene("b61", |scene| {
         let pair = Pair::over_veth(scene)?;
         pair.settle()?;
         let (one, two) = (&pair.one, &pair.two);

@@ -48,7 +48,7 @@ fn forms(names: [&'static str; 3], key: &[u8; 32]) -> Vec<(&'static str, Vec<u8>
 
 #[test]
 fn ho_02_keys_that_are_taken_away_are_gone_from_memory() -> Result<()> {
-    scene("b40", |scene| {
+    scene("b62", |scene| {
         let pair = Pair::over_veth(scene)?;
         pair.settle()?;
         let (one, two) = (&pair.one, &pair.two);

@@ -10,7 +10,7 @@ use wire::wireguard::{CookieReply, INITIATION_LEN, MAC_LEN, RESPONSE_LEN};
 
 use crate::cookie::SECRET_LIFETIME;
 use crate::kdf::{self, KeyedMac, Secret};
-use crate::limiter::Limiter;
+use crate::limiter::{FORGET_AFTER, Limiter};
 use crate::replies::Replies;
 use crate::{Drop, Identity, Instant, Random, aead};
 
@@ -50,7 +50,7 @@ impl Gate {
             cookie_key: identity.cookie_key.clone(),
             secret,
             secret_born: None,
-            limiter: Limiter::new(),
+            limiter: Limiter::new(FORGET_AFTER),
             replies: Replies::new(),
         }
     }

@@ -19,7 +19,7 @@ const RATE_PER_S: u32 = 20;
 /// Handshakes a source may make at once after silence.
 const BURST: u32 = 5;
 /// Sources silent for so long are forgotten; their bucket has refilled long before.
-const FORGET_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(1);
 
 /// What one handshake costs, in nanoseconds of waiting.
 const COST_NS: u64 = 1_000_000_000 / RATE_PER_S as u64;
@@ -29,6 +29,7 @@ const TOKENS_MAX_NS: u64 = COST_NS * BURST as u64;
 pub(crate) struct Limiter {
     buckets: BTreeMap<Source, Bucket>,
     sweep_at: Instant,
+    forget_after: Duration,
 }
 
 /// Whether a source was heard of in the last second or so.
@@ -51,8 +52,9 @@ struct Bucket {
 }
 
 impl Limiter {
-    pub(crate) const fn new() -> Self {
-        Self { buckets: BTreeMap::new(), sweep_at: Instant::MAX }
+    /// A limiter that forgets a source after a silence of `forget_after`.
+    pub(crate) const fn new(forget_after: Duration) -> Self {
+        Self { buckets: BTreeMap::new(), sweep_at: Instant::MAX, forget_after }
     }
 
     /// Takes a token from the bucket of `source`.
@@ -80,7 +82,7 @@ impl Limiter {
             Entry::Vacant(_) if full => Err(Drop::LimiterFull),
             Entry::Vacant(entry) => {
                 entry.insert(Bucket { tokens_ns: TOKENS_MAX_NS - COST_NS, seen: now });
-                self.sweep_at = self.sweep_at.min(now + FORGET_AFTER);
+                self.sweep_at = self.sweep_at.min(now + self.forget_after);
                 Ok(Standing::New)
             }
         }
@@ -91,14 +93,15 @@ impl Limiter {
         (self.sweep_at != Instant::MAX).then_some(self.sweep_at)
     }
 
-    /// Once a second, forgets the sources that have been silent for a second.
+    /// Forgets the sources that have been silent for long enough, as often as that.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if now < self.sweep_at {
             return;
         }
-        self.buckets.retain(|_, bucket| !bucket.seen.is_older_than(FORGET_AFTER, now));
+        let forget_after = self.forget_after;
+        self.buckets.retain(|_, bucket| !bucket.seen.is_older_than(forget_after, now));
         let empty = self.buckets.is_empty();
-        self.sweep_at = if empty { Instant::MAX } else { now + FORGET_AFTER };
+        self.sweep_at = if empty { Instant::MAX } else { now + self.forget_after };
     }
 }
 

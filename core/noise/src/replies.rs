@@ -3,9 +3,10 @@
 //! A cookie reply costs us as much as a packet. A flood with invented sources must not buy more
 //! of our time than an established stream can spare; and it must not keep the reply from somebody
 //! who asks for the first time. So there are two budgets, one for sources that were heard of in
-//! the last second and one for newcomers, and a flood that stays with its addresses draws on the
+//! the last seconds and one for newcomers, and a flood that stays with its addresses draws on the
 //! first alone. (Threats DP-01, DP-06.)
 
+use core::time::Duration;
 use std::net::IpAddr;
 
 use crate::limiter::{Limiter, Standing};
@@ -15,6 +16,9 @@ use crate::{Drop, Instant};
 /// itself, and shall not have spent a whole second's budget.
 const BUDGET: u32 = 200;
 const SLICE_MS: u64 = 100;
+/// How long a source counts as known. A flood that draws its sources by chance comes back to most
+/// of them within a second, but not to all.
+const KNOWN_FOR: Duration = Duration::from_secs(10);
 
 /// Decides which handshake message without a valid cookie is worth a reply.
 pub(crate) struct Replies {
@@ -26,7 +30,7 @@ pub(crate) struct Replies {
 
 impl Replies {
     pub(crate) const fn new() -> Self {
-        Self { limiter: Limiter::new(), slice: 0, spent: [0; 2] }
+        Self { limiter: Limiter::new(KNOWN_FOR), slice: 0, spent: [0; 2] }
     }
 
     /// Whether `source` is to be sent a cookie.
@@ -38,7 +42,9 @@ impl Replies {
     pub(crate) fn handle_handshake(&mut self, source: IpAddr, now: Instant) -> Result<(), Drop> {
         let budget = match self.limiter.take(source, now) {
             Ok(Standing::New) => 1,
-            Ok(Standing::Known) | Err(Drop::LimiterFull) => 0,
+            Ok(Standing::Known) => 0,
+            // Nobody can tell: whatever is left.
+            Err(Drop::LimiterFull) => usize::from(self.spent[0] >= BUDGET),
             Err(reason) => return Err(reason),
         };
         let slice = now.0 / (SLICE_MS * 1_000_000);
@@ -63,7 +69,6 @@ impl Replies {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
     use std::net::Ipv4Addr;
 
     use super::*;
@@ -89,6 +94,24 @@ mod tests {
         }
         assert_eq!(newcomers, 350, "each newcomer is answered once the flood is known");
         assert!(answered <= 40 * 2 * BUDGET, "{answered}");
+    }
+
+    /// As above, but the flood draws each source by chance, so some come back only after seconds.
+    #[test]
+    fn dp_01_newcomers_are_answered_in_a_flood_that_draws_its_sources() {
+        let mut replies = Replies::new();
+        let (mut state, mut newcomers) = (1_u32, 0);
+        for step in 0..84_000 * 4_u32 {
+            let ns = u64::from(step) * 1_000_000_000 / 84_000;
+            let now = Instant::ZERO + Duration::from_nanos(ns);
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let _ = replies.handle_handshake(source((state >> 12) % 32_000), now);
+            if step >= 168_000 && step % 840 == 0 {
+                let new = replies.handle_handshake(source(1_000_000 + step), now);
+                newcomers += u32::from(new.is_ok());
+            }
+        }
+        assert!(newcomers >= 198, "{newcomers} of 200 newcomers were answered");
     }
 
     #[test]

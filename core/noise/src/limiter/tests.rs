@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn limiter() -> Limiter {
-    Limiter::new()
+    Limiter::new(FORGET_AFTER)
 }
 
 fn address(text: &str) -> IpAddr {
@@ -139,7 +139,7 @@ proptest! {
             1..400,
         ),
     ) {
-        let (mut limiter, mut model) = (Limiter::new(), Model::default());
+        let (mut limiter, mut model) = (Limiter::new(FORGET_AFTER), Model::default());
         let mut now = Instant(7_000_000_000);
         for (number, low, wait_ns) in steps {
             now += Duration::from_nanos(wait_ns);
@@ -159,7 +159,7 @@ proptest! {
     fn dp_04_no_stretch_of_time_holds_more_than_burst_and_rate(
         waits_ns in prop::collection::vec(0_u64..40_000_000, 1..600),
     ) {
-        let (mut limiter, mut now, mut grants) = (Limiter::new(), Instant(1), Vec::new());
+        let (mut limiter, mut now, mut grants) = (Limiter::new(FORGET_AFTER), Instant(1), Vec::new());
         for wait_ns in waits_ns {
             now += Duration::from_nanos(wait_ns);
             if limiter.handle_handshake(address("192.0.2.1"), now).is_ok() {
