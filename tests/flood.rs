@@ -132,6 +132,8 @@ fn flooded(id: &str, kind: &str, make: impl Fn(&Pair) -> Result<Vec<Vec<u8>>>) -
         let payloads = Arc::new(make(&pair)?);
         let run = |port: u16| run(&pair, &flooder, port, &payloads);
         let flood = Flood::start(&flooder, (TARGET, pair.two.port), RATE, payloads.clone())?;
+        // While it begins, the flood is as new as the peer.
+        sleep(seconds(3));
         let handshake = new_peer(scene, &pair);
         flood.stop()?;
         for attempt in 1.. {

@@ -72,12 +72,13 @@ impl Limiter {
         match self.buckets.entry(Source::new(source)) {
             Entry::Occupied(mut entry) => {
                 let bucket = entry.get_mut();
+                let is_old = bucket.seen.is_older_than(self.forget_after, now);
                 let refill = now.0.saturating_sub(bucket.seen.0);
                 bucket.tokens_ns = bucket.tokens_ns.saturating_add(refill).min(TOKENS_MAX_NS);
                 bucket.seen = now;
                 bucket.tokens_ns =
                     bucket.tokens_ns.checked_sub(COST_NS).ok_or(Drop::RateLimited)?;
-                Ok(Standing::Known)
+                Ok(if is_old { Standing::New } else { Standing::Known })
             }
             Entry::Vacant(_) if full => Err(Drop::LimiterFull),
             Entry::Vacant(entry) => {

@@ -17,8 +17,9 @@ use crate::{Drop, Instant};
 const BUDGET: u32 = 200;
 const SLICE_MS: u64 = 100;
 /// How long a source counts as known. A flood that draws its sources by chance comes back to most
-/// of them within a second, but not to all.
-const KNOWN_FOR: Duration = Duration::from_secs(10);
+/// of them within a second, but not to all; and an initiator that was refused tries again after 5 s,
+/// when it has to be new once more.
+const KNOWN_FOR: Duration = Duration::from_secs(4);
 
 /// Decides which handshake message without a valid cookie is worth a reply.
 pub(crate) struct Replies {
@@ -112,6 +113,22 @@ mod tests {
             }
         }
         assert!(newcomers >= 198, "{newcomers} of 200 newcomers were answered");
+    }
+
+    #[test]
+    fn who_was_refused_at_first_is_new_again_after_five_seconds() {
+        let mut replies = Replies::new();
+        for number in 0..BUDGET {
+            assert_eq!(replies.handle_handshake(source(number), Instant(5)), Ok(()));
+        }
+        let late = source(1_000_000);
+        assert_eq!(replies.handle_handshake(late, Instant(5)), Err(Drop::CookieBudget));
+        let now = Instant(5) + Duration::from_secs(5);
+        for number in 0..BUDGET + 1 {
+            let spent = replies.handle_handshake(source(1), now + Duration::from_nanos(1));
+            assert!(number < 5 || spent.is_err());
+        }
+        assert_eq!(replies.handle_handshake(late, now), Ok(()));
     }
 
     #[test]
