@@ -17,8 +17,8 @@ use crate::{Drop, Instant};
 const BUDGET: u32 = 200;
 const SLICE_MS: u64 = 100;
 /// How long a source counts as known. A flood that draws its sources by chance comes back to most
-/// of them within a second, but not to all; and an initiator that was refused tries again after 5 s,
-/// when it has to be new once more.
+/// of them within a second, but not to all; and an initiator that was refused tries again after
+/// 5 s, when it has to be new once more.
 const KNOWN_FOR: Duration = Duration::from_secs(4);
 
 /// Decides which handshake message without a valid cookie is worth a reply.

@@ -159,7 +159,8 @@ proptest! {
     fn dp_04_no_stretch_of_time_holds_more_than_burst_and_rate(
         waits_ns in prop::collection::vec(0_u64..40_000_000, 1..600),
     ) {
-        let (mut limiter, mut now, mut grants) = (Limiter::new(FORGET_AFTER), Instant(1), Vec::new());
+        let mut limiter = Limiter::new(FORGET_AFTER);
+        let (mut now, mut grants) = (Instant(1), Vec::new());
         for wait_ns in waits_ns {
             now += Duration::from_nanos(wait_ns);
             if limiter.handle_handshake(address("192.0.2.1"), now).is_ok() {
