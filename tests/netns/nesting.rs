@@ -102,6 +102,22 @@ fn case_12_a_routing_loop_of_large_packets_ends() -> Result<()> {
     })
 }
 
+/// A third node in the host of `two`: 10.79.0.2 inside, port 5 outside, and `one` for its peer.
+fn third_beside_two(scene: &Scene, pair: &Pair) -> Result<(Rc<Daemon>, KeyPair)> {
+    let (one, two) = (&pair.one, &pair.two);
+    let third = scene.daemon(&Sut::under_test(), &two.host, &scene.ifname("c"))?;
+    let keys = KeyPair::new();
+    third.set_config(&format!(
+        "[Interface]\nPrivateKey={}\nListenPort=5\n[Peer]\nPublicKey={}\n\
+         AllowedIPs=10.79.0.1/32\n",
+        keys.private_text(),
+        one.keys.public_text()
+    ))?;
+    two.host.bring_up(&third.ifname, &["10.79.0.2/24"])?;
+    third.wait_bound(5)?;
+    Ok((third, keys))
+}
+
 #[test]
 fn case_15_a_peer_inside_another_peers_link_is_reached_even_when_it_loops() -> Result<()> {
     scene("n15", |scene| {
@@ -109,16 +125,7 @@ fn case_15_a_peer_inside_another_peers_link_is_reached_even_when_it_loops() -> R
         let pair = Pair::with(scene, plan)?;
         pair.settle()?;
         let (one, two) = (&pair.one, &pair.two);
-        let third = scene.daemon(&Sut::under_test(), &two.host, &scene.ifname("c"))?;
-        let keys = KeyPair::new();
-        third.set_config(&format!(
-            "[Interface]\nPrivateKey={}\nListenPort=5\n[Peer]\nPublicKey={}\n\
-             AllowedIPs=10.79.0.1/32\n",
-            keys.private_text(),
-            one.keys.public_text()
-        ))?;
-        two.host.bring_up(&third.ifname, &["10.79.0.2/24"])?;
-        third.wait_bound(5)?;
+        let (third, keys) = third_beside_two(scene, &pair)?;
         let peer = keys.public_text();
         one.daemon.set(&format!("peer {peer} allowed-ips 10.79.0.2/32 endpoint 10.77.0.2:5"))?;
         one.host.run(&["ip", "addr", "add", "10.79.0.1/24", "dev", &one.daemon.ifname])?;
@@ -141,16 +148,7 @@ fn case_12_a_routing_loop_through_two_peers_ends() -> Result<()> {
         let pair = Pair::with(scene, plan)?;
         pair.settle()?;
         let (one, two) = (&pair.one, &pair.two);
-        let third = scene.daemon(&Sut::under_test(), &two.host, &scene.ifname("c"))?;
-        let keys = KeyPair::new();
-        third.set_config(&format!(
-            "[Interface]\nPrivateKey={}\nListenPort=5\n[Peer]\nPublicKey={}\n\
-             AllowedIPs=10.79.0.1/32\n",
-            keys.private_text(),
-            one.keys.public_text()
-        ))?;
-        two.host.bring_up(&third.ifname, &["10.79.0.2/24"])?;
-        third.wait_bound(5)?;
+        let (third, keys) = third_beside_two(scene, &pair)?;
         let (second, third_peer) = (two.keys.public_text(), keys.public_text());
         one.daemon
             .set(&format!("peer {third_peer} allowed-ips 10.79.0.2/32 endpoint 10.9.0.2:5"))?;

@@ -18,7 +18,7 @@ pub enum Reason {
     StageExpired,
     /// Out: the shell takes no datagram of that size, or the session's counter ended.
     NotSealed,
-    /// Out: our own datagram on its way to the same peer (threat NT-07).
+    /// Out: our own datagram, on its way back to a peer that it was sealed for (threat NT-07).
     Loop,
     /// In: refused by the protocol.
     Protocol(Drop),

@@ -27,6 +27,10 @@ impl Peers {
         self.slots.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
+    pub(crate) fn link_ref(&self, id: PeerId) -> Option<&Link> {
+        self.slots.get(id.0 as usize)?.as_deref()
+    }
+
     /// Every number in use, in the order of the keys.
     pub(crate) fn ids(&self) -> Vec<PeerId> {
         self.by_key.values().copied().collect()
@@ -35,7 +39,7 @@ impl Peers {
     /// Every link, in the order of the keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PeerId, &Link)> {
         self.by_key.values().filter_map(|&id| {
-            let link = self.slots.get(id.0 as usize)?.as_deref()?;
+            let link = self.link_ref(id)?;
             Some((id, link))
         })
     }

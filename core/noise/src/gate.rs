@@ -77,22 +77,22 @@ impl Gate {
             return Admission::Accept;
         }
         let claims_cookie = mac2.iter().any(|&byte| byte != 0);
-        // Whether a reply is due is asked before anything is computed for it.
-        if !claims_cookie && let Err(reason) = self.replies.handle_handshake(source.ip(), now) {
+        if claims_cookie {
+            let cookie = self.cookie(source, now, random);
+            if bool::from(kdf::mac(&cookie, &[covered]).ct_eq(mac2)) {
+                return match self.limiter.handle_handshake(source.ip(), now) {
+                    Ok(()) => Admission::Accept,
+                    Err(reason) => Admission::Refuse(reason),
+                };
+            }
+        }
+        // A wrong cookie is answered at the same price as none. Whether a reply is due is asked
+        // before anything is computed for it.
+        if let Err(reason) = self.replies.handle_handshake(source.ip(), now) {
             return Admission::Refuse(reason);
         }
         let cookie = self.cookie(source, now, random);
-        if !bool::from(kdf::mac(&cookie, &[covered]).ct_eq(mac2)) {
-            // A wrong cookie is answered at the same price as none.
-            if claims_cookie && let Err(reason) = self.replies.handle_handshake(source.ip(), now) {
-                return Admission::Refuse(reason);
-            }
-            return Admission::Cookie(self.reply(body, mac1, &cookie, random));
-        }
-        match self.limiter.handle_handshake(source.ip(), now) {
-            Ok(()) => Admission::Accept,
-            Err(reason) => Admission::Refuse(reason),
-        }
+        Admission::Cookie(self.reply(body, mac1, &cookie, random))
     }
 
     /// Forgets idle sources if it is time. `admit` does so too, so this only frees memory sooner.

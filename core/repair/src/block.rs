@@ -80,6 +80,17 @@ pub struct Shape {
     pub repair: u8,
 }
 
+/// Where a data chunk stands that leaves before its block is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its block.
+    pub block: u32,
+    /// What is told of the block's shape: the number of its data chunks is not known yet.
+    pub shape: Shape,
+    /// Its index.
+    pub index: u8,
+}
+
 /// What becomes of a chunk that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {

@@ -6,7 +6,7 @@
 //! packets' their exclusive or: the code is the same. What it may cost is an allowance that every
 //! packet adds half a chunk to, so the whole stays within 1.5 (threat BC-09).
 
-use crate::block::{self, Encoded, Shape};
+use crate::block::{self, Encoded, Place, Shape};
 use crate::code::{CHUNK_LEN_MAX, Refused};
 use crate::control::Control;
 
@@ -20,17 +20,6 @@ pub const MEMORY_LEN: usize = SPAN.div_ceil(2) * (CHUNK_LEN_MAX + 2);
 const EARNED: u32 = 1;
 const PRICE: u32 = 2;
 const SAVED_MAX: u32 = 32;
-
-/// Where a packet stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its block.
-    pub block: u32,
-    /// What is told of the block's shape: the number of its data chunks is not known yet.
-    pub shape: Shape,
-    /// Its index.
-    pub index: u8,
-}
 
 /// The repair chunks of a block that was closed.
 #[derive(Debug)]

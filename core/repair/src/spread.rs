@@ -7,7 +7,7 @@
 //! until a repair: the sender bounds it by [`HOLD_US`], and by choosing the depth
 //! ([`crate::control::Control::depth`]) for the rate at which chunks come.
 
-use crate::block::{self, Shape};
+use crate::block::{self, Place, Shape};
 use crate::code::CHUNK_LEN_MAX;
 use crate::control::{CAP, Control};
 
@@ -20,17 +20,6 @@ pub const HOLD_US: u64 = 15_000;
 /// When no chunks follow, the repair chunks wait for so long.
 pub const PAUSE_US: u64 = 1_000;
 const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
-
-/// Where a chunk stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its block.
-    pub block: u32,
-    /// What is told of its shape: data chunks are not counted yet.
-    pub shape: Shape,
-    /// Its index.
-    pub index: u8,
-}
 
 /// A repair chunk to be sent.
 #[derive(Debug)]

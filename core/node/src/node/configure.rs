@@ -57,9 +57,7 @@ impl Node {
     /// What the peer with this key said it can do, if it speaks frames on the current session.
     #[must_use]
     pub fn hello(&self, key: &PublicKey) -> Option<Hello> {
-        let id = self.peers.id(key)?;
-        let mut links = self.peers.iter();
-        links.find_map(|(other, link)| (other == id).then(|| link.hello()).flatten())
+        self.peers.link_ref(self.peers.id(key)?)?.hello()
     }
 
     fn own_hello(&self) -> Option<Hello> {

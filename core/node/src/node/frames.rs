@@ -4,13 +4,19 @@ use wire::frame::Hello;
 
 use super::tests::{Machine, packet_to, settle};
 
-/// Two machines that know each other, of which the first speaks frames and the second may.
+/// Machines 1 and 2, which know each other; the first speaks frames and the second may.
 fn pair(second: bool) -> (Machine, Machine) {
-    let (mut a, mut b) = (Machine::new(1), Machine::new(2));
+    numbered(1, second)
+}
+
+/// The same with the numbers `first` and the next one. A test with several pairs gives each its
+/// own numbers: equal numbers draw equal keys, and no key may seal twice with one nonce.
+fn numbered(first: u8, second_speaks: bool) -> (Machine, Machine) {
+    let (mut a, mut b) = (Machine::new(first), Machine::new(first + 1));
     a.node.set_frames(true);
-    b.node.set_frames(second);
-    a.knows(&b, &["10.0.0.2/32"]);
-    b.knows(&a, &["10.0.0.1/32"]);
+    b.node.set_frames(second_speaks);
+    a.knows(&b, &[&format!("10.0.0.{}/32", first + 1)]);
+    b.knows(&a, &[&format!("10.0.0.{first}/32")]);
     (a, b)
 }
 
@@ -38,20 +44,19 @@ fn two_that_speak_frames_learn_of_each_other_on_every_session() {
 
 #[test]
 fn toward_a_plain_peer_not_a_byte_differs() {
-    let (mut a, mut b) = pair(false);
-    let (mut c, mut d) = pair(false);
-    c.node.set_frames(false);
-    for (one, two) in [(&mut a, &mut b), (&mut c, &mut d)] {
-        one.send(&packet_to(1, 2, 5));
-        assert_eq!(settle(one, two), 3, "initiation, response, packet");
-        two.send(&packet_to(2, 1, 5));
-        assert_eq!(settle(one, two), 1);
+    for (first, speaks) in [(1, true), (3, false)] {
+        let (mut one, mut two) = numbered(first, false);
+        one.node.set_frames(speaks);
+        one.send(&packet_to(first, first + 1, 5));
+        assert_eq!(settle(&mut one, &mut two), 3, "initiation, response, packet");
+        two.send(&packet_to(first + 1, first, 5));
+        assert_eq!(settle(&mut one, &mut two), 1);
         assert_eq!(one.node.hello(&two.public()), None);
         assert_eq!(two.node.hello(&one.public()), None);
     }
     // The other way round: the plain one begins.
-    let (mut a, mut b) = pair(false);
-    b.send(&packet_to(2, 1, 5));
+    let (mut a, mut b) = numbered(5, false);
+    b.send(&packet_to(6, 5, 5));
     assert_eq!(settle(&mut b, &mut a), 3);
     assert_eq!((a.node.counters().frames_in, b.node.counters().frames_in), (0, 0));
 }

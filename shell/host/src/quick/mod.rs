@@ -150,14 +150,7 @@ impl Settings {
         changes.push(Change::ReplacePeers);
         let endpoints = endpoints.iter().copied().chain(std::iter::repeat(None));
         for (peer, endpoint) in self.peers.iter().zip(endpoints) {
-            changes.push(Change::Peer(PeerChange {
-                preshared_key: peer.preshared_key.clone(),
-                endpoint,
-                keepalive_s: peer.keepalive_s,
-                replace_allowed_ips: true,
-                allowed_ips: peer.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
-                ..PeerChange::new(peer.key)
-            }));
+            changes.push(peer.change(endpoint));
         }
         changes
     }
@@ -192,20 +185,28 @@ impl Settings {
             }
             let moved = before.is_none_or(|before| before.endpoint != peer.endpoint);
             let endpoint = peer.endpoint.as_ref().filter(|_| moved);
-            changes.push(Change::Peer(PeerChange {
-                preshared_key: Some(peer.preshared_key.clone().unwrap_or_default()),
-                endpoint: endpoint.map(&mut resolve).transpose()?,
-                keepalive_s: Some(peer.keepalive_s.unwrap_or(0)),
-                replace_allowed_ips: true,
-                allowed_ips: peer.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
-                ..PeerChange::new(peer.key)
-            }));
+            changes.push(peer.change(endpoint.map(&mut resolve).transpose()?));
         }
         Ok(changes)
     }
 
     fn peer(&self, key: &PublicKey) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.key == *key)
+    }
+}
+
+impl Peer {
+    /// Makes the peer what the file says, and at `endpoint` if there is one; what the file does not
+    /// say is off.
+    fn change(&self, endpoint: Option<SocketAddr>) -> Change {
+        Change::Peer(PeerChange {
+            preshared_key: Some(self.preshared_key.clone().unwrap_or_default()),
+            endpoint,
+            keepalive_s: Some(self.keepalive_s.unwrap_or(0)),
+            replace_allowed_ips: true,
+            allowed_ips: self.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
+            ..PeerChange::new(self.key)
+        })
     }
 }
 

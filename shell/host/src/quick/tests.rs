@@ -505,7 +505,7 @@ fn scripts_run_only_with_leave() {
 
 #[test]
 fn a_file_that_others_can_read_is_warned_about() {
-    let path = std::env::temp_dir().join(format!("warren-mode-{}.conf", std::process::id()));
+    let path = std::env::temp_dir().join(format!("warren-file-mode-{}.conf", std::process::id()));
     std::fs::write(&path, format!("[Interface]\nPrivateKey = {KEY}\n")).unwrap();
     let mode =
         |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
