@@ -257,7 +257,7 @@ impl Link {
                 self.greet(now, out);
                 Ok(())
             }
-            Ok(Frame::Unknown(_)) | Err(_) => Err(Drop::Malformed),
+            Ok(_) | Err(_) => Err(Drop::Malformed),
         }
     }
 

@@ -117,33 +117,14 @@ impl Observer {
     /// A chunk arrived, data or repair. `sequence` counts what was sent on this path; `sent_us` is
     /// the low half of the sender's clock.
     pub fn handle_chunk(&mut self, sequence: u64, sent_us: u32, now_us: u64) {
-        if sequence >= SEQUENCE_END {
-            return;
+        if self.note_arrival(sequence, now_us) {
+            self.note_delay(sequence, sent_us, now_us);
         }
-        if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
-            self.restart(sequence);
-        }
-        if sequence < self.end {
-            self.note_lateness(sequence, now_us);
-        }
-        if sequence < self.next {
-            self.late += 1;
-            return;
-        }
-        if sequence >= self.end {
-            // Whole groups, for a group's place is used again by the one a window later.
-            self.judge((sequence + GROUP).saturating_sub(WINDOW) / GROUP * GROUP, now_us);
-            self.end = sequence + 1;
-            self.end_us = now_us;
-            if self.marks.back().is_none_or(|mark| mark.at_us + MARK_US <= now_us) {
-                if self.marks.len() == MARKS_MAX {
-                    self.marks.pop_front();
-                }
-                self.marks.push_back(Mark { at_us: now_us, end: self.end });
-            }
-        }
-        self.arrived[word(sequence)] |= 1 << (sequence % 64);
-        self.note_delay(sequence, sent_us, now_us);
+    }
+
+    /// Something arrived that has a number, but no time at which it was sent.
+    pub fn handle_number(&mut self, sequence: u64, now_us: u64) {
+        self.note_arrival(sequence, now_us);
     }
 
     /// Judges what is due and returns what happened since the last call. `missing` and `rebuilt`
@@ -200,6 +181,37 @@ impl Observer {
         self.marks.clear();
         (self.next, self.end) = (sequence, sequence);
         self.judging = Judging::default();
+    }
+
+    /// Returns whether it came in time to be judged by what it says.
+    fn note_arrival(&mut self, sequence: u64, now_us: u64) -> bool {
+        if sequence >= SEQUENCE_END {
+            return false;
+        }
+        if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
+            self.restart(sequence);
+        }
+        if sequence < self.end {
+            self.note_lateness(sequence, now_us);
+        }
+        if sequence < self.next {
+            self.late += 1;
+            return false;
+        }
+        if sequence >= self.end {
+            // Whole groups, for a group's place is used again by the one a window later.
+            self.judge((sequence + GROUP).saturating_sub(WINDOW) / GROUP * GROUP, now_us);
+            self.end = sequence + 1;
+            self.end_us = now_us;
+            if self.marks.back().is_none_or(|mark| mark.at_us + MARK_US <= now_us) {
+                if self.marks.len() == MARKS_MAX {
+                    self.marks.pop_front();
+                }
+                self.marks.push_back(Mark { at_us: now_us, end: self.end });
+            }
+        }
+        self.arrived[word(sequence)] |= 1 << (sequence % 64);
+        true
     }
 
     fn note_lateness(&mut self, sequence: u64, now_us: u64) {

@@ -39,6 +39,7 @@ mod sample;
 pub mod superpacket;
 pub mod tcp;
 pub mod udp;
+pub mod unit;
 pub mod virtio;
 pub mod wireguard;
 
