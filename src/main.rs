@@ -18,6 +18,7 @@
 mod bench;
 mod completions;
 mod demo;
+mod frames;
 mod keys;
 mod lab;
 mod link;

@@ -167,7 +167,11 @@ impl Machine {
             &mut inbox,
             &mut self.out,
         );
-        self.delivered.extend(inbox.packets().iter().map(|range| memory[range.clone()].to_vec()));
+        self.delivered.extend(inbox.take_packets(&mut memory));
+        while self.node.poll_packets(&mut inbox) {
+            self.delivered.extend(inbox.take_packets(&mut memory));
+        }
+        self.delivered.extend(inbox.take_packets(&mut memory));
         self.act();
     }
 }

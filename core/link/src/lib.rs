@@ -29,10 +29,21 @@
 
 #![forbid(unsafe_code)]
 
+mod codel;
+mod frames;
+mod inbox;
 mod link;
 mod outbox;
+mod pool;
+mod receiver;
+mod sender;
 mod staged;
+mod weather;
 
-pub use self::link::{Link, Outcome, Refusal, World};
+pub use self::frames::features;
+pub use self::inbox::{Inbox, OWN_BYTES_MAX};
+pub use self::link::{Link, Outcome, Refusal, Wake, World};
 pub use self::outbox::{Destination, Endpoint, Outbox, Source};
+pub use self::receiver::{Counters as PieceCounters, Judge, ORPHANS_MAX, UNITS_MAX};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
+pub use self::weather::Weather;

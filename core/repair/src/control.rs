@@ -16,6 +16,9 @@ use crate::spread::{DEPTH_MAX, FEW, HOLD_US, LANE_CHUNKS};
 pub const TARGET: f64 = 1e-5;
 /// Repair chunks of a block: at most one for so many data chunks (threat BC-09).
 pub const CAP: usize = 2;
+/// Loss assumed of a path that is not known: a new flow can bear the least, and that is when a path
+/// becomes known.
+pub const UNKNOWN_LOSS: f64 = 0.01;
 /// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one.
 const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
@@ -50,12 +53,12 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Nothing known, nothing spent.
+    /// Nothing known, [`UNKNOWN_LOSS`] assumed.
     #[must_use]
     pub fn new() -> Self {
         let estimator = Estimator::default();
         let estimate = estimator.estimate();
-        Self {
+        let mut control = Self {
             estimator,
             estimate,
             table: [0; DATA_MAX + 1],
@@ -68,7 +71,9 @@ impl Control {
             rate: 0.0,
             before_us: None,
             depth: 1,
-        }
+        };
+        control.tabulate();
+        control
     }
 
     /// Takes a report in and makes the table anew. `sent` are the data chunks sent since the
@@ -128,7 +133,8 @@ impl Control {
     }
 
     fn expected_loss(&self) -> f64 {
-        (self.estimate.loss_upper * self.boost).min(1.0)
+        let assumed = if self.estimate.known { 0.0 } else { UNKNOWN_LOSS };
+        (self.estimate.loss_upper * self.boost).clamp(assumed, 1.0)
     }
 
     /// Holds what was promised against what came of it.
@@ -237,6 +243,18 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_is_not_known_is_not_trusted() {
+        let mut control = Control::new();
+        assert!(!control.is_calm() && control.repair_chunks(48) > 3 && control.few_chunks(1) == 1);
+        control.handle_report(&report(500, 0), 500, 0);
+        assert!(!control.is_calm(), "not yet");
+        control.handle_report(&report(600, 0), 600, 100_000);
+        assert!(control.is_calm());
+        control.handle_report(&report(0, 0), 0, 3_600_000_000);
+        assert!(!control.is_calm(), "an hour later the weather may have changed");
+    }
+
+    #[test]
     fn the_smallest_number_that_meets_the_target_is_chosen() {
         let control = fed(&report(5_000, 100));
         let residuals = Residuals::new(&Model::independent(control.estimate().loss_upper));
@@ -252,7 +270,9 @@ mod tests {
     #[test]
     fn losses_in_a_queue_raise_nothing() {
         let queued = Losses { judged: 5_000, lost: 300, runs: 100, ..Losses::default() };
-        let control = fed(&Report { queued, queue_us: 20_000, ..Report::default() });
+        let mut control = fed(&report(5_000, 0));
+        let jam = Report { queued, queue_us: 20_000, ..Report::default() };
+        (0..200).for_each(|n| control.handle_report(&jam, 4_000, (200 + n) * 100_000));
         assert_eq!(control.repair_chunks(45), 0);
     }
 

@@ -20,6 +20,10 @@ use crate::report::{Losses, Report};
 pub const WINDOW: u64 = 16_384;
 /// Neighbours of whose delays the smallest counts.
 pub const GROUP: u64 = 8;
+/// A queue stands if it does so for this time, and for so many chunks.
+pub const STANDING_US: u64 = 10_000;
+/// See [`STANDING_US`].
+pub const STANDING_CHUNKS: u32 = 64;
 /// A shorter queue is none.
 pub const QUEUE_US_MIN: u32 = 3_000;
 /// A chunk that is missing is judged after at least and at most this time.
@@ -61,9 +65,10 @@ pub struct Observer {
     base: Recent,
     peak: Recent,
     extent: Recent,
-    /// Smallest delay of the last chunks to arrive: of a full half and of one being filled.
+    /// Smallest delay of the chunks that arrived last: of a full half and of one being filled.
     live: [i32; 2],
-    live_count: u64,
+    live_count: u32,
+    live_since_us: u64,
     judging: Judging,
     clear: Losses,
     queued: Losses,
@@ -106,6 +111,7 @@ impl Observer {
             extent: Recent::new(PEAK_US),
             live: [i32::MAX; 2],
             live_count: 0,
+            live_since_us: 0,
             judging: Judging::default(),
             clear: Losses::default(),
             queued: Losses::default(),
@@ -160,12 +166,14 @@ impl Observer {
         u32::try_from(self.extent.max().unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
-    /// Whether the path's queue is long just now: what is lost meanwhile may be congestion, and
-    /// flows should see it (RFC 6040: mark or drop).
+    /// Whether a queue stands just now: what is lost meanwhile may be congestion, and flows should
+    /// see it (RFC 6040: mark or drop). The smallest delay of [`STANDING_US`] and
+    /// [`STANDING_CHUNKS`] at least decides, for jitter may hold up a few chunks, but not so many.
     #[must_use]
     pub fn is_queued(&self) -> bool {
+        let [before, _] = self.live;
         let delay = self.live[0].min(self.live[1]);
-        delay != i32::MAX && self.exceeds(self.above_base(delay))
+        before != i32::MAX && self.exceeds(self.above_base(delay))
     }
 
     /// Chunks that came after they were judged lost.
@@ -234,8 +242,10 @@ impl Observer {
         let smallest = &mut self.delays[group(sequence)];
         *smallest = delay_us.min(*smallest);
         self.base.handle_value(-i64::from(delay_us), now_us);
-        if self.live_count.is_multiple_of(GROUP) {
-            self.live = [self.live[1], i32::MAX];
+        let aged = self.live_since_us + STANDING_US <= now_us;
+        if aged && self.live_count >= STANDING_CHUNKS {
+            (self.live, self.live_count) = ([self.live[1], i32::MAX], 0);
+            self.live_since_us = now_us;
         }
         self.live_count += 1;
         self.live[1] = self.live[1].min(delay_us);

@@ -138,6 +138,16 @@ pub fn total_len(bytes: &[u8]) -> Result<usize, Malformed> {
     ip::total_len(bytes, true)
 }
 
+/// The ECN field of headers that were checked; not capable where there are none.
+#[must_use]
+pub fn ecn_of(bytes: &[u8]) -> Ecn {
+    match bytes {
+        [first, second, ..] if first >> 4 == 6 => Ecn::from_bits(second >> 4),
+        [_, second, ..] => Ecn::from_bits(*second),
+        _ => Ecn::NotEct,
+    }
+}
+
 /// Rewrites the ECN field in place and keeps an IPv4 header checksum right.
 ///
 /// # Errors
@@ -287,7 +297,8 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether a routing header was walked (RFC 8200 §8.1: it may change the pseudo header).
-    pub(crate) const fn is_routed(&self) -> bool {
+    #[must_use]
+    pub const fn is_routed(&self) -> bool {
         self.layout.routed
     }
 
