@@ -1,6 +1,7 @@
 //! What a link shows of its path's weather, and of what it does about it.
 
-use crate::receiver::{Counters, Receiver};
+use crate::piece::Counters;
+use crate::receiver::Receiver;
 use crate::sender::Sender;
 
 /// One link's weather. Shares lie between zero and one.
