@@ -19,7 +19,7 @@ const USERS: [&str; 3] = ["ann", "ben", "cid"];
 const GROUPS: [&str; 2] = ["group:a", "group:b"];
 const TAGS: [&str; 3] = ["tag:x", "tag:y", "tag:z"];
 const RESERVED: [&str; 2] = ["100.64.0.0/10", "fd7a::/48"];
-const ROUTES: [&str; 8] = [
+const ROUTES: [&str; 9] = [
     "10.1.0.0/16",
     "10.1.2.0/24",
     "10.0.0.0/8",
@@ -27,10 +27,11 @@ const ROUTES: [&str; 8] = [
     "0.0.0.0/0",
     "::/0",
     "100.64.7.0/24",
+    "100.64.0.0/24",
     "9.9.9.0/24",
 ];
 /// Every prefix in a rule or route holds one of these.
-const PLACES: [&str; 10] = [
+const PLACES: [&str; 13] = [
     "10.1.0.5",
     "10.1.2.5",
     "10.9.0.5",
@@ -38,6 +39,9 @@ const PLACES: [&str; 10] = [
     "9.9.9.9",
     "1.1.1.1",
     "100.64.7.7",
+    "100.64.0.99",
+    "100.64.0.0",
+    "fd7a::",
     "fd00:1::5",
     "fd00:2::5",
     "2606::1",
@@ -156,11 +160,12 @@ impl World {
     }
 
     fn is_reserved(&self, address: IpAddr) -> bool {
-        RESERVED.iter().any(|prefix| parse(prefix).contains(address))
+        self.directory.reserved.iter().any(|prefix| prefix.contains(address))
     }
 
     fn routes<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Prefix> + 'a {
-        node.routes.iter().copied().filter(|route| *route != parse("100.64.7.0/24"))
+        let refused = |route: &Prefix| !route.is_default() && self.is_reserved(route.address());
+        node.routes.iter().copied().filter(move |route| !refused(route))
     }
 
     /// What a node answers for: its own, what its routes say, an exit for what nobody else has.
@@ -331,8 +336,8 @@ fn worlds() -> impl Strategy<Value = World> {
         proptest::option::weighted(0.5, vec(select(&ROUTES[..]), 1..4)),
     );
     let rules = vec(prop_oneof![acl, grant], 0..5);
-    (vec(member(), 0..3), vec(member(), 0..3), rules, vec(node, 2..6)).prop_map(
-        |(a, b, rules, nodes)| {
+    (vec(member(), 0..3), vec(member(), 0..3), rules, vec(node, 2..6), any::<bool>()).prop_map(
+        |(a, b, rules, nodes, is_reserved)| {
             let user = |name: &&str| User {
                 name: (*name).to_owned(),
                 email: Some(format!("{name}@example.com")),
@@ -356,7 +361,7 @@ fn worlds() -> impl Strategy<Value = World> {
             let directory = Directory {
                 users: USERS.iter().map(user).collect(),
                 nodes: nodes.into_iter().enumerate().map(node).collect(),
-                reserved: RESERVED.iter().map(|text| parse(text)).collect(),
+                reserved: RESERVED.iter().filter(|_| is_reserved).map(|text| parse(text)).collect(),
             };
             World { groups: [a, b], rules, directory }
         },
