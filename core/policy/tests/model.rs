@@ -273,9 +273,9 @@ fn serves(proto: &str, ports: &str, number: u8, port: u16) -> bool {
     };
     let in_ports = ports.split(',').any(|part| match part.split_once('-') {
         _ if part == "*" => true,
-        Some((first, last)) => {
-            (first.parse::<u16>().unwrap()..=last.parse().unwrap()).contains(&port)
-        }
+        Some((first, last)) => (first.parse::<u16>().expect("made for this")
+            ..=last.parse().expect("made for this"))
+            .contains(&port),
         None => part == port.to_string(),
     });
     is_protocol && (in_ports || ![6, 17, 132].contains(&number))
@@ -311,6 +311,9 @@ fn packets(from: IpAddr, to: IpAddr, number: u8, port: u16) -> [Vec<u8>; 2] {
     [build(from, to, [5000, port], false), build(to, from, [port, 5000], true)]
 }
 
+/// Owner, tags and routes of a node.
+type Drawn = (Option<&'static str>, Option<Vec<&'static str>>, Option<Vec<&'static str>>);
+
 fn worlds() -> impl Strategy<Value = World> {
     let acl = (
         vec(select(&SOURCES[..]), 0..4),
@@ -336,7 +339,7 @@ fn worlds() -> impl Strategy<Value = World> {
         proptest::option::weighted(0.5, vec(select(&ROUTES[..]), 1..4)),
     );
     let rules = vec(prop_oneof![acl, grant], 0..5);
-    (vec(member(), 0..3), vec(member(), 0..3), rules, vec(node, 2..6), any::<bool>()).prop_map(
+    (vec(member(), 0..3), vec(member(), 0..3), rules, vec(node, 3..6), any::<bool>()).prop_map(
         |(a, b, rules, nodes, is_reserved)| {
             let user = |name: &&str| User {
                 name: (*name).to_owned(),
@@ -352,7 +355,10 @@ fn worlds() -> impl Strategy<Value = World> {
                 Node {
                     id: NodeId(id as u64),
                     name: format!("n{id}"),
-                    addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+                    addresses: addresses
+                        .iter()
+                        .map(|text| text.parse().expect("made for this"))
+                        .collect(),
                     owner: owner.map(str::to_owned),
                     tags: tags.unwrap_or_default().into_iter().map(str::to_owned).collect(),
                     routes: routes.unwrap_or_default().into_iter().map(parse).collect(),
@@ -377,7 +383,7 @@ fn compile(world: &World) -> Compiled {
 
 fn addresses(world: &World) -> Vec<IpAddr> {
     let own = world.directory.nodes.iter().flat_map(|node| node.addresses.iter().copied());
-    own.chain(PLACES.iter().map(|text| text.parse().unwrap())).collect()
+    own.chain(PLACES.iter().map(|text| text.parse().expect("made for this"))).collect()
 }
 
 proptest! {
