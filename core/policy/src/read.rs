@@ -521,5 +521,8 @@ impl Reader {
     }
 }
 
+mod nodes;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use nodes::directory;

@@ -346,10 +346,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 email: Some(format!("{name}@example.com")),
                 roles: if *name == "cid" { vec!["admin".into()] } else { Vec::new() },
             };
-            let node = |(at, (owner, tags, routes)): (
-                usize,
-                (Option<&str>, Option<Vec<&str>>, Option<Vec<&str>>),
-            )| {
+            let node = |(at, (owner, tags, routes)): (usize, Drawn)| {
                 let id = at + 1;
                 let addresses = [format!("100.64.0.{id}"), format!("fd7a::{id}")];
                 Node {

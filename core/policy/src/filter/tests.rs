@@ -28,7 +28,7 @@ fn ip(
             bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, number, 0, 0];
             if let Some((id, offset, more)) = fragment {
                 bytes[4..6].copy_from_slice(&id.to_be_bytes());
-                let field = offset / 8 | if more { 0x2000 } else { 0 };
+                let field = (offset / 8) | if more { 0x2000 } else { 0 };
                 bytes[6..8].copy_from_slice(&field.to_be_bytes());
             }
             bytes.extend(from.octets().iter().chain(&to.octets()));
