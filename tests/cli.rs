@@ -302,7 +302,8 @@ fn a_policy_file_is_checked_with_its_tests_and_its_mistakes_have_places() {
         "good.hujson",
         "{ // ours\n\"tagOwners\": {\"tag:web\": []},\n\"acls\": [{\"action\": \"accept\", \
          \"src\": [\"ann@\"], \"dst\": [\"tag:web:443\"]}],\n\"ssh\": [],\n\
-         \"tests\": [{\"src\": \"ann@\", \"accept\": [\"tag:web:443\"], \"deny\": [\"tag:web:22\"]}]}",
+         \"tests\": [{\"src\": \"ann@\", \"accept\": [\"tag:web:443\"], \
+         \"deny\": [\"tag:web:22\"]}]}",
     );
     let output = run(&["policy", "check", &good]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -310,7 +311,8 @@ fn a_policy_file_is_checked_with_its_tests_and_its_mistakes_have_places() {
     assert!(text(&output.stderr).starts_with(&format!("warning: {good}:4:1: \"ssh\"")));
 
     let nodes = folder.file("nodes.hujson", "{\"nodes\": [{\"id\": 1}, {\"id\": 1}]}");
-    let said = failure(&["policy", "check", &good, "--nodes", &nodes], b"");
+    let plain = folder.file("plain.hujson", "{\"acls\": []}");
+    let said = failure(&["policy", "check", &plain, "--nodes", &nodes], b"");
     assert!(said.contains("two nodes have the number 1"), "{said}");
 
     let wrong = folder.file("wrong.hujson", "{\"acls\": [],\n\"group\": {},\n\"hosts\": 5}");

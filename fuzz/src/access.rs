@@ -139,8 +139,10 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
              \"hosts\": {\"db\": \"10.1.2.3\", \"lan\": \"10.0.0.0/8\"},\n\
              \"acls\": [{\"action\": \"accept\", \"src\": [\"group:dev\", \"100.64.0.0/10\"],\n\
              \"dst\": [\"tag:web:80,443\", \"db:5432\", \"autogroup:internet:*\"]},\n\
-             {\"action\": \"accept\", \"proto\": \"udp\", \"src\": [\"*\"], \"dst\": [\"*:53\"]}],\n\
-             \"tests\": [{\"src\": \"ann@\", \"accept\": [\"tag:web:443\"], \"deny\": [\"db:22\"]}]}",
+             {\"action\": \"accept\", \"proto\": \"udp\", \"src\": [\"*\"], \
+             \"dst\": [\"*:53\"]}],\n\
+             \"tests\": [{\"src\": \"ann@\", \"accept\": [\"tag:web:443\"], \
+             \"deny\": [\"db:22\"]}]}",
             "{\"grants\": [{\"src\": [\"autogroup:member\"], \"dst\": [\"autogroup:self\"],\n\
              \"ip\": [\"tcp:443\", \"udp:1-99\", \"icmp:*\", \"*\"]}],\n\
              \"autoApprovers\": {\"routes\": {\"10.0.0.0/8\": [\"ann@\"]}, \"exitNode\": []},\n\

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use wire::prefix::Prefix;
 
-use crate::compile::{Compiled, is_user};
+use crate::compile::{Compiled, Member, is_user};
 use crate::directory::{Directory, Node, NodeId, User};
 use crate::document::{Policy, Test, TestTarget};
 use crate::explain::RuleName;
@@ -39,9 +39,10 @@ pub fn check(policy: &Policy, directory: &Directory) -> Result<Compiled, Vec<Fin
         return Ok(compiled);
     }
     let extended = extend(policy, directory);
-    let trial = Compiled::new(policy, &extended).map_err(wrong)?;
+    let real = directory.nodes.len();
+    let trial = Trial { compiled: Compiled::new(policy, &extended).map_err(wrong)?, real };
     let failures: Vec<Finding> =
-        policy.tests.iter().flat_map(|test| run(&trial, test)).take(FAILURES_MAX).collect();
+        policy.tests.iter().flat_map(|test| trial.run(test)).take(FAILURES_MAX).collect();
     if failures.is_empty() { Ok(compiled) } else { Err(failures) }
 }
 
@@ -83,8 +84,9 @@ fn extend(policy: &Policy, directory: &Directory) -> Directory {
     }
     let public = Ranges::internet();
     routes.retain(|route| !public.intersects(&Ranges::of_prefixes([*route])));
-    let node = invented(&extended, None, vec!["tag:".to_owned()], routes);
-    extended.nodes.push(node);
+    let mut router = invented(&extended, None, Vec::new(), routes);
+    router.addresses.clear();
+    extended.nodes.push(router);
     extended
 }
 
@@ -121,39 +123,10 @@ fn invented(
     Node { id: NodeId(id), name: "invented for a test".into(), addresses, owner, tags, routes }
 }
 
-fn run(trial: &Compiled, test: &Test) -> Vec<Finding> {
-    let (selector, text) = &test.source;
-    let sources = addresses(trial, selector);
-    let name = format!("tests[{}]", test.index);
-    if sources.is_empty() {
-        let what = format!("{name}: {} is nobody", quoted(text));
-        return vec![Finding::new(test.place, what, "name a user, group, tag or address that is")];
-    }
-    let mut failures = Vec::new();
-    for (targets, must_pass) in [(&test.accept, true), (&test.deny, false)] {
-        for target in targets {
-            let destinations = destinations(trial, &target.selector);
-            let found = pair(trial, test, target, must_pass, &sources, &destinations);
-            let (what, mend) = match found {
-                Outcome::AsWanted => continue,
-                Outcome::Nothing => ("is nobody".to_owned(), "name somebody".to_owned()),
-                Outcome::TooMany => {
-                    (format!("asks about more than {PAIRS_MAX} pairs"), "name fewer".to_owned())
-                }
-                Outcome::Denied => (
-                    format!("must be reached by {}, and no rule allows it", quoted(text)),
-                    "add a rule, or mend the test".to_owned(),
-                ),
-                Outcome::Allowed(rule) => (
-                    format!("must not be reached by {}, and {rule} allows it", quoted(text)),
-                    format!("narrow the rule at {}, or mend the test", rule.place),
-                ),
-            };
-            let what = format!("{name}: {} {what}", quoted(&target.text));
-            failures.push(Finding::new(target.place, what, mend));
-        }
-    }
-    failures
+/// A policy against a directory that was extended; the first `real` nodes are not invented.
+struct Trial {
+    compiled: Compiled,
+    real: usize,
 }
 
 enum Outcome {
@@ -164,69 +137,114 @@ enum Outcome {
     Allowed(RuleName),
 }
 
-/// Asks about every source with every destination: all must pass, or none may.
-fn pair(
-    trial: &Compiled,
-    test: &Test,
-    target: &TestTarget,
-    must_pass: bool,
-    sources: &[(u128, Option<String>)],
-    destinations: &[(u128, Option<String>)],
-) -> Outcome {
-    if destinations.is_empty() && target.selector != Selector::OwnUser {
-        return Outcome::Nothing;
-    }
-    if sources.len().saturating_mul(destinations.len()) > PAIRS_MAX {
-        return Outcome::TooMany;
-    }
-    for (source, user) in sources {
-        for (destination, other) in destinations {
-            if target.selector == Selector::OwnUser && (user.is_none() || user != other) {
-                continue;
-            }
-            let allowed = test
-                .protocols
-                .iter()
-                .find_map(|protocol| trial.allowing(*source, *destination, *protocol, target.port));
-            match allowed {
-                None if must_pass => return Outcome::Denied,
-                Some(rule) if !must_pass => return Outcome::Allowed(rule),
-                _ => (),
+impl Trial {
+    fn run(&self, test: &Test) -> Vec<Finding> {
+        let (selector, text) = &test.source;
+        let sources = self.addresses(selector);
+        let name = format!("tests[{}]", test.index);
+        if sources.is_empty() {
+            let what = format!("{name}: {} is nobody", quoted(text));
+            return vec![Finding::new(
+                test.place,
+                what,
+                "name a user, group, tag or address that is",
+            )];
+        }
+        let mut failures = Vec::new();
+        for (targets, must_pass) in [(&test.accept, true), (&test.deny, false)] {
+            for target in targets {
+                let destinations = self.destinations(&target.selector);
+                let found = self.pair(test, target, must_pass, &sources, &destinations);
+                let (what, mend) = match found {
+                    Outcome::AsWanted => continue,
+                    Outcome::Nothing => ("is nobody".to_owned(), "name somebody".to_owned()),
+                    Outcome::TooMany => {
+                        (format!("asks about more than {PAIRS_MAX} pairs"), "name fewer".to_owned())
+                    }
+                    Outcome::Denied => (
+                        format!("must be reached by {}, and no rule allows it", quoted(text)),
+                        "add a rule, or mend the test".to_owned(),
+                    ),
+                    Outcome::Allowed(rule) => (
+                        format!("must not be reached by {}, and {rule} allows it", quoted(text)),
+                        format!("narrow the rule at {}, or mend the test", rule.place),
+                    ),
+                };
+                let what = format!("{name}: {} {what}", quoted(&target.text));
+                failures.push(Finding::new(target.place, what, mend));
             }
         }
+        failures
     }
-    Outcome::AsWanted
-}
 
-/// What a destination stands for: every node's first address, or the ends of a prefix.
-fn destinations(trial: &Compiled, selector: &Selector) -> Vec<(u128, Option<String>)> {
-    match selector {
-        Selector::OwnUser => addresses(trial, &Selector::Member),
-        Selector::Internet => {
-            let public = Ranges::internet();
-            public.as_slice().iter().map(|range| (range.first, None)).collect()
+    /// Asks about every source with every destination: all must pass, or none may.
+    fn pair(
+        &self,
+        test: &Test,
+        target: &TestTarget,
+        must_pass: bool,
+        sources: &[(u128, Option<String>)],
+        destinations: &[(u128, Option<String>)],
+    ) -> Outcome {
+        if destinations.is_empty() && target.selector != Selector::OwnUser {
+            return Outcome::Nothing;
         }
-        other => addresses(trial, other),
+        if sources.len().saturating_mul(destinations.len()) > PAIRS_MAX {
+            return Outcome::TooMany;
+        }
+        for (source, user) in sources {
+            for (destination, other) in destinations {
+                if target.selector == Selector::OwnUser && (user.is_none() || user != other) {
+                    continue;
+                }
+                let allowed = test.protocols.iter().find_map(|protocol| {
+                    self.compiled.allowing(*source, *destination, *protocol, target.port)
+                });
+                match allowed {
+                    None if must_pass => return Outcome::Denied,
+                    Some(rule) if !must_pass => return Outcome::Allowed(rule),
+                    _ => (),
+                }
+            }
+        }
+        Outcome::AsWanted
     }
-}
 
-fn addresses(trial: &Compiled, selector: &Selector) -> Vec<(u128, Option<String>)> {
-    if let Selector::Prefix(prefix) = selector {
-        let ranges = Ranges::of_prefixes([*prefix]);
-        let ends = ranges.as_slice().iter().flat_map(|range| [range.first, range.last]);
-        let user = |address| {
-            let at = trial.by_address.get(&address)?;
-            trial.members[*at].node.user().map(str::to_owned)
-        };
-        let ends: BTreeSet<u128> = ends.collect();
-        return ends.into_iter().map(|address| (address, user(address))).collect();
+    /// What a destination stands for: every node's first address, or the ends of a prefix.
+    fn destinations(&self, selector: &Selector) -> Vec<(u128, Option<String>)> {
+        match selector {
+            Selector::OwnUser => self.addresses(&Selector::Member),
+            Selector::Internet => {
+                let public = Ranges::internet();
+                public.as_slice().iter().map(|range| (range.first, None)).collect()
+            }
+            other => self.addresses(other),
+        }
     }
-    let meant = trial.members.iter().filter(|member| trial.is_meant(member, selector));
-    let all = meant.flat_map(|member| {
-        let user = member.node.user().map(str::to_owned);
-        member.node.addresses.iter().map(move |address| (number(*address), user.clone()))
-    });
-    all.collect()
+
+    fn addresses(&self, selector: &Selector) -> Vec<(u128, Option<String>)> {
+        if let Selector::Prefix(prefix) = selector {
+            let ranges = Ranges::of_prefixes([*prefix]);
+            let ends = ranges.as_slice().iter().flat_map(|range| [range.first, range.last]);
+            let user = |address| {
+                let at = self.compiled.by_address.get(&address)?;
+                self.compiled.members[*at].node.user().map(str::to_owned)
+            };
+            let ends: BTreeSet<u128> = ends.collect();
+            return ends.into_iter().map(|address| (address, user(address))).collect();
+        }
+        // What was invented is meant by the name that it was invented for, and by wider ones only
+        // where there is nobody else.
+        let (real, all) = (&self.compiled.members[..self.real], &self.compiled.members[..]);
+        let is_meant = |member: &&Member| self.compiled.is_meant(member, selector);
+        let is_wide = matches!(selector, Selector::Any | Selector::Member | Selector::Tagged);
+        let among = if is_wide && real.iter().any(|member| is_meant(&member)) { real } else { all };
+        let all = among.iter().filter(is_meant).flat_map(|member| {
+            let user = member.node.user().map(str::to_owned);
+            member.node.addresses.iter().map(move |address| (number(*address), user.clone()))
+        });
+        all.collect()
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +259,8 @@ mod tests {
 
     const RULES: &str = "{\"groups\": {\"group:dev\": [\"ann@\", \"new@example.com\"]},\n\
         \"tagOwners\": {\"tag:web\": [], \"tag:none\": []},\n\
-        \"acls\": [{\"action\": \"accept\", \"src\": [\"group:dev\"], \"dst\": [\"tag:web:443\"]},\n\
+        \"acls\": [{\"action\": \"accept\", \"src\": [\"group:dev\"], \
+        \"dst\": [\"tag:web:443\"]},\n\
         {\"action\": \"accept\", \"src\": [\"ann@\"], \"dst\": [\"10.1.0.0/16:22\"]},\n\
         {\"action\": \"accept\", \"src\": [\"autogroup:member\"],\n\
         \"dst\": [\"autogroup:self:*\", \"autogroup:internet:443\"]}],\n\"tests\": [\n";
@@ -250,7 +269,8 @@ mod tests {
     fn pf_14_a_policy_that_fails_a_test_of_its_own_is_refused_with_the_rule() {
         let wrong = format!(
             "{RULES}{{\"src\": \"group:dev\", \"accept\": [\"tag:web:443\"],\n\
-             \"deny\": [\"tag:web:443\"]}},\n{{\"src\": \"ben@\", \"accept\": [\"tag:web:443\"]}}]}}"
+             \"deny\": [\"tag:web:443\"]}},\n\
+             {{\"src\": \"ben@\", \"accept\": [\"tag:web:443\"]}}]}}"
         );
         for directory in [directory(), Directory::default()] {
             assert_eq!(
@@ -293,6 +313,15 @@ mod tests {
         assert!(!rules.inward.is_empty());
         let invented = Ranges::of_prefixes(["3fff::/20".parse().unwrap()]);
         assert!(rules.inward.iter().all(|rule| !rule.sources.intersects(&invented)));
+    }
+
+    #[test]
+    fn a_star_means_those_who_are_there() {
+        let text = "{\"grants\": [{\"src\": [\"ann@\"], \"dst\": [\"ann@\", \"ben@\", \
+            \"100.64.0.4/30\", \"fd7a::4/126\"], \"ip\": [\"*\"]}],\n\
+            \"tests\": [{\"src\": \"ann@\", \"accept\": [\"*:22\"]},\n\
+            {\"src\": \"new@\", \"deny\": [\"*:22\", \"10.7.0.1:22\"]}]}";
+        assert_eq!(failures(text, &directory()), [""; 0]);
     }
 
     #[test]

@@ -291,16 +291,16 @@ mod tests {
                 list.iter().any(|(first, len)| (*first..=first + len).contains(&n))
             };
             let (x, y) = (make(&a), make(&b));
-            let mut common = false;
+            let mut is_shared = false;
             for n in 0..72 {
                 let (in_a, in_b) = (model(&a, n), model(&b, n));
-                common |= in_a && in_b;
+                is_shared |= in_a && in_b;
                 prop_assert_eq!(x.has(base + n), in_a);
                 prop_assert_eq!(x.intersection(&y).has(base + n), in_a && in_b);
                 prop_assert_eq!(x.difference(&y).has(base + n), in_a && !in_b);
                 prop_assert_eq!(Ranges::union([&x, &y]).has(base + n), in_a || in_b);
             }
-            prop_assert_eq!(x.intersects(&y), common);
+            prop_assert_eq!(x.intersects(&y), is_shared);
             prop_assert!(x.0.windows(2).all(|pair| pair[0].last + 1 < pair[1].first));
         }
     }

@@ -211,9 +211,10 @@ impl Reader {
                 || host.key == "*"
                 || host.key.contains(['@', ':', '/'])
                 || host.key.contains(char::is_whitespace)
+                || prefix(&host.key).is_ok()
             {
                 let what = format!("{} cannot name a host", quoted(&host.key));
-                self.fault(host.place, what, "leave out @, :, / and space, in up to 255 bytes");
+                self.fault(host.place, what, "no address, no @, :, / and space, up to 255 bytes");
                 continue;
             }
             let Some(text) = self.text(&host.value) else { continue };

@@ -144,7 +144,8 @@ impl World {
         let tags: String = TAGS.iter().map(|tag| format!("\"{tag}\": [],")).collect();
         format!(
             "{{\"tagOwners\": {{{tags}}},\n\"hosts\": {{\"lan\": \"10.1.0.0/16\"}},\n\"groups\": \
-             {{\"group:a\": [{}], \"group:b\": [{}]}},\n\"acls\": [{acls}],\n\"grants\": [{grants}]}}",
+             {{\"group:a\": [{}], \"group:b\": [{}]}},\n\"acls\": [{acls}],\n\
+             \"grants\": [{grants}]}}",
             list(&self.groups[0]),
             list(&self.groups[1])
         )

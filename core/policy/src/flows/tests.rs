@@ -141,14 +141,15 @@ proptest! {
                     if list.len() == max {
                         // Whoever gave way is told by the table; it must have been the oldest of
                         // its account, of an account not smaller by class than any other.
-                        let gone = list.iter().position(|(other, ..)| !has(&mut flows, *other, now_ms));
+                        let mut others = list.iter();
+                        let gone = others.position(|(o, ..)| !has(&mut flows, *o, now_ms));
                         let gone = gone.expect("one gave way");
                         let (_, peer, began) = list[gone];
                         let of = |p: u32, b: Direction| {
                             list.iter().filter(|(_, q, c)| (*q, *c) == (p, b)).count() as u32
                         };
-                        let is_oldest = !list[gone + 1..].iter().any(|(_, p, b)| (*p, *b) == (peer, began));
-                        prop_assert!(is_oldest);
+                        let mut older = list[gone + 1..].iter();
+                        prop_assert!(!older.any(|(_, p, b)| (*p, *b) == (peer, began)));
                         let largest = list.iter().map(|(_, p, b)| class_of(of(*p, *b))).max();
                         prop_assert_eq!(Some(class_of(of(peer, began))), largest);
                         list.remove(gone);

@@ -105,8 +105,9 @@ mod tests {
     fn a_directory_is_read_or_refused_with_places() {
         let text = "{ // two people\n\"users\": [{\"name\": \"ann\", \"roles\": [\"admin\"]},\n\
             {\"name\": \"ben\", \"email\": \"ben@example.com\"}],\n\
-            \"nodes\": [{\"id\": 7, \"name\": \"gw\", \"addresses\": [\"100.64.0.7\", \"fd7a::7\"],\n\
-            \"owner\": \"ann\", \"tags\": [\"tag:gw\"], \"routes\": [\"10.0.0.0/8\"]}, {\"id\": \"8\"}],\n\
+            \"nodes\": [{\"id\": 7, \"name\": \"gw\", \
+            \"addresses\": [\"100.64.0.7\", \"fd7a::7\"], \"owner\": \"ann\",\n\
+            \"tags\": [\"tag:gw\"], \"routes\": [\"10.0.0.0/8\"]}, {\"id\": \"8\"}],\n\
             \"reserved\": [\"100.64.0.0/10\"]}";
         let read = directory(text.as_bytes()).unwrap();
         assert_eq!((read.users.len(), read.nodes.len(), read.reserved.len()), (2, 2, 1));

@@ -145,6 +145,9 @@ fn selectors_stand_only_where_they_mean_something() {
     for groups in ["\"group:a\": [\"group:a\"]", "\"group:a\": [\"10.0.0.1\"]", "\"a\": []"] {
         assert_eq!(bad(&format!("{{\"acls\": [], \"groups\": {{{groups}}}}}")).len(), 1);
     }
+    assert!(
+        bad("{\"acls\": [], \"hosts\": {\"10.0.0.1\": \"10.0.0.2\"}}")[0].contains("no address")
+    );
     let owners = "{\"acls\": [], \"tagOwners\": {\"tag:a\": [\"*\", \"10.0.0.1\", \"tag:b\"]}}";
     assert_eq!(bad(owners).len(), 3);
 }
