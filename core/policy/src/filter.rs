@@ -184,13 +184,13 @@ impl Filter {
         self.flows.evicted()
     }
 
-    /// Packets that passed.
+    /// Packets that passed; a superpacket counts once.
     #[must_use]
     pub fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// Packets dropped for a reason.
+    /// Packets dropped for a reason; a superpacket counts once.
     #[must_use]
     pub fn dropped(&self, reason: Reason) -> u64 {
         self.drops[reason.number()]

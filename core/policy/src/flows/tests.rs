@@ -67,6 +67,28 @@ fn a_peer_and_direction_has_its_share_and_no_more() {
 }
 
 #[test]
+fn a_table_that_was_full_once_asks_for_no_more_memory() {
+    let mut flows = Flows::new([1, 2], 1000);
+    let churn = |flows: &mut Flows, from: u64| {
+        for number in from..from + 5000 {
+            let peer = (number % 7) as u32;
+            flows.insert(key(number), peer, Direction::In, Phase::Udp, number);
+            if number % 3 == 0 {
+                let at = flows.find(&key(number), number).unwrap();
+                flows.remove(at);
+            }
+        }
+    };
+    let sizes =
+        |flows: &Flows| (flows.flows.capacity(), flows.heads.capacity(), flows.accounts.capacity());
+    churn(&mut flows, 0);
+    let before = sizes(&flows);
+    churn(&mut flows, 10_000);
+    assert_eq!(sizes(&flows), before);
+    assert_eq!((flows.flows.len(), flows.heads.len()), (1000, 1024));
+}
+
+#[test]
 fn what_is_over_gives_way_before_what_is_old() {
     let mut flows = Flows::new([1, 2], 3);
     for number in 0..3 {
