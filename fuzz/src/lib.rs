@@ -17,6 +17,8 @@
 //! - [`frames`]: the same node, whose peer seals anything at all.
 //! - [`control`], [`link_file`], [`topology`]: the texts of the control socket, of wg-quick and of
 //!   the lab; good or refused with a place, and good ones mean what they say.
+//! - [`policy`]: a policy file; refused with a place, or enforced by both ends as it is explained.
+//! - [`filter`]: the filter and any packets; everything is counted, the table keeps its bound.
 //!
 //! The life of one input: libFuzzer (or the smoke test, which needs no nightly toolchain) takes a
 //! seed from [`seeds`], mutates it, and calls the body. `superpacket` reads a virtio header from
@@ -27,6 +29,7 @@
 //! What it is not: a place for test cases. An input that once broke something becomes a unit test
 //! beside the code that it broke.
 
+mod access;
 mod frames;
 mod machine;
 mod text;
@@ -38,6 +41,7 @@ use wire::packet::{self, Ecn, Transport};
 use wire::wireguard::{self, CookieReply, Initiation, Message, Response};
 use wire::{coalesce, superpacket, virtio};
 
+pub use access::{filter, policy};
 pub use frames::frames;
 pub use machine::datagram;
 pub use text::{control, link_file, topology};
@@ -46,7 +50,7 @@ pub use text::{control, link_file, topology};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 9] = [
+pub const TARGETS: [(&str, Body); 11] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("superpacket", superpacket),
@@ -56,6 +60,8 @@ pub const TARGETS: [(&str, Body); 9] = [
     ("control", control),
     ("link_file", link_file),
     ("topology", topology),
+    ("policy", policy),
+    ("filter", filter),
 ];
 
 /// Views any bytes as an IP packet, whole and quoted.
@@ -209,6 +215,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "datagram" => machine::seeds(),
         "frames" => frames::seeds(),
         "control" | "link_file" | "topology" => text::seeds(target),
+        "policy" | "filter" => access::seeds(target),
         _ => panic!("no target named {target}"),
     }
 }

@@ -250,6 +250,36 @@ impl<'a> Packet<'a> {
         self.layout.fragment_offset
     }
 
+    /// The identification that all fragments of one datagram share (RFC 791 §3.1, RFC 8200 §4.5);
+    /// of no meaning for a packet that is whole.
+    #[must_use]
+    pub const fn fragment_id(&self) -> u32 {
+        self.layout.fragment_id
+    }
+
+    /// Whether the packet asks to be routed by its source: an IPv6 routing header (RFC 5095), an
+    /// IPv4 loose or strict source route (RFC 7126), or IPv4 options that cannot be read.
+    #[must_use]
+    pub fn asks_source_route(&self) -> bool {
+        const LOOSE: u8 = 131;
+        const STRICT: u8 = 137;
+        if self.version() == 6 {
+            return self.layout.routed;
+        }
+        let mut options = &self.bytes[ip::V4_HEADER_LEN..self.layout.header_len];
+        loop {
+            options = match options {
+                [] | [0, ..] => return false,
+                [1, rest @ ..] => rest,
+                [LOOSE | STRICT, ..] | [_] | [_, 0 | 1, ..] => return true,
+                [_, len, ..] => match options.get(usize::from(*len)..) {
+                    Some(rest) => rest,
+                    None => return true,
+                },
+            };
+        }
+    }
+
     /// Views the transport header.
     ///
     /// # Errors
