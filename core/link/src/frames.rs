@@ -96,7 +96,8 @@ impl Frames {
         if times >= GREETINGS_MAX {
             return;
         }
-        let hello = Hello { heard: self.hello(current).is_some(), ..self.own };
+        let heard = self.hello(current).is_some();
+        let hello = Hello { heard, second_index: way.session.second_index(), ..self.own };
         if way.seal(Hello::LEN, |plain| plain.copy_from_slice(&hello.build())).is_ok() {
             self.greeted = Some((current, times + 1, now));
         }
