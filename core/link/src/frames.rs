@@ -17,6 +17,7 @@ const GREETINGS_MAX: u32 = 6;
 pub(crate) struct Frames {
     own: Hello,
     peer: u32,
+    salt: u32,
     /// The session on which we said Hello, how often, and when it was last.
     greeted: Option<(Index, u32, Instant)>,
     /// The session on which the peer said it last, and what it said.
@@ -33,8 +34,14 @@ pub(crate) struct Halves {
 }
 
 impl Frames {
-    pub(crate) fn new(peer: u32, own: Hello) -> Self {
-        Self { own, peer, greeted: None, heard: None, halves: None }
+    /// Nothing said yet. `salt` is any number that is another one in each life of the program.
+    pub(crate) fn new(peer: u32, salt: u32, own: Hello) -> Self {
+        Self { own, peer, salt, greeted: None, heard: None, halves: None }
+    }
+
+    /// Forgets the peer: every session has ended.
+    pub(crate) fn clear(&mut self) {
+        (self.greeted, self.heard, self.halves) = (None, None, None);
     }
 
     /// What we say of ourselves from now on.
@@ -59,6 +66,7 @@ impl Frames {
     pub(crate) fn sender(&mut self, current: Index) -> Option<&mut Sender> {
         let takes = self.hello(current)?.features.has(Features::REPAIR);
         let halves = self.halves.as_deref_mut().filter(|_| takes)?;
+        halves.sender.begin(current);
         Some(&mut halves.sender)
     }
 
@@ -73,7 +81,7 @@ impl Frames {
 
     fn make_halves(&mut self) -> &mut Halves {
         self.halves.get_or_insert_with(|| {
-            let (sender, receiver) = (Sender::new(), Receiver::new(self.peer));
+            let (sender, receiver) = (Sender::new(self.salt), Receiver::new(self.peer));
             Box::new(Halves { sender, receiver })
         })
     }
@@ -144,35 +152,50 @@ impl Frames {
         }
     }
 
-    /// Sends what is due of itself: Hello again, repair chunks, a report. Returns what went wrong.
+    /// Sends what is due of itself: Hello again, repair chunks, a report. What cannot be sent now,
+    /// since nobody knows where to, or the peer has not said Hello on this session, is dropped.
+    /// Returns the bytes of the datagrams.
     pub(crate) fn handle_due<O: Outbox>(
         &mut self,
         peer: &mut Peer,
-        to: Destination,
+        to: Option<Destination>,
         now: Instant,
         out: &mut O,
     ) -> u64 {
-        let Some((current, _)) = peer.current() else { return 0 };
-        let again = self.is_unanswered(current, now);
-        let halves = self.halves.as_deref_mut();
-        let flush = halves.as_ref().and_then(|h| h.sender.poll_timeout()).is_some_and(|t| t <= now);
         let now_us = now.0 / 1_000;
-        let report = halves.and_then(|h| h.receiver.poll_report(now_us));
-        if !again && !flush && report.is_none() {
+        let current = peer.current().map(|(current, _)| current);
+        let again = current.is_some_and(|current| self.is_unanswered(current, now));
+        let takes = current.is_some_and(|current| self.hello(current).is_some());
+        let (report, due) = match self.halves.as_deref_mut() {
+            Some(Halves { sender, receiver }) => {
+                if let Some(current) = current {
+                    sender.begin(current);
+                }
+                let due = sender.poll_timeout().is_some_and(|at| at <= now);
+                (receiver.poll_report(now_us), due)
+            }
+            None => (None, false),
+        };
+        let is_wanted = again || (takes && (due || report.is_some()));
+        let session = if is_wanted { peer.sealer(now) } else { None };
+        let (Some(session), Some(to), Some(current)) = (session, to, current) else {
+            if let (true, Some(halves)) = (due, &mut self.halves) {
+                halves.sender.discard(now_us);
+            }
             return 0;
-        }
-        let Some(session) = peer.sealer(now) else { return 0 };
+        };
         let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
         if again {
             self.greet(current, now, &mut way);
         }
-        if self.hello(current).is_some() {
-            if let Some(report) = report {
-                let bytes = report.build();
-                let _ = way.seal(bytes.len(), |plain| plain.copy_from_slice(&bytes));
-            }
-            if let (true, Some(halves)) = (flush, &mut self.halves) {
-                let _ = halves.sender.flush(now_us, &mut way);
+        if let (true, Some(report)) = (takes, report) {
+            let bytes = report.build();
+            let _ = way.seal(bytes.len(), |plain| plain.copy_from_slice(&bytes));
+        }
+        if let (true, Some(halves)) = (due, &mut self.halves) {
+            // What is refused here is refused to data, too, and counted there.
+            if !takes || halves.sender.flush(now_us, &mut way).is_err() {
+                halves.sender.discard(now_us);
             }
         }
         let (datagrams, bytes) = (way.datagrams, way.bytes);

@@ -77,6 +77,8 @@ pub struct Link {
     staged: Staged,
     rx_bytes: u64,
     tx_bytes: u64,
+    /// Another one in each life of the link.
+    salt: u32,
     /// What is spoken beside packets with a peer that knows frames; none while we speak none.
     frames: Option<Box<Frames>>,
     /// Whether our Hello offers AES-256-GCM.
@@ -105,12 +107,15 @@ impl Link {
     #[must_use]
     pub fn new(id: PeerId, key: PublicKey, random: &mut dyn Random) -> Self {
         let peer = Peer::new(id, key, random);
+        let mut salt = [0; 4];
+        random.fill(&mut salt);
         Self {
             peer,
             endpoint: None,
             staged: Staged::default(),
             rx_bytes: 0,
             tx_bytes: 0,
+            salt: u32::from_le_bytes(salt),
             frames: None,
             aes: false,
             answer: None,
@@ -127,7 +132,7 @@ impl Link {
         };
         match &mut self.frames {
             Some(frames) => frames.set_own(own),
-            None => self.frames = Some(Box::new(Frames::new(self.peer.id().0, own))),
+            None => self.frames = Some(Box::new(Frames::new(self.peer.id().0, self.salt, own))),
         }
     }
 
@@ -203,6 +208,9 @@ impl Link {
     /// Ends every session, and gives back indices and staged packets (whose number is returned).
     pub fn clear(&mut self, indices: &mut Indices) -> u64 {
         self.peer.clear(indices);
+        if let Some(frames) = &mut self.frames {
+            frames.clear();
+        }
         self.staged.clear()
     }
 
@@ -407,8 +415,8 @@ impl Link {
         {
             self.greet(world, out);
         }
-        if let (Some(frames), Some(endpoint)) = (&mut self.frames, self.endpoint) {
-            let to = Destination::Udp(endpoint);
+        if let Some(frames) = &mut self.frames {
+            let to = self.endpoint.map(Destination::Udp);
             self.tx_bytes += frames.handle_due(&mut self.peer, to, world.now, out);
         }
         total

@@ -68,6 +68,8 @@ pub struct Counters {
 #[derive(Debug)]
 struct Open {
     number: u16,
+    /// The session that its head came on: another one may belong to a peer that began anew.
+    ordinal: Ordinal,
     /// Tells a copy of the head from the head of another unit with this number.
     sent_us: u32,
     /// `None` for one that the machine does not take.
@@ -104,9 +106,13 @@ enum Origin {
     Waited { kept: Kept, rebuilt: bool },
 }
 
+/// A session's place among those that the peer sent on.
+type Ordinal = u64;
+
 #[derive(Debug)]
 struct Orphan {
     unit: u16,
+    ordinal: Ordinal,
     index: u8,
     kept: Kept,
     since_us: u64,
@@ -119,7 +125,9 @@ pub(crate) struct Receiver {
     peer: u32,
     observer: Observer,
     /// The newest session and its ordinal; the one before has the ordinal before.
-    epochs: [(Option<Index>, u64); 2],
+    epochs: [(Option<Index>, Ordinal); 2],
+    /// That of the datagram at hand; of what was rebuilt, the newest.
+    ordinal: Ordinal,
     /// The highest sequence number so far.
     highest: u64,
     assembler: Assembler,
@@ -148,6 +156,7 @@ impl Receiver {
             peer,
             observer: Observer::new(),
             epochs: [(None, 0); 2],
+            ordinal: 0,
             highest: 0,
             assembler: Assembler::new(BYTES_MAX),
             order: Order::new(),
@@ -317,6 +326,7 @@ impl Receiver {
             self.epochs = [(Some(index), newest.1 + 1), newest];
             newest.1 + 1
         };
+        self.ordinal = ordinal;
         let sequence = (ordinal << EPOCH_SHIFT) | (counter & ((1 << EPOCH_SHIFT) - 1));
         let is_gap = sequence > self.highest + 1 && sequence - self.highest < 1_000;
         self.highest = self.highest.max(sequence);
@@ -349,6 +359,7 @@ impl Receiver {
 
     fn take_rebuilt(&mut self, judge: &mut impl Judge, now_us: u64) {
         let mut bytes = [0; CHUNK_LEN_MAX];
+        self.ordinal = self.epochs[0].1;
         while let Some(rebuilt) = self.assembler.poll_rebuilt() {
             let len = rebuilt.bytes.len();
             bytes[..len].copy_from_slice(rebuilt.bytes);
@@ -392,7 +403,10 @@ impl Receiver {
             self.units.resize_with(UNITS_MAX, || None);
         }
         let place = &mut self.units[usize::from(head.unit) % UNITS_MAX];
-        let is_copy = |open: &Open| open.number == head.unit && open.sent_us == head.sent_us;
+        let ordinal = self.ordinal;
+        let is_copy = |open: &Open| {
+            (open.number, open.sent_us, open.ordinal) == (head.unit, head.sent_us, ordinal)
+        };
         if place.as_ref().is_some_and(is_copy) {
             return;
         }
@@ -400,6 +414,7 @@ impl Receiver {
         let view = packet::parse_quoted(head.header);
         *place = Some(Open {
             number: head.unit,
+            ordinal,
             sent_us: head.sent_us,
             unit,
             order: head.ordered.then_some((head.tag, head.number)),
@@ -408,7 +423,7 @@ impl Receiver {
         let count = self.orphans.len();
         for _ in 0..count {
             let Some(orphan) = self.orphans.pop_front() else { return };
-            if orphan.unit == head.unit {
+            if (orphan.unit, orphan.ordinal) == (head.unit, ordinal) {
                 let Orphan { unit, index, kept, rebuilt, .. } = orphan;
                 let bytes = [0; CHUNK_LEN_MAX];
                 let chunk = Chunk { unit, index, payload: &bytes[..kept.len()] };
@@ -422,7 +437,8 @@ impl Receiver {
     /// Takes a chunk; of one that waited only the length is looked at here.
     fn take_chunk(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
         let open = self.units.get(usize::from(chunk.unit) % UNITS_MAX).and_then(Option::as_ref);
-        let Some(open) = open.filter(|open| open.number == chunk.unit) else {
+        let is_its = |open: &&Open| (open.number, open.ordinal) == (chunk.unit, self.ordinal);
+        let Some(open) = open.filter(is_its) else {
             return self.keep_orphan(chunk, origin, now_us);
         };
         let index = usize::from(chunk.index);
@@ -545,6 +561,7 @@ impl Receiver {
         match self.pool.keep(chunk.payload) {
             Some(kept) => self.orphans.push_back(Orphan {
                 unit: chunk.unit,
+                ordinal: self.ordinal,
                 index: chunk.index,
                 kept,
                 since_us: now_us,

@@ -4,7 +4,7 @@
 //! Stages, in the order in which they appear below: `send` decides how a packet travels, `unit`
 //! and `lone` cut it, `piece` protects and seals one plaintext, `flush` sends repair chunks.
 
-use noise::{Instant, Session};
+use noise::{Index, Instant, Session};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
 use repair::report;
@@ -24,6 +24,8 @@ const UNIT_SEGMENTS_MIN: usize = 3;
 /// From so many segments on a unit's head goes out twice where nothing protects it: at the end
 /// again, so that its loss does not cost all segments.
 const HEAD_TWICE: usize = 8;
+/// A report that is older than the last one by less is late; by more, the peer began anew.
+const REPORTS_LATE_MAX: u16 = 64;
 /// Below this disorder is none: neighbours that changed places.
 const DISORDER_US_MIN: u32 = 100;
 /// What is assumed of the largest packet when nobody said: the smallest IPv6 link.
@@ -38,6 +40,8 @@ pub(crate) struct Sender {
     spread: Spread,
     next_block: u32,
     next_unit: u16,
+    /// The session that the open blocks are sent on.
+    session: Option<Index>,
     /// Of each tag, the number of the next piece.
     numbers: Box<[u32; repair::order::TAGS]>,
     /// Data chunks since the last report.
@@ -71,18 +75,31 @@ struct Manner {
 }
 
 impl Sender {
-    pub(crate) fn new() -> Self {
+    /// Nothing sent yet. Numbers begin at `salt`, so that a peer which remembers an earlier life of
+    /// ours does not take what is new for something old.
+    pub(crate) fn new(salt: u32) -> Self {
         Self {
             control: Control::new(),
             spread: Spread::new(),
-            next_block: 0,
-            next_unit: 0,
-            numbers: Box::new([0; repair::order::TAGS]),
+            next_block: salt,
+            next_unit: salt as u16,
+            session: None,
+            numbers: Box::new([salt; repair::order::TAGS]),
             sent: 0,
             report: None,
             rtt_us: None,
             data_bytes: 0,
             repair_bytes: 0,
+        }
+    }
+
+    /// What follows goes out on the session `current`. A block is sent on one session, for the
+    /// other end of the next one may not have what was sent on the one before.
+    pub(crate) fn begin(&mut self, current: Index) {
+        if self.session != Some(current) {
+            self.session = Some(current);
+            self.spread = Spread::new();
+            self.spread.heed(&self.control);
         }
     }
 
@@ -114,7 +131,9 @@ impl Sender {
         {
             self.unit(header, packet, manner, way, &mut outcome)
         } else {
-            self.lone(packet, manner, mtu, way, &mut outcome)
+            // On a path that is not known, what is no part of a flow travels as it is.
+            let protect = protect && (self.control.estimate().known || manner.tag.is_some());
+            self.lone(packet, Manner { protect, ..manner }, mtu, way, &mut outcome)
         };
         if let Err(refusal) = result {
             outcome.refused = Some((refusal, segments as u64 - outcome.sent));
@@ -302,10 +321,15 @@ impl Sender {
         Ok(())
     }
 
+    /// Gives up the repair chunks that are due.
+    pub(crate) fn discard(&mut self, now_us: u64) {
+        while self.spread.poll_repair(&self.control, now_us).is_some() {}
+    }
+
     /// Takes in what the other end saw.
     pub(crate) fn handle_report(&mut self, report: &frame::Report, now: Instant) {
-        let is_newer = |last: u16| report.number.wrapping_sub(last).wrapping_sub(1) < 1 << 15;
-        if !self.report.is_none_or(is_newer) {
+        let age = self.report.map_or(u16::MAX, |last| last.wrapping_sub(report.number));
+        if age < REPORTS_LATE_MAX {
             return;
         }
         self.report = Some(report.number);
