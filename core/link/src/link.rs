@@ -122,17 +122,16 @@ impl Link {
         }
     }
 
-    /// Speaks frames with a peer that knows them, from the next handshake on; `None` ends that, and
-    /// nobody can tell this link from a plain one.
+    /// Speaks frames with a peer that knows them, from the next handshake on. `None` ends that with
+    /// the sessions that there are: on new ones nobody can tell this link from a plain one.
     pub fn set_frames(&mut self, own: Option<Hello>) {
         self.peer.set_word(if own.is_some() { frame::CAPABILITY } else { 0 });
-        let Some(own) = own else {
-            self.frames = None;
-            return;
-        };
-        match &mut self.frames {
-            Some(frames) => frames.set_own(own),
-            None => self.frames = Some(Box::new(Frames::new(self.peer.id().0, self.salt, own))),
+        match (&mut self.frames, own) {
+            (Some(frames), own) => frames.set_own(own),
+            (None, Some(own)) => {
+                self.frames = Some(Box::new(Frames::new(self.peer.id().0, self.salt, own)));
+            }
+            (None, None) => {}
         }
     }
 
@@ -476,7 +475,7 @@ impl Link {
         let now = world.now;
         let (Some(frames), Some(endpoint)) = (&mut self.frames, self.endpoint) else { return };
         let Some((current, _)) = self.peer.current() else { return };
-        if self.aes {
+        if self.aes && frames.greets() {
             self.peer.offer_second(world.indices, world.random);
         }
         let Some(session) = self.peer.sealer(now) else { return };
