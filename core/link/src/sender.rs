@@ -223,7 +223,7 @@ impl Sender {
         }
         let mut bytes = [0; CHUNK_LEN_MAX];
         packet.write_segment(index, &mut bytes);
-        let at = packet.packet().header_len().max(CUT_AT).min(Head::HEADER_LEN_MAX);
+        let at = packet.packet().header_len().clamp(CUT_AT, Head::HEADER_LEN_MAX);
         let (header, payload) = bytes[..len].split_at(at);
         let parts =
             Parts { gso_type: virtio::GSO_NONE, header, segment_size: payload.len(), payload };
