@@ -4,7 +4,8 @@ use noise::{Index, Instant, Peer};
 use wire::frame::{Features, Frame, Hello};
 
 use crate::outbox::{Destination, Outbox};
-use crate::receiver::{Judge, Receiver};
+use crate::piece::Judge;
+use crate::receiver::Receiver;
 use crate::sender::{Sender, Way};
 
 /// What is not answered is said again after so long, and then after twice as long.

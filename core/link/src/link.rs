@@ -16,7 +16,7 @@ use wire::{virtio, wireguard};
 use crate::frames::{self, Frames};
 use crate::inbox::Inbox;
 use crate::outbox::{Destination, Endpoint, Outbox};
-use crate::receiver::Judge;
+use crate::piece::Judge;
 use crate::sender::Way;
 use crate::staged::Staged;
 use crate::weather::Weather;

@@ -5,7 +5,6 @@
 //! was protected, `take_*` for heads, chunks and packets, `wait_or_pass`, `pass`.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use noise::{Index, Instant};
 use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
@@ -19,7 +18,8 @@ use wire::unit::Unit;
 
 use crate::codel::Codel;
 use crate::inbox::{Inbox, Place};
-use crate::pool::{Kept, Pool};
+use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Orphan, Piece};
+use crate::pool::Pool;
 
 /// Units whose chunks may still come.
 pub const UNITS_MAX: usize = 1_024;
@@ -38,86 +38,6 @@ const REPAIR_US: u64 = 16_000;
 const KEEP_US: u64 = 1_000_000;
 /// Sessions are counted from here on in what the observer numbers.
 const EPOCH_SHIFT: u32 = 44;
-
-/// Who may send what: asked once for each unit and each packet.
-pub trait Judge {
-    /// Whether the machine takes this packet, of which at least the headers are there.
-    fn admits(&mut self, packet: &[u8]) -> bool;
-}
-
-/// Pieces by what became of them, beside what `repair` counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets and chunks passed on.
-    pub passed: u64,
-    /// Of these, rebuilt.
-    pub rebuilt: u64,
-    /// Of these, marked for congestion (RFC 6040).
-    pub marked: u64,
-    /// Rebuilt, and dropped so that the flow sees the congestion that it met.
-    pub congestion: u64,
-    /// Chunks whose head did not come in time.
-    pub headless: u64,
-    /// Chunks and packets without room to wait.
-    pub no_room: u64,
-    /// Of a unit or a packet that the machine does not take, or that is none.
-    pub refused: u64,
-}
-
-/// A unit whose chunks are expected.
-#[derive(Debug)]
-struct Open {
-    number: u16,
-    /// The session that its head came on: another one may belong to a peer that began anew.
-    ordinal: Ordinal,
-    /// Tells a copy of the head from the head of another unit with this number.
-    sent_us: u32,
-    /// `None` for one that the machine does not take.
-    unit: Option<Unit>,
-    order: Option<(u8, u32)>,
-    is_tcp: bool,
-}
-
-/// Something that will be passed on.
-#[derive(Debug)]
-enum Piece {
-    /// A chunk of the unit with that number.
-    Chunk { unit: u16, index: u8, marked: bool, at: At },
-    /// A packet.
-    Packet { marked: bool, at: At },
-    /// What was given up on purpose: nobody shall wait for it.
-    Nothing,
-}
-
-#[derive(Clone, Debug)]
-enum At {
-    Lent(Range<usize>),
-    Kept(Kept),
-}
-
-/// Where the bytes at hand come from.
-#[derive(Clone, Copy)]
-enum Origin {
-    /// They lie in lent memory from this offset on.
-    Lent(usize),
-    /// They were rebuilt, and will not stay.
-    Rebuilt,
-    /// They waited for their head, in the pool.
-    Waited { kept: Kept, rebuilt: bool },
-}
-
-/// A session's place among those that the peer sent on.
-type Ordinal = u64;
-
-#[derive(Debug)]
-struct Orphan {
-    unit: u16,
-    ordinal: Ordinal,
-    index: u8,
-    kept: Kept,
-    since_us: u64,
-    rebuilt: bool,
-}
 
 /// The receiving half.
 #[derive(Debug)]
@@ -601,19 +521,5 @@ impl Receiver {
         }
         self.counters.passed += 1;
         self.counters.marked += u64::from(marked);
-    }
-}
-
-impl Origin {
-    /// Of the bytes behind the first `len`.
-    fn behind(self, len: usize) -> Self {
-        match self {
-            Self::Lent(start) => Self::Lent(start + len),
-            other => other,
-        }
-    }
-
-    fn is_rebuilt(self) -> bool {
-        matches!(self, Self::Rebuilt | Self::Waited { rebuilt: true, .. })
     }
 }

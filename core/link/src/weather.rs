@@ -2,7 +2,8 @@
 
 use noise::Cipher;
 
-use crate::receiver::{Counters, Receiver};
+use crate::piece::Counters;
+use crate::receiver::Receiver;
 use crate::sender::Sender;
 
 /// One link's weather. Shares lie between zero and one.

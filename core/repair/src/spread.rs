@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(spread.poll_timeout(), None);
     }
 
-    /// Sends `packets` alone, `gap_us` apart, over 2 % loss; returns shares lost for good and spent.
+    /// Sends `packets` alone, `gap_us` apart, over 2 % loss; returns the shares lost and spent.
     fn alone(packets: u32, gap_us: u64) -> (f64, f64) {
         let clear = Losses { judged: 10_000, lost: 200, runs: 200, ..Losses::default() };
         let (mut control, report) = (Control::default(), Report { clear, ..Report::default() });
