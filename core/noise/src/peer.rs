@@ -73,7 +73,8 @@ impl Action {
     ];
 }
 
-/// Everything the protocol remembers about one peer: below 1.5 KiB, and 5.4 KiB for each session.
+/// Everything the protocol remembers about one peer: below 1.5 KiB, and 5.4 KiB for each session,
+/// 1.2 KiB more where the second cipher is used.
 pub struct Peer {
     id: PeerId,
     key: PublicKey,

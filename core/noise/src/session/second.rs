@@ -107,6 +107,9 @@ impl Second {
     }
 
     #[cfg(test)]
+    pub(super) const KEYS_LEN: usize = size_of::<Keys>();
+
+    #[cfg(test)]
     pub(super) fn blocks_left(&self) -> u64 {
         self.keys.as_ref().expect("begun").blocks_left
     }

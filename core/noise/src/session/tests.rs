@@ -117,6 +117,8 @@ fn a_peer_and_a_session_stay_small() {
     let peer = size_of::<crate::Peer>();
     assert!(peer < 1536, "{peer}");
     assert!(peer + session < 8192, "{peer} + {session}");
+    let second = Second::KEYS_LEN;
+    assert!(session < 5632 && second <= 1216, "{session}, and {second} with the second cipher");
 }
 
 /// A pair in which each end offered 100 more than its first index, and neither was told.
