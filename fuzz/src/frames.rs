@@ -9,7 +9,7 @@ use wire::wireguard::{self, TRANSPORT_HEADER_LEN};
 use crate::Seeded;
 use crate::machine::{Machine, address, inner};
 
-/// The other end, without a node: whatever it seals is genuine (threats BC-03 to BC-10).
+/// The other end, without a node: whatever it seals is genuine (threats BC-06 to BC-10).
 struct Stranger {
     peer: Peer,
     identity: Identity,
