@@ -188,7 +188,8 @@ impl Device {
         usize::try_from(link.mtu).ok()
     }
 
-    /// The default MTU of 1500 would have every full datagram fragmented. The default of 500 packets
+    /// The default MTU of 1500 would have every full datagram fragmented. The default of 500
+    /// packets
     /// overflows within a millisecond of UDP load. And a link-local address that nobody asked for
     /// would have no peer, as the kernel's WireGuard knows, too. A kernel that refuses leaves its
     /// defaults.
