@@ -189,10 +189,9 @@ impl Device {
     }
 
     /// The default MTU of 1500 would have every full datagram fragmented. The default of 500
-    /// packets
-    /// overflows within a millisecond of UDP load. And a link-local address that nobody asked for
-    /// would have no peer, as the kernel's WireGuard knows, too. A kernel that refuses leaves its
-    /// defaults.
+    /// packets overflows within a millisecond of UDP load. And a link-local address that nobody
+    /// asked for would have no peer, as the kernel's WireGuard knows, too. A kernel that refuses
+    /// leaves its defaults.
     fn settle(&mut self) {
         let settled = Netlink::open().and_then(|mut netlink| {
             let Some(link) = netlink.link(&self.name)? else { return Ok(()) };
