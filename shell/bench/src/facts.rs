@@ -3,13 +3,13 @@
 use std::fs;
 use std::process::Command;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Load average above which a machine counts as busy.
 pub const BUSY_LOAD: f64 = 1.0;
 
 /// What a reader must know to judge a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     /// When it began, UTC.
     pub date: String,
