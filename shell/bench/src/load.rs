@@ -78,7 +78,7 @@ fn pings(from: &Host, address: &str) -> Result<Vec<f64>> {
 }
 
 /// Waits for a program's end and returns what it printed. How it ended is in its words.
-fn finish(process: &Process, limit: Duration) -> Result<String> {
+pub(crate) fn finish(process: &Process, limit: Duration) -> Result<String> {
     let start = Instant::now();
     while process.is_running() {
         sys::check_interrupted()?;

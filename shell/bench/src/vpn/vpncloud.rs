@@ -65,7 +65,10 @@ impl Vpn for VpnCloud {
                 argv.extend(["-c", &connect]);
             }
             // It ends where there is no default route; this one leads nowhere.
-            let before = format!("ip route replace default dev {}", ground::IFNAME);
+            let before = format!(
+                "ip route | grep -q ^default || ip route add default dev {}",
+                ground::IFNAME
+            );
             let ready = has_address(IFNAME, &address);
             Member {
                 ifname: IFNAME.to_owned(),

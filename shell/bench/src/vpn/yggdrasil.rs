@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{Address, Daemon, End, Member, Vpn, find, first_line, make, place, program};
+use super::{Address, Daemon, End, Member, Vpn, find, make, place, program};
 
 const IFNAME: &str = "ygg0";
 const PORT: u16 = 9_001;
@@ -35,7 +35,12 @@ impl Vpn for Yggdrasil {
         let line = said.lines().find_map(|line| line.strip_prefix("Build version: "));
         match line.filter(|version| *version != "unknown") {
             Some(version) => Ok(version.to_owned()),
-            None => first_line(program, &["-version"]),
+            // Debian's build does not know its version; its package does.
+            None => {
+                let words = ["dpkg-query", "-W", "-f", "${Version}", "yggdrasil"];
+                let known = make(std::path::Path::new("/"), &words);
+                Ok(known.map_or_else(|_| "unknown".to_owned(), |v| format!("package {v}")))
+            }
         }
     }
 
