@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
-use ::bench::scenario::Scenario;
 use ::bench::ring::{self, TUNINGS, Test};
+use ::bench::scenario::Scenario;
 use ::bench::{markdown, vpn};
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;

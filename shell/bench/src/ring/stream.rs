@@ -145,7 +145,10 @@ fn flow(end: &Value, suffix: &str, forth: bool) -> Result<Flow> {
     };
     let (received_bytes, received_s) =
         (number("sum_received", "bytes")?, number("sum_received", "seconds")?);
-    ensure!(received_bytes > 0.0 && received_s > 0.0, "nothing arrived");
+    ensure!(
+        received_bytes > 0.0 && received_s > 0.0,
+        "nothing arrived: less than one block of iperf3, which is 128 KiB of TCP"
+    );
     let streams = end["streams"].as_array().into_iter().flatten();
     let senders = streams.map(|stream| &stream["sender"]).filter(|s| s["sender"] == forth);
     let cwnd = senders.filter_map(|sender| sender["max_snd_cwnd"].as_f64()).reduce(f64::max);
