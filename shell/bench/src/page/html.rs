@@ -16,6 +16,7 @@ h1{font-size:1.7em}h2{margin-top:2.2em;border-bottom:1px solid var(--line)}
 p{max-width:75ch}p.warn{border-left:4px solid var(--bad);padding-left:10px;color:var(--bad)}
 p.code{font-family:ui-monospace,monospace;background:var(--soft);padding:6px 10px;max-width:none;
 overflow-wrap:anywhere}
+.narrow{display:flex;flex-wrap:wrap;gap:0 28px}.narrow caption{max-width:22em}
 .wide{overflow-x:auto;margin:1em 0 1.6em}
 table{border-collapse:collapse;font-size:.88em}
 caption{text-align:left;font-weight:600;padding:4px 0}
@@ -23,7 +24,8 @@ th,td{border:1px solid var(--line);padding:3px 8px;text-align:left;vertical-alig
 th{background:var(--soft);font-weight:600}
 td.num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tr.mark td:first-child{color:var(--mark);font-weight:600}
-td.bad{color:var(--bad);font-weight:600}
+td.bad{color:var(--bad);font-weight:600}td:last-child{min-width:6.5em}
+.narrow td:last-child{min-width:0}
 svg{width:100%;max-width:720px;height:auto;display:block;margin:.6em 0}
 svg text{font:12px system-ui,sans-serif;fill:var(--fg)}
 svg text.title{font-weight:600;font-size:13px}svg text.note{fill:var(--note);font-size:11px}
@@ -57,9 +59,11 @@ pub(crate) fn render(title: &str, sections: &[Section], ours: &str) -> String {
             };
             let _ = writeln!(page, "<p{class}>{}</p>", escape(text));
         }
+        page += if section.narrow { "<div class='narrow'>" } else { "<div>" };
         for part in &section.tables {
             table(&mut page, part, ours);
         }
+        page += "</div>\n";
         for chart in &section.charts {
             let _ = writeln!(page, "{chart}");
         }

@@ -16,6 +16,8 @@ pub(crate) struct Section {
     pub(crate) tables: Vec<Table>,
     /// SVG.
     pub(crate) charts: Vec<String>,
+    /// Whether its tables are narrow: they then stand side by side.
+    pub(crate) narrow: bool,
     /// A heading and a text as it was printed.
     pub(crate) logs: Vec<(String, String)>,
 }
@@ -110,7 +112,9 @@ fn facts(cells: &Cells<'_>) -> Section {
 }
 
 fn required(cells: &Cells<'_>) -> Section {
-    let verdicts = claims::verdicts(cells);
+    let mut verdicts = claims::verdicts(cells);
+    // What was measured comes first; else the order is kept.
+    verdicts.sort_by_key(|verdict| verdict.holds.is_none());
     let count = |holds| verdicts.iter().filter(|verdict| verdict.holds == holds).count();
     let paragraphs = vec![format!(
         "{} hold, {} do not hold, {} were not measured. Ratios are taken on the same link in the \
@@ -169,7 +173,7 @@ fn overview(cells: &Cells<'_>) -> Section {
             .to_owned(),
     ];
     let title = "Everything, by profile".to_owned();
-    Section { title, paragraphs, tables, ..Section::default() }
+    Section { title, paragraphs, tables, narrow: true, ..Section::default() }
 }
 
 /// A cell with a median, or the failure that forbids one.
@@ -317,7 +321,8 @@ fn over_grid(cells: &Cells<'_>) -> Option<Section> {
     if !cells.note.settings.grid {
         return None;
     }
-    let mut section = Section { title: Test::Grid.title().to_owned(), ..Section::default() };
+    let title = Test::Grid.title().to_owned();
+    let mut section = Section { title, narrow: true, ..Section::default() };
     section.paragraphs.push(
         "Mbit/s of one stream; delay one way, losses in bursts of four packets in the mean, a \
          queue of 20 ms and at least 32 packets. In brackets the ratio to no VPN in the same cell."
