@@ -97,7 +97,7 @@ impl Ground {
                 net.veth((a, IFNAME, &[&cidr[0]]), (b, IFNAME, &[&cidr[1]]))?;
                 None
             }
-            Underlay::Line => Some(switch(&hosts, Impairment::LINE, 1)?),
+            Underlay::Line => Some(switch(&hosts, Impairment::LINE, false, 1)?),
         };
         for host in &hosts {
             host.wait_until_ready(IFNAME)?;
@@ -110,13 +110,18 @@ impl Ground {
     }
 
     /// Makes three hosts on a wire that is a switch: each one's frames suffer `impairment` once,
-    /// where they leave it.
+    /// where they leave it, packet by packet, or a superpacket as one where that is wanted.
     ///
     /// # Errors
     /// As [`Self::lay`].
-    pub fn lay_ring(prefix: &str, impairment: Impairment, seed: u64) -> Result<Self> {
+    pub fn lay_ring(
+        prefix: &str,
+        impairment: Impairment,
+        superpackets: bool,
+        seed: u64,
+    ) -> Result<Self> {
         let (net, hosts, shared) = hosts(prefix, &RING)?;
-        let wire = switch(&hosts, impairment, seed)?;
+        let wire = switch(&hosts, impairment, superpackets, seed)?;
         for host in &hosts {
             host.wait_until_ready(IFNAME)?;
         }
@@ -260,9 +265,9 @@ fn ends(hosts: Vec<Host>, shared: &Path, outer: impl Fn(usize) -> String) -> Vec
 }
 
 /// A wire between these hosts, with their addresses on it.
-fn switch(hosts: &[Host], impairment: Impairment, seed: u64) -> Result<Wire> {
+fn switch(hosts: &[Host], impairment: Impairment, superpackets: bool, seed: u64) -> Result<Wire> {
     let places: Vec<(&Host, &str)> = hosts.iter().map(|host| (host, IFNAME)).collect();
-    let wire = Wire::start(Config { seed, ..Config::switch(&places, impairment) })?;
+    let wire = Wire::start(Config { seed, superpackets, ..Config::switch(&places, impairment) })?;
     for (i, host) in hosts.iter().enumerate() {
         host.bring_up(IFNAME, &[&format!("{}/24", outer(i))])?;
     }

@@ -28,6 +28,8 @@ pub const RING: &str = "ring";
 pub const TUNINGS: [&str; 3] = ["default", "reorder", "full"];
 /// The profile's name of the bottleneck that two flows share.
 pub const BOTTLENECK: &str = "bottleneck";
+/// The word of a profile that lets superpackets enter the wire whole.
+pub const SUPERPACKETS: &str = "superpackets";
 /// Seconds of a transfer and measurements of one thing below which a run is marked short.
 pub const HONEST_SECONDS: u32 = 10;
 /// As [`HONEST_SECONDS`].
@@ -149,10 +151,17 @@ struct Turn<'a> {
     test: Test,
     key: Key,
     impairment: Impairment,
+    superpackets: bool,
     from: usize,
     to: usize,
     seconds: u32,
     seed: u64,
+}
+
+/// Whether a profile impairs superpackets as one, as netem does on an interface with offloads.
+#[must_use]
+pub fn takes_superpackets(profile: &str) -> bool {
+    profile.split('+').any(|word| word == SUPERPACKETS)
 }
 
 /// What a profile of a run does to frames: a name, or words joined by `+`.
@@ -162,7 +171,7 @@ struct Turn<'a> {
 pub fn impairment(profile: &str) -> Result<Impairment> {
     let mut impairment = Impairment::LINE;
     if profile != BOTTLENECK {
-        for word in profile.split('+') {
+        for word in profile.split('+').filter(|word| *word != SUPERPACKETS) {
             profile::apply(&mut impairment, word)?;
         }
     }
@@ -348,8 +357,17 @@ fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a
                     let seed = settings.seed.wrapping_add(u64::from(round) << 32)
                         ^ (place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     let (test, seconds) = (*test, settings.seconds);
-                    let impairment = impairment(profile)?;
-                    turns.push(Turn { vpn: *vpn, test, key, impairment, from, to, seconds, seed });
+                    turns.push(Turn {
+                        vpn: *vpn,
+                        test,
+                        key,
+                        impairment: impairment(profile)?,
+                        superpackets: takes_superpackets(profile),
+                        from,
+                        to,
+                        seconds,
+                        seed,
+                    });
                 }
             }
         }

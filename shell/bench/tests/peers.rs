@@ -36,7 +36,7 @@ fn everybody_who_is_here_joins_three_hosts_and_survives_a_restart() {
 }
 
 fn join(vpn: &dyn Vpn) -> anyhow::Result<()> {
-    let ground = Ground::lay_ring("wt-bench-peers", Impairment::LINE, 1)?;
+    let ground = Ground::lay_ring("wt-bench-peers", Impairment::LINE, false, 1)?;
     // All six ways are checked with full packets before this returns.
     let mut running = Running::start(vpn, &ground.ends)?;
     assert_eq!(running.connect().len(), 2);

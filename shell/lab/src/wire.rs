@@ -1,6 +1,6 @@
 //! The impaired wire: real frames between namespaces, by the verdicts of `sim::impair`.
 //!
-//! Each end is a TAP device without offloads, so nothing larger than one packet enters: what is
+//! Unless it is told otherwise, each end is a TAP device without offloads, so nothing larger than one packet enters: what is
 //! lost or delayed is what a real line would lose or delay, not a superpacket of 64 KiB. One
 //! thread, the [`pump`], moves the frames both ways; the thread that holds the [`Wire`] reads
 //! its counters and changes its weather while it runs.
@@ -29,6 +29,8 @@ mod queue;
 pub const FRAMING_BYTES: usize = 24;
 /// Bytes of an Ethernet header in front of a packet.
 pub const HEADER_BYTES: usize = 14;
+/// Largest superpacket.
+pub const SUPERPACKET_BYTES_MAX: usize = 65_535;
 /// Largest packet a wire can be made for.
 pub const MTU_MAX: usize = 9_000;
 /// Most ends of a wire.
@@ -52,6 +54,10 @@ pub struct Config {
     pub ends: Vec<End>,
     /// Largest packet, bytes.
     pub mtu: usize,
+    /// Whether superpackets of up to 64 KiB enter whole and share one fate, as they do where netem
+    /// impairs an interface with offloads. No real wire does that: it is there to show what
+    /// comes of it.
+    pub superpackets: bool,
     /// Decides all chance; the same seed gives the same verdicts to the same frames.
     pub seed: u64,
 }
@@ -131,7 +137,7 @@ impl Config {
             ifname: (*ifname).to_owned(),
             impairment,
         };
-        Self { ends: hosts.iter().map(end).collect(), mtu: 1_500, seed: 1 }
+        Self { ends: hosts.iter().map(end).collect(), mtu: 1_500, superpackets: false, seed: 1 }
     }
 }
 
@@ -153,13 +159,13 @@ impl Wire {
             "a wire must have 2 to {ENDS_MAX} ends, not {}",
             ends.len()
         );
-        let taps = ends.iter().map(|end| tap(end, config.mtu)).collect::<Result<_>>()?;
+        let taps = ends.iter().map(|end| tap(end, &config)).collect::<Result<_>>()?;
         // Each entrance draws from another part of the seed's sequence.
         let seeds = (0..).map(|i: u64| config.seed ^ i.wrapping_mul(0x5bd1_e995_7b4b_5f2d));
         let pipes = ends.iter().zip(seeds).map(|(end, seed)| Pipe::new(end.impairment, seed));
         let shared = Arc::new(Shared::of_ends(ends.len()));
         let pipes = pipes.collect::<Result<_, _>>()?;
-        let pump = pump::Pump::new(taps, pipes, config.mtu, Arc::clone(&shared))?;
+        let pump = pump::Pump::new(taps, pipes, &config, Arc::clone(&shared))?;
         let current = Mutex::new(ends.iter().map(|end| end.impairment).collect());
         let name = format!("wire-{}", ends[0].ifname);
         let thread = std::thread::Builder::new().name(name).spawn(move || pump.run())?;
@@ -291,9 +297,12 @@ impl SharedTally {
     }
 }
 
-fn tap(end: &End, mtu: usize) -> Result<Tap> {
+fn tap(end: &End, config: &Config) -> Result<Tap> {
     check_ifname(&end.ifname)?;
-    let made = sys::in_netns(&end.netns, || Tap::new(&end.ifname, mtu));
+    let made = sys::in_netns(&end.netns, || match config.superpackets {
+        true => Tap::with_superpackets(&end.ifname, config.mtu),
+        false => Tap::new(&end.ifname, config.mtu),
+    });
     made.and_then(|tap| tap).with_context(|| {
         format!("cannot make the TAP device {} in {}", end.ifname, end.netns.display())
     })

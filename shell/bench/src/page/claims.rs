@@ -315,7 +315,11 @@ impl Judge<'_> {
     }
 
     fn packets(&self) -> Verdict {
-        let wires: Vec<_> = self.cells.samples.iter().filter_map(|s| s.wire).collect();
+        let by_packet = |sample: &&crate::ring::sample::Sample| {
+            !crate::ring::takes_superpackets(&sample.key.profile)
+        };
+        let samples = self.cells.samples.iter().filter(by_packet);
+        let wires: Vec<_> = samples.filter_map(|sample| sample.wire).collect();
         let offered: u64 = wires.iter().map(|wire| wire.offered).sum();
         let failed: u64 = wires.iter().map(|wire| wire.failed).sum();
         Verdict {

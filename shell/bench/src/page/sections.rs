@@ -91,6 +91,16 @@ fn facts(cells: &Cells<'_>) -> Section {
          of the hosts: {}. All hosts and the wire share the machine's cores.",
         settings.seed, settings.seconds, settings.links, settings.rounds, settings.tuning
     ));
+    let whole = |profile: &&String| crate::ring::takes_superpackets(profile);
+    let whole: Vec<&str> = settings.profiles.iter().filter(whole).map(|p| p.as_str()).collect();
+    if !whole.is_empty() {
+        paragraphs.push(format!(
+            "In {} superpackets of up to 64 KiB enter whole, are lost or delayed as one, and count \
+             as one in the queue. No real wire does that; it is what netem does on an interface \
+             with offloads.",
+            whole.join(", ")
+        ));
+    }
     if !note.resumed.is_empty() {
         paragraphs.push(format!("Interrupted, and taken up again: {}.", note.resumed.join(", ")));
     }

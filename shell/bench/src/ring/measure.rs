@@ -50,7 +50,7 @@ struct Scene<'a> {
 pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Outcome> {
     let ground = match turn.test {
         Test::Shared => Ground::lay_bottleneck(prefix)?,
-        _ => Ground::lay_ring(prefix, turn.impairment, turn.seed)?,
+        _ => Ground::lay_ring(prefix, turn.impairment, turn.superpackets, turn.seed)?,
     };
     for end in &ground.ends {
         tune(&end.host, tuning)?;

@@ -12,8 +12,8 @@ use anyhow::Result;
 use sim::impair::{Pipe, Verdict};
 
 use super::queue::{Queue, Way};
-use super::{FRAMING_BYTES, HEADER_BYTES, Shared, Tally};
-use crate::sys::{self, Tap};
+use super::{Config, FRAMING_BYTES, HEADER_BYTES, SUPERPACKET_BYTES_MAX, Shared, Tally};
+use crate::sys::{self, Tap, VNET_HEADER_BYTES};
 
 /// Width of a bin of the lateness histogram.
 pub const LATENESS_BIN_NS: u64 = 10_000;
@@ -46,6 +46,8 @@ pub(super) struct Pump {
     seen: Vec<Option<Mac>>,
     queue: Queue,
     frame_bytes: usize,
+    /// Bytes in front of each frame that are no part of it.
+    prefix_bytes: usize,
     shared: Arc<Shared>,
     published_ns: u64,
 }
@@ -54,10 +56,14 @@ impl Pump {
     pub(super) fn new(
         taps: Vec<Tap>,
         pipes: Vec<Pipe>,
-        mtu: usize,
+        config: &Config,
         shared: Arc<Shared>,
     ) -> Result<Self> {
-        let frame_bytes = mtu + HEADER_BYTES;
+        let (prefix_bytes, packet_bytes) = match config.superpackets {
+            true => (VNET_HEADER_BYTES, SUPERPACKET_BYTES_MAX),
+            false => (0, config.mtu),
+        };
+        let frame_bytes = prefix_bytes + HEADER_BYTES + packet_bytes;
         let ends = taps.len();
         Ok(Self {
             taps,
@@ -66,6 +72,7 @@ impl Pump {
             seen: vec![None; ends],
             queue: Queue::new(frame_bytes),
             frame_bytes,
+            prefix_bytes,
             shared,
             published_ns: 0,
         })
@@ -125,13 +132,15 @@ impl Pump {
                 self.tallies[entry].oversize += 1;
                 continue;
             }
-            let verdict = self.pipes[entry].offer(now, len + FRAMING_BYTES);
+            let verdict =
+                self.pipes[entry].offer(now, len - self.prefix_bytes.min(len) + FRAMING_BYTES);
             if let Verdict::Deliver { at_ns, again_at_ns } = verdict {
-                let exits = exits(&mut self.seen, entry, self.queue.peek(slot));
+                let addresses = self.queue.peek(slot, self.prefix_bytes);
+                let exits = exits(&mut self.seen, entry, addresses);
                 for at_ns in [Some(at_ns), again_at_ns].into_iter().flatten() {
                     for exit in (0..self.taps.len()).filter(|exit| exits & (1 << exit) != 0) {
                         let way = Way { entry: entry as u8, exit: exit as u8 };
-                        self.queue.schedule(at_ns, slot, len as u16, way);
+                        self.queue.schedule(at_ns, slot, len as u32, way);
                     }
                 }
             }

@@ -10,6 +10,9 @@ use std::collections::BinaryHeap;
 /// full gigabit each way.
 pub(super) const FRAMES_MAX: usize = 1 << 16;
 
+/// Most memory for them: frames that are superpackets have fewer slots.
+const BYTES_MAX: usize = 1 << 30;
+
 /// The end by which a frame came, and the one by which it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Way {
@@ -24,7 +27,7 @@ pub(super) struct Due {
     /// Keeps frames that are due at once in the order in which they came.
     number: u64,
     pub(super) slot: u32,
-    pub(super) len: u16,
+    pub(super) len: u32,
     pub(super) entry: u8,
     pub(super) exit: u8,
 }
@@ -44,12 +47,13 @@ impl Queue {
     /// Slots for frames of up to `frame_bytes`, and one byte more to notice longer ones.
     pub(super) fn new(frame_bytes: usize) -> Self {
         let stride = (frame_bytes + 1).next_multiple_of(64);
+        let slots = FRAMES_MAX.min(BYTES_MAX / stride);
         Self {
-            bytes: vec![0; stride * FRAMES_MAX],
+            bytes: vec![0; stride * slots],
             stride,
-            free: (0..FRAMES_MAX as u32).rev().collect(),
-            uses: vec![0; FRAMES_MAX],
-            heap: BinaryHeap::with_capacity(2 * FRAMES_MAX),
+            free: (0..slots as u32).rev().collect(),
+            uses: vec![0; slots],
+            heap: BinaryHeap::with_capacity(2 * slots),
             number: 0,
         }
     }
@@ -62,7 +66,7 @@ impl Queue {
     }
 
     /// Makes the frame in `slot` due; the first time takes the slot away from the vacant ones.
-    pub(super) fn schedule(&mut self, at_ns: u64, slot: u32, len: u16, way: Way) {
+    pub(super) fn schedule(&mut self, at_ns: u64, slot: u32, len: u32, way: Way) {
         if self.uses[slot as usize] == 0 {
             let taken = self.free.pop();
             debug_assert_eq!(taken, Some(slot), "only the vacant slot is filled");
@@ -86,15 +90,15 @@ impl Queue {
         self.heap.pop().map(|Reverse(due)| due)
     }
 
-    /// The start of what a slot holds: both Ethernet addresses.
-    pub(super) fn peek(&self, slot: u32) -> &[u8] {
-        let start = slot as usize * self.stride;
+    /// Both Ethernet addresses of the frame in a slot, which begins after `prefix_bytes`.
+    pub(super) fn peek(&self, slot: u32, prefix_bytes: usize) -> &[u8] {
+        let start = slot as usize * self.stride + prefix_bytes;
         &self.bytes[start..start + 12]
     }
 
     pub(super) fn frame(&self, due: &Due) -> &[u8] {
         let start = due.slot as usize * self.stride;
-        &self.bytes[start..start + usize::from(due.len)]
+        &self.bytes[start..start + due.len as usize]
     }
 
     pub(super) fn release(&mut self, due: &Due) {
