@@ -1,9 +1,9 @@
 //! The impaired wire: real frames between namespaces, by the verdicts of `sim::impair`.
 //!
-//! Unless it is told otherwise, each end is a TAP device without offloads, so nothing larger than one packet enters: what is
-//! lost or delayed is what a real line would lose or delay, not a superpacket of 64 KiB. One
-//! thread, the [`pump`], moves the frames both ways; the thread that holds the [`Wire`] reads
-//! its counters and changes its weather while it runs.
+//! Unless it is told otherwise, each end is a TAP device without offloads, so nothing larger than
+//! one packet enters: what is lost or delayed is what a real line would lose or delay, not a
+//! superpacket of 64 KiB. One thread, the [`pump`], moves the frames all ways; the thread that
+//! holds the [`Wire`] reads its counters and changes its weather while it runs.
 //!
 //! A frame on the line costs its bytes and the 24 that Ethernet adds around it (preamble 8,
 //! checksum 4, gap 12), so 1 Gbit/s carries 975 Mbit/s of 1500-byte packets.

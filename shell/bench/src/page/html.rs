@@ -26,6 +26,7 @@ td.num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tr.mark td:first-child{color:var(--mark);font-weight:600}
 td.bad{color:var(--bad);font-weight:600}td:last-child{min-width:6.5em}
 .narrow td:last-child{min-width:0}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(520px,100%),1fr));gap:0 24px}
 svg{width:100%;max-width:720px;height:auto;display:block;margin:.6em 0}
 svg text{font:12px system-ui,sans-serif;fill:var(--fg)}
 svg text.title{font-weight:600;font-size:13px}svg text.note{fill:var(--note);font-size:11px}
@@ -64,9 +65,11 @@ pub(crate) fn render(title: &str, sections: &[Section], ours: &str) -> String {
             table(&mut page, part, ours);
         }
         page += "</div>\n";
+        page += "<div class='charts'>";
         for chart in &section.charts {
             let _ = writeln!(page, "{chart}");
         }
+        page += "</div>\n";
         for (heading, log) in &section.logs {
             let (heading, log) = (escape(heading), escape(log));
             let _ = writeln!(

@@ -177,9 +177,16 @@ pub(crate) fn scatter(title: &str, x_unit: &str, y_unit: &str, points: &[Point])
     sorted.sort_by(|a, b| b.y.total_cmp(&a.y));
     for point in sorted {
         let (px, py) = (x.at(point.x), y.at(point.y));
-        // A label that would lie on another moves down until it does not.
+        // A label that would lie on another, or on a point, moves down until it does not.
         let mut label_y = py + 4.0;
-        while labels.iter().any(|(lx, ly)| (lx - px).abs() < 120.0 && (ly - label_y).abs() < 13.0) {
+        let dots = points.iter().map(|p| (x.at(p.x), y.at(p.y) + 4.0));
+        let dots: Vec<(f64, f64)> =
+            dots.filter(|(dx, _)| (4.0..110.0).contains(&(dx - px))).collect();
+        let lies_on = |label_y: f64| {
+            labels.iter().any(|(lx, ly)| (lx - px).abs() < 120.0 && (ly - label_y).abs() < 13.0)
+                || dots.iter().any(|(_, dy)| (dy - label_y).abs() < 10.0)
+        };
+        while lies_on(label_y) {
             label_y += 13.0;
         }
         labels.push((px, label_y));

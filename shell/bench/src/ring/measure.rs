@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::netns::Host;
 use lab::sys;
 
@@ -65,24 +65,19 @@ pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Out
     if let Some(idle) = scene.vpn.rss_kib().iter().max() {
         scene.put("rss_idle_mib", *idle as f64 / 1_024.0);
     }
-    match turn.test {
-        Test::Connect => {
-            scene.put("connect_ms", connect.iter().copied().fold(0.0, f64::max));
-            scene.outcome.series.insert("connect_ms".to_owned(), connect);
-        }
-        Test::Ping => scene.ping()?,
-        Test::Tcp => scene.tcp(1)?,
-        Test::Six => scene.tcp(6)?,
-        Test::Both => scene.both()?,
-        Test::Parallel => scene.parallel()?,
-        Test::Udp => scene.udp()?,
-        Test::Grid => scene.grid()?,
-        Test::Download => scene.download()?,
-        Test::Reconnect => scene.reconnect()?,
-        Test::Shared => scene.shared()?,
+    if turn.test == Test::Connect {
+        scene.put("connect_ms", connect.iter().copied().fold(0.0, f64::max));
+        scene.outcome.series.insert("connect_ms".to_owned(), connect);
     }
-    scene.vpn.check()?;
-    Ok(scene.outcome)
+    match scene.load().and_then(|()| scene.vpn.check()) {
+        Ok(()) => Ok(scene.outcome),
+        Err(error) => {
+            let logs = scene.vpn.logs();
+            let logs = logs.trim();
+            ensure!(!logs.is_empty(), "{error:#}");
+            bail!("{error:#}\nWhat its programs printed last:\n{logs}")
+        }
+    }
 }
 
 /// Kernel settings of source 002's follow-up; those of a namespace only.
@@ -102,6 +97,22 @@ fn tune(host: &Host, tuning: &str) -> Result<()> {
 }
 
 impl Scene<'_> {
+    fn load(&mut self) -> Result<()> {
+        match self.turn.test {
+            Test::Connect => Ok(()),
+            Test::Ping => self.ping(),
+            Test::Tcp => self.tcp(1),
+            Test::Six => self.tcp(6),
+            Test::Both => self.both(),
+            Test::Parallel => self.parallel(),
+            Test::Udp => self.udp(),
+            Test::Grid => self.grid(),
+            Test::Download => self.download(),
+            Test::Reconnect => self.reconnect(),
+            Test::Shared => self.shared(),
+        }
+    }
+
     fn put(&mut self, name: &str, value: f64) {
         self.outcome.metrics.insert(name.to_owned(), value);
     }

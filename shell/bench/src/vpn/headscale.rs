@@ -125,11 +125,14 @@ fn certificate(end: &End) -> Result<()> {
 /// Makes a user and a key that can be used again, once; a restarted server still has them.
 fn login_key(headscale: &str, shared: &str) -> String {
     let run = format!("{headscale} -c /run/headscale/config.yaml");
+    // What is printed is JSON over several lines; the first id and the first key are ours.
+    let id = r#"grep -o '"id": *"\{0,1\}[0-9]*' | grep -o '[0-9]*$' | head -1"#;
+    let key = r#"grep -o '"key": *"[^"]*' | sed 's/.*"//' | head -1"#;
     format!(
         "test -s {shared}/key && exit 0\n{run} users create bench >/dev/null\n\
-         id=$({run} users list -o json | sed -n 's/.*\"id\": *\"\\{{0,1\\}}\\([0-9]*\\).*/\\1/p' | head -1)\n\
-         {run} preauthkeys create -u $id --reusable -e 24h -o json \
-         | sed -n 's/.*\"key\": *\"\\([^\"]*\\)\".*/\\1/p' > {shared}/key\ntest -s {shared}/key"
+         id=$({run} users list -o json | {id})\n\
+         {run} preauthkeys create -u $id --reusable -e 24h -o json | {key} > {shared}/key\n\
+         test -s {shared}/key"
     )
 }
 

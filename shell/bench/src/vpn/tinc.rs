@@ -48,7 +48,8 @@ impl Vpn for Tinc {
             let name = end.host.name();
             let connect = if i == 0 { "" } else { "ConnectTo = a\n" };
             let config = format!(
-                "Name = {name}\nInterface = {IFNAME}\nMode = router\nAddressFamily = ipv4\n{connect}"
+                "Name = {name}\nInterface = {IFNAME}\nMode = router\n\
+                 AddressFamily = ipv4\n{connect}"
             );
             place(end, "tinc/tinc.conf", &config)?;
             let card = format!("Address = {}\nSubnet = {}/32\n", end.outer, inner(i));
