@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use lab::netns::Net;
 use lab::sys;
 use sim::impair::Impairment;
 use sim::profile;
@@ -236,6 +237,7 @@ pub fn run(
         }
     }
     ensure!(!note.peers.is_empty(), "none of these peers is on this machine: {}", absent(&note));
+    ensure!(sys::is_root(), "network namespaces need root: run this with sudo");
     let store = Store::create(dir, &note)?;
     go_on(store, &note, Vec::new(), peers, prefix)
 }
@@ -276,6 +278,8 @@ fn go_on(
     prefix: &str,
 ) -> Result<()> {
     sys::catch_interrupts();
+    // Without rights, or with another run at work, every measurement would fail in the same way.
+    drop(Net::new(prefix)?);
     let present: Vec<&dyn Vpn> = note
         .peers
         .iter()

@@ -148,8 +148,9 @@ mod tests {
     use super::*;
     use crate::ring::sample::tests::{note, sample};
 
+    /// Source 002.5 (3): nothing is summed or averaged over failed links.
     #[test]
-    fn a_failed_link_leaves_no_median_and_no_ratio() {
+    fn source_002_3_a_failed_link_leaves_no_median_and_no_ratio() {
         let note = note(&["Warren", "no VPN"]);
         let mut samples = Vec::new();
         for (link, rate) in [("a-b", 10.0), ("b-c", 20.0), ("c-a", 60.0)] {

@@ -384,8 +384,9 @@ mod tests {
         found.unwrap_or_else(|| panic!("no verdict on {what}"))
     }
 
+    /// Source 002.5 (6), and (2) where something was not measured.
     #[test]
-    fn every_verdict_is_one_of_three() {
+    fn source_002_6_every_verdict_is_one_of_three() {
         let note = note(&[WARREN, WIREGUARD_GO]);
         let good = run(900.0, 8.0);
         let verdicts = verdicts(&Cells::new(&note, &good));

@@ -32,7 +32,7 @@ pub(super) struct Outcome {
 
 /// Readings before a load, to be compared with those after it.
 struct Before {
-    cpu_s: f64,
+    each_cpu_s: Vec<f64>,
     busy_s: f64,
     wire: Option<WireCount>,
     sent: Option<u64>,
@@ -134,7 +134,7 @@ impl Scene<'_> {
 
     fn before(&self) -> Result<Before> {
         Ok(Before {
-            cpu_s: self.vpn.cpu_s(),
+            each_cpu_s: self.vpn.each_cpu_s(),
             busy_s: busy_s()?,
             wire: self.ground.wire_count(),
             sent: self.ground.sent_bytes(self.turn.from),
@@ -156,7 +156,13 @@ impl Scene<'_> {
         let rss = self.vpn.rss_kib();
         if let Some(largest) = rss.iter().max() {
             self.put("rss_mib", *largest as f64 / 1_024.0);
-            self.put("cpu_s_per_gb", (self.vpn.cpu_s() - before.cpu_s) / gb);
+            let after = self.vpn.each_cpu_s().into_iter().zip(&before.each_cpu_s);
+            let each: Vec<f64> = after.map(|(after, before)| after - before).collect();
+            self.put("cpu_s_per_gb", each.iter().sum::<f64>() / gb);
+            let rss = rss.iter().map(|kib| *kib as f64 / 1_024.0).collect();
+            // Of every daemon, in the order of the hosts.
+            self.outcome.series.insert("daemons_rss_mib".to_owned(), rss);
+            self.outcome.series.insert("daemons_cpu_s".to_owned(), each);
         }
         self.put("machine_cpu_s_per_gb", (busy_s()? - before.busy_s - pump_s).max(0.0) / gb);
         Ok(())

@@ -92,7 +92,13 @@ impl<'a> Running<'a> {
     /// User and system time of all processes, seconds.
     #[must_use]
     pub fn cpu_s(&self) -> f64 {
-        self.processes().map(Process::cpu_s).sum()
+        self.each_cpu_s().iter().sum()
+    }
+
+    /// User and system time of each process, seconds.
+    #[must_use]
+    pub fn each_cpu_s(&self) -> Vec<f64> {
+        self.processes().map(Process::cpu_s).collect()
     }
 
     /// Resident memory of each process, KiB.
