@@ -412,8 +412,8 @@ fn reading() -> Section {
         "UDP is offered without pace: the sender starves daemons of processor time where they \
          cannot push back. Loss is against what was really sent.",
         "A download has one time limit for everybody, 300 s. The first connection is counted from \
-         just before the last host's start, the reconnect from the link's return; probing takes \
-         some 5 ms, and a lost probe 80 ms more.",
+         just before the last host's start, the reconnect from the link's return; a probe \
+         takes some 5 ms, a lost one 50 ms.",
     ];
     let title = "How to read it".to_owned();
     Section { title, paragraphs: paragraphs.map(str::to_owned).to_vec(), ..Section::default() }

@@ -12,8 +12,9 @@ use super::{Address, Daemon, End, Member, Vpn};
 pub const READY_MAX: Duration = Duration::from_secs(30);
 /// Between two questions whether a daemon is ready.
 const ASK_EVERY: Duration = Duration::from_millis(10);
-/// How long an echo is waited for: longer than a round trip in the worst profile.
-const ECHO_S: &str = "0.08";
+/// Sends an echo each 50 ms until one is answered, for at most a second: so a lost one costs
+/// little, and a long way is no obstacle.
+const PING: [&str; 9] = ["ping", "-n", "-q", "-c", "1", "-w", "1", "-i", "0.05"];
 /// After how long without an answer the other side sends, too.
 const BOTH_AFTER: Duration = Duration::from_secs(2);
 /// Largest packet of the last check, whatever the interface takes.
@@ -168,8 +169,7 @@ impl<'a> Running<'a> {
     pub fn wait_for_echo(&self, from: usize, to: usize, words: &[&str]) -> Result<()> {
         let begin = Instant::now();
         let (host, address) = (&self.ends[from].host, self.address(to));
-        let ping = ["ping", "-n", "-q", "-c", "1", "-W", ECHO_S];
-        let ping = [&ping[..], words, &[address]].concat();
+        let ping = [&PING[..], words, &[address]].concat();
         loop {
             if host.output(&ping)?.status.success() {
                 return Ok(());
@@ -188,7 +188,7 @@ impl<'a> Running<'a> {
             }
             if begin.elapsed() > BOTH_AFTER {
                 // Some learn the way only from what comes from the other side.
-                let back = ["ping", "-n", "-q", "-c", "1", "-W", ECHO_S, self.address(from)];
+                let back = [&PING[..], &[self.address(from)]].concat();
                 self.ends[to].host.output(&back)?;
             }
             // A ping that fails at once, for want of a route, must not be a busy loop.
