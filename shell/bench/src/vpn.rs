@@ -180,11 +180,17 @@ pub fn all(warren: &Path) -> Vec<Box<dyn Vpn>> {
     ]
 }
 
-/// Where `name` lies: what `WARREN_BENCH_NAME` says, or on PATH, or where Go and cargo install.
-fn find(name: &str) -> Option<PathBuf> {
+/// The program that `WARREN_BENCH_NAME` names, if it does.
+fn named(name: &str) -> Option<PathBuf> {
     let variable = format!("WARREN_BENCH_{}", name.to_uppercase().replace('-', "_"));
-    if let Some(named) = std::env::var_os(variable).filter(|named| !named.is_empty()) {
-        return Some(PathBuf::from(named));
+    let named = std::env::var_os(variable).filter(|named| !named.is_empty());
+    named.map(PathBuf::from)
+}
+
+/// Where `name` lies: what the environment names, or on PATH, or where Go and cargo install.
+fn find(name: &str) -> Option<PathBuf> {
+    if let Some(named) = named(name) {
+        return Some(named);
     }
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -217,6 +217,9 @@ fn feed(mut command: Command, input: &str) -> Result<String> {
 }
 
 fn newest_wireguard_go() -> Option<PathBuf> {
+    if let Some(named) = super::named("wireguard-go") {
+        return Some(named);
+    }
     let known = ["wireguard-go", "wireguard"].into_iter().filter_map(|name| {
         let program = find(name)?;
         let said = first_line(program.to_str()?, &["--version"]).ok()?;
