@@ -267,6 +267,15 @@ mod tests {
     }
 
     #[test]
+    fn ours_without_repair_differs_by_one_word() {
+        let program = Path::new("/x/warren");
+        let argv = |vpn: WireGuard| vpn.daemon().expect("a daemon").argv;
+        assert_eq!(argv(WireGuard::warren(program)), ["/x/warren", "wg", "-f", "wg0"]);
+        let plain = argv(WireGuard::warren_plain(program));
+        assert_eq!(plain, ["/x/warren", "wg", "--frames=off", "-f", "wg0"]);
+    }
+
+    #[test]
     fn a_program_that_is_not_there_is_absent_with_a_reason() {
         let none = WireGuard::warren(Path::new("/nowhere/warren"));
         let error = format!("{:#}", none.version().expect_err("absent"));
