@@ -9,6 +9,7 @@
 //! - `wg` and `link` run a node through [`host`]; `genkey`, `pubkey` and `genpsk` are `wg`'s.
 //! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
 //! - `demo` shows the link at work in one of them.
+//! - `policy` checks a policy file.
 //! - `completions` and `man` print what a package installs beside the program.
 //!
 //! An error ends the program with exit code 1 and one line on standard error: what failed, why,
@@ -18,11 +19,13 @@
 mod bench;
 mod completions;
 mod demo;
+mod frames;
 mod keys;
 mod lab;
 mod link;
 mod log;
 mod man;
+mod policy;
 mod wg;
 
 use std::ffi::OsString;
@@ -56,6 +59,7 @@ enum Command {
     /// Measure beside other VPNs and beside none.
     Bench(bench::Args),
     Demo(demo::Args),
+    Policy(policy::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Policy(args) => policy::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };
