@@ -21,7 +21,7 @@ mod vpncloud;
 mod wireguard;
 mod yggdrasil;
 
-pub use running::{READY_MAX, Running};
+pub use running::{ECHO_MAX, READY_MAX, Running};
 pub use wireguard::WireGuard;
 
 /// Our own name among the contestants.

@@ -8,8 +8,11 @@ use lab::sys;
 
 use super::{Address, Daemon, End, Member, Vpn};
 
-/// How long a contestant may take until it carries packets.
+/// How long a program may take until it is ready to be configured.
 pub const READY_MAX: Duration = Duration::from_secs(30);
+/// How long an echo may take to come: after a restart some wait for timers of a minute until
+/// they give up what they knew of the other.
+pub const ECHO_MAX: Duration = Duration::from_secs(90);
 /// Between two questions whether a daemon is ready.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 /// Sends an echo each 50 ms until one is answered, for at most a second: so a lost one costs
@@ -176,10 +179,10 @@ impl<'a> Running<'a> {
             }
             sys::check_interrupted()?;
             self.check()?;
-            if begin.elapsed() > READY_MAX {
+            if begin.elapsed() > ECHO_MAX {
                 let (to, words) = (self.ends[to].host.name(), words.join(" "));
                 bail!(
-                    "{} carried no echo {words} from {} to {to} within {READY_MAX:?}; \
+                    "{} carried no echo {words} from {} to {to} within {ECHO_MAX:?}; \
                      its logs:\n{}",
                     self.name,
                     host.name(),
