@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
+use ::bench::ring::{self, TUNINGS, Test};
 use ::bench::scenario::Scenario;
 use ::bench::{markdown, vpn};
 use anyhow::{Context, Result};
@@ -25,6 +26,81 @@ enum Words {
     /// namespaces, several rounds of all contestants in turn, and prints the medians of the
     /// ratios beside what is required. Needs root, and iperf3, ping, ethtool, tcpdump and wg.
     Link(Link),
+    /// What can be measured here: peers with their versions or how to get them, profiles, tests.
+    List(List),
+    /// Three hosts in a ring, impaired, for every peer that is here; results go into a folder.
+    ///
+    /// Each finished measurement is on the disk at once; an interrupted run is taken up again
+    /// with --resume. Peers take turns, and each measurement has a new lab. Needs root.
+    Run(Run),
+    /// Write report.html and report.md into the folder of a run.
+    Report(Report),
+    /// What is different between two runs, as ratios of medians.
+    Compare(Compare),
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// Peers, by their words in `bench list`; without it all that are here.
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<String>,
+    /// Profiles: baseline, low, medium, high, or words as `delay=20ms+loss=1%+rate=50mbit`.
+    #[arg(long, value_delimiter = ',', default_value = "baseline,low,medium,high")]
+    profiles: Vec<String>,
+    /// Tests; without it all.
+    #[arg(long, value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(Test::ALL.map(Test::word)))]
+    tests: Vec<String>,
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Length of each transfer in seconds; shorter ones than 10 are marked.
+    #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How many of the ring's three links are measured.
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(1..=3))]
+    links: u32,
+    /// Decides all chance on the wire.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Measure one TCP stream over delays 1 to 150 ms, losses 0 to 5 % and rates 5 Mbit/s to
+    /// 1 Gbit/s, too; 48 transfers a peer.
+    #[arg(long)]
+    grid: bool,
+    /// Nothing but the grid.
+    #[arg(long, conflicts_with_all = ["tests", "grid"])]
+    grid_only: bool,
+    /// Kernel settings of the hosts: those of the machine, tolerance of reordering, or that
+    /// and larger buffers, as in the comparison that the profiles come from.
+    #[arg(long, default_value = "default", value_parser = PossibleValuesParser::new(TUNINGS))]
+    tuning: String,
+    /// Where results go.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Go on with the run in that folder; everything else is as it began.
+    #[arg(long)]
+    resume: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Report {
+    /// The folder of a run.
+    dir: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Compare {
+    /// The folder of the run that is the measure.
+    a: PathBuf,
+    /// The folder of the other.
+    b: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -50,7 +126,44 @@ struct Link {
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Words::Link(args) => run_link(&args),
+        Words::List(args) => list(&args),
+        Words::Run(args) => run_ring(args),
+        Words::Report(args) => {
+            let written = ::bench::page::write(&args.dir)?;
+            print(&format!("{}\n", written.map(|path| path.display().to_string()).join("\n")))
+        }
+        Words::Compare(args) => print(&::bench::page::compare(&args.a, &args.b)?),
     }
+}
+
+fn list(args: &List) -> Result<()> {
+    let peers = vpn::all(&own_program()?);
+    print(&if args.json { ::bench::page::list_json(&peers)? } else { ::bench::page::list(&peers) })
+}
+
+fn run_ring(args: Run) -> Result<()> {
+    let all = vpn::all(&own_program()?);
+    let command = own_words();
+    let prefix = "warren-bench";
+    if args.resume {
+        return ring::resume(&all, &args.out, prefix, &command);
+    }
+    let tests = match (args.grid_only, args.tests.is_empty()) {
+        (true, _) => Vec::new(),
+        (false, true) => Test::ALL.map(|test| test.word().to_owned()).to_vec(),
+        (false, false) => args.tests,
+    };
+    let settings = ring::sample::Settings {
+        profiles: args.profiles,
+        tests,
+        rounds: args.repeat,
+        seconds: args.seconds,
+        links: args.links,
+        seed: args.seed,
+        grid: args.grid || args.grid_only,
+        tuning: args.tuning,
+    };
+    ring::run(settings, &ring::select(all, &args.peers)?, &args.out, prefix, &command)
 }
 
 fn run_link(args: &Link) -> Result<()> {
@@ -59,26 +172,36 @@ fn run_link(args: &Link) -> Result<()> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     }
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
     let wanted = |scenario: &Scenario| {
         args.scenario.is_empty() || args.scenario.iter().any(|name| name == scenario.name())
     };
-    let words: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let settings = Settings {
         prefix: "warren-bench".to_owned(),
         seconds: args.seconds,
         rounds: args.rounds,
         scenarios: Scenario::ALL.into_iter().filter(wanted).collect(),
-        command: format!("warren {}", words.join(" ")),
+        command: own_words(),
     };
-    let report = link::run(&settings, &vpn::contestants(&program))?;
+    let report = link::run(&settings, &vpn::contestants(&own_program()?))?;
     let (page, json) = (markdown::render(&report), report.to_json()?);
     if let Some(folder) = &args.out {
         write(&folder.join("link.md"), &page)?;
         write(&folder.join("link.json"), &json)?;
     }
-    let text = if args.json { json } else { page };
+    print(&if args.json { json } else { page })
+}
+
+fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program's own file")
+}
+
+/// The words that were typed.
+fn own_words() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    format!("warren {}", words.collect::<Vec<_>>().join(" "))
+}
+
+fn print(text: &str) -> Result<()> {
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 

@@ -192,6 +192,26 @@ fn completions_and_manual_pages_are_there() {
 }
 
 #[test]
+fn the_bench_lists_what_can_be_measured_and_says_where_there_is_no_run() {
+    let output = run(&["bench", "list", "--json"]);
+    assert!(output.status.success());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let words = |key: &str, name: &str| {
+        let all = json[key].as_array().expect("a list").iter();
+        all.map(|one| one[name].as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(words("profiles", "name"), ["baseline", "low", "medium", "high"]);
+    assert!(words("peers", "word").iter().any(|word| word == "easytier-kcp"));
+    let list = text(&run(&["bench", "list"]).stdout);
+    assert!(words("tests", "word").iter().all(|word| list.contains(word)), "{list}");
+    for words in [&["bench", "report", "/nowhere"][..], &["bench", "compare", "/nowhere", "/x"]] {
+        assert!(failure(words, b"").contains("no run in /nowhere"));
+    }
+    let wrong = ["bench", "run", "--out", "/nowhere/x", "--peers", "nobody"];
+    assert!(failure(&wrong, b"").contains("unknown peer \"nobody\": use none, warren"));
+}
+
+#[test]
 fn a_bad_file_is_told_with_line_and_column() {
     let folder = Folder::new("files");
     let path = folder.file("wtcli.conf", "[Interface]\n  Adress = 10.0.0.1/24\nMTU = 1\n");

@@ -3,13 +3,13 @@
 use std::fs;
 use std::process::Command;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Load average above which a machine counts as busy.
 pub const BUSY_LOAD: f64 = 1.0;
 
 /// What a reader must know to judge a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     /// When it began, UTC.
     pub date: String,
@@ -34,7 +34,6 @@ impl Facts {
     #[must_use]
     pub fn gather(command: &str) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let unknown = || "unknown".to_owned();
         let first = |text: String| text.lines().next().map(str::to_owned);
         Self {
@@ -44,7 +43,7 @@ impl Facts {
             cpu: cpu_name(&cpuinfo).unwrap_or_else(unknown),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             kernel: said(&["uname", "-srm"]).unwrap_or_else(unknown),
-            load_before: load_averages(&loadavg).unwrap_or([0.0; 3]),
+            load_before: load_averages_now(),
             iperf3: said(&["iperf3", "--version"]).and_then(first).unwrap_or_else(unknown),
         }
     }
@@ -54,6 +53,13 @@ impl Facts {
     pub fn is_busy(&self) -> bool {
         self.load_before[0] > BUSY_LOAD
     }
+}
+
+/// The load averages of this moment, zero where they are unknown.
+#[must_use]
+pub fn load_averages_now() -> [f64; 3] {
+    let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load_averages(&loadavg).unwrap_or([0.0; 3])
 }
 
 /// What a command prints, trimmed; none when it fails.

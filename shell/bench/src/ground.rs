@@ -1,11 +1,12 @@
-//! The ground of one measurement: two new hosts and what joins them.
+//! The ground of one measurement: new hosts and what joins them.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lab::netns::{Host, Net};
-use lab::wire::{Config, Direction, Wire};
-use serde::Serialize;
+use lab::wire::{Config, Wire};
+use serde::{Deserialize, Serialize};
 use sim::impair::Impairment;
 
 use crate::scenario::Underlay;
@@ -16,8 +17,13 @@ pub const INNER_MTU: u32 = 1_420;
 /// Largest packet on the ground.
 pub const OUTER_MTU: u32 = 1_500;
 /// Interface on the ground, in each host.
-const IFNAME: &str = "outer";
-const OUTER: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
+pub const IFNAME: &str = "outer";
+/// Names of the hosts of a ring.
+pub const RING: [&str; 3] = ["a", "b", "c"];
+/// What the bottleneck of two flows carries.
+pub const BOTTLENECK_MBIT_S: u32 = 100;
+/// What may wait before it.
+pub const BOTTLENECK_MS: u32 = 20;
 /// Everything that makes or joins packets above the MTU, for `ethtool -K`; not every kernel
 /// knows each.
 const OFFLOADS: &[&str] = &[
@@ -34,20 +40,32 @@ const CONTROL_FRAMES: u32 = 100;
 /// A full packet and its Ethernet header.
 const FRAME_BYTES_MAX: u32 = OUTER_MTU + 14;
 
-/// Two hosts, joined; everything is removed on drop.
+/// Hosts, joined; everything is removed on drop.
 #[derive(Debug)]
 pub struct Ground {
-    /// The hosts: traffic goes from the first to the second.
-    pub ends: [End; 2],
+    /// The hosts: traffic goes from the first to the second, in a ring from each to the next.
+    pub ends: Vec<End>,
+    /// The router of a bottleneck.
+    router: Option<Host>,
     wire: Option<Wire>,
+    shared: PathBuf,
     _net: Net,
 }
 
-/// What the wire did during a measurement, both directions together.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+/// What the wire did during a measurement, all directions together.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct WireCount {
     /// Frames that entered.
     pub offered: u64,
+    /// Their bytes, Ethernet's own included.
+    #[serde(default)]
+    pub offered_bytes: u64,
+    /// Frames that the weather took.
+    #[serde(default)]
+    pub lost: u64,
+    /// Frames that arrived before one that entered earlier.
+    #[serde(default)]
+    pub reordered: u64,
     /// Frames that found the line's queue full.
     pub queue_dropped: u64,
     /// Frames that the wire itself had no room for, or a device refused: should be zero.
@@ -71,48 +89,103 @@ impl Ground {
     /// # Errors
     /// Returns an error without root, when the prefix is in use, or the kernel refuses.
     pub fn lay(prefix: &str, underlay: Underlay) -> Result<Self> {
-        let mut net = Net::new(prefix)?;
-        // The control sockets of both ends have one name and lie under /run.
-        net.give_own_run();
-        let hosts = [net.host("a")?, net.host("b")?];
-        let [a, b] = &hosts;
-        let cidr = OUTER.map(|address| format!("{address}/24"));
+        let (net, hosts, shared) = hosts(prefix, &RING[..2])?;
+        let [a, b] = &hosts[..] else { unreachable!("two hosts were asked for") };
+        let cidr = [0, 1].map(|i| format!("{}/24", outer(i)));
         let wire = match underlay {
             Underlay::Veth | Underlay::VethNoOffloads => {
                 net.veth((a, IFNAME, &[&cidr[0]]), (b, IFNAME, &[&cidr[1]]))?;
                 None
             }
-            Underlay::Line => {
-                let config = Config::between((a, IFNAME), (b, IFNAME), Impairment::LINE);
-                let wire = Wire::start(config)?;
-                for (host, cidr) in hosts.iter().zip(&cidr) {
-                    host.bring_up(IFNAME, &[cidr])?;
-                }
-                Some(wire)
-            }
+            Underlay::Line => Some(switch(&hosts, Impairment::LINE, false, 1)?),
         };
         for host in &hosts {
             host.wait_until_ready(IFNAME)?;
             if underlay == Underlay::VethNoOffloads {
-                take_offloads_off(host)?;
+                take_offloads_off(host, IFNAME)?;
             }
         }
-        let [a, b] = hosts;
-        let end = |host, index: usize| End { host, outer: OUTER[index].to_owned() };
-        Ok(Self { ends: [end(a, 0), end(b, 1)], wire, _net: net })
+        let ends = ends(hosts, &shared, outer);
+        Ok(Self { ends, router: None, wire, shared, _net: net })
+    }
+
+    /// Makes three hosts on a wire that is a switch: each one's frames suffer `impairment` once,
+    /// where they leave it, packet by packet, or a superpacket as one where that is wanted.
+    ///
+    /// # Errors
+    /// As [`Self::lay`].
+    pub fn lay_ring(
+        prefix: &str,
+        impairment: Impairment,
+        superpackets: bool,
+        seed: u64,
+    ) -> Result<Self> {
+        let (net, hosts, shared) = hosts(prefix, &RING)?;
+        let wire = switch(&hosts, impairment, superpackets, seed)?;
+        for host in &hosts {
+            host.wait_until_ready(IFNAME)?;
+        }
+        let ends = ends(hosts, &shared, outer);
+        Ok(Self { ends, router: None, wire: Some(wire), shared, _net: net })
+    }
+
+    /// Makes two hosts and a router between them whose ways out carry [`BOTTLENECK_MBIT_S`] with
+    /// a queue of [`BOTTLENECK_MS`]; offloads are off everywhere.
+    ///
+    /// # Errors
+    /// As [`Self::lay`]; also where the kernel has no token bucket filter.
+    pub fn lay_bottleneck(prefix: &str) -> Result<Self> {
+        let (net, mut hosts, shared) = hosts(prefix, &["a", "b", "r"])?;
+        let address = |i: usize| format!("10.99.{}.1", i + 1);
+        for (i, way_out) in ["to-a", "to-b"].into_iter().enumerate() {
+            let (near, far) = (format!("{}/24", address(i)), format!("10.99.{}.2/24", i + 1));
+            net.veth((&hosts[i], IFNAME, &[&near]), (&hosts[2], way_out, &[&far]))?;
+            take_offloads_off(&hosts[i], IFNAME)?;
+            take_offloads_off(&hosts[2], way_out)?;
+            hosts[i].sh(&format!("ip route add default via 10.99.{}.2", i + 1))?;
+            let shape = format!(
+                "tc qdisc add dev {way_out} root tbf rate {BOTTLENECK_MBIT_S}mbit \
+                 burst 16kb latency {BOTTLENECK_MS}ms"
+            );
+            hosts[2].sh(&shape).context("the kernel has no token bucket filter (sch_tbf)")?;
+        }
+        hosts[2].sh("sysctl -qw net.ipv4.ip_forward=1")?;
+        let router = hosts.pop();
+        let ends = ends(hosts, &shared, address);
+        Ok(Self { ends, router, wire: None, shared, _net: net })
+    }
+
+    /// What the bottleneck dropped so far, both ways.
+    ///
+    /// # Errors
+    /// Returns an error where there is none.
+    pub fn bottleneck_drops(&self) -> Result<u64> {
+        let router = self.router.as_ref().context("this ground has no bottleneck")?;
+        let text = router.run(&["tc", "-s", "qdisc"])?;
+        Ok(text.lines().filter_map(dropped).sum())
     }
 
     /// What the wire did so far, where there is one.
     #[must_use]
     pub fn wire_count(&self) -> Option<WireCount> {
         let wire = self.wire.as_ref()?;
-        let tallies = Direction::BOTH.map(|direction| wire.tally(direction));
-        Some(WireCount {
-            offered: tallies.iter().map(|tally| tally.model.offered).sum(),
-            queue_dropped: tallies.iter().map(|tally| tally.model.queue_dropped).sum(),
-            failed: tallies.iter().map(|t| t.oversize + t.no_room + t.refused).sum(),
-            pump_cpu_s: wire.cpu_s(),
-        })
+        let mut count = WireCount { pump_cpu_s: wire.cpu_s(), ..WireCount::default() };
+        for tally in wire.tallies() {
+            count.offered += tally.model.offered;
+            count.offered_bytes += tally.model.offered_bytes;
+            count.lost += tally.model.lost;
+            count.reordered += tally.model.reordered;
+            count.queue_dropped += tally.model.queue_dropped;
+            count.failed += tally.oversize + tally.no_room + tally.refused;
+        }
+        Some(count)
+    }
+
+    /// Bytes that one end has put on the wire, Ethernet's own included.
+    #[must_use]
+    pub fn sent_bytes(&self, end: usize) -> Option<u64> {
+        let tallies = self.wire.as_ref()?.tallies();
+        tallies.get(end).map(|tally| tally.model.offered_bytes)
     }
 
     /// Captures at both ends while `traffic` runs, and counts what no real wire would carry.
@@ -147,10 +220,69 @@ impl Ground {
     }
 }
 
-fn take_offloads_off(host: &Host) -> Result<()> {
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // Keys lie in it; what cannot be removed is in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.shared);
+    }
+}
+
+impl WireCount {
+    /// What happened from `before` until this.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            offered: self.offered.saturating_sub(before.offered),
+            offered_bytes: self.offered_bytes.saturating_sub(before.offered_bytes),
+            lost: self.lost.saturating_sub(before.lost),
+            reordered: self.reordered.saturating_sub(before.reordered),
+            queue_dropped: self.queue_dropped.saturating_sub(before.queue_dropped),
+            failed: self.failed.saturating_sub(before.failed),
+            pump_cpu_s: self.pump_cpu_s - before.pump_cpu_s,
+        }
+    }
+}
+
+/// A host's address on the ground.
+fn outer(index: usize) -> String {
+    format!("10.99.0.{}", index + 1)
+}
+
+/// Hosts that share one folder; the control sockets of all have one name and lie under /run.
+fn hosts(prefix: &str, names: &[&str]) -> Result<(Net, Vec<Host>, PathBuf)> {
+    let mut net = Net::new(prefix)?;
+    net.give_own_run();
+    let hosts = names.iter().map(|name| net.host(name)).collect::<Result<Vec<_>>>()?;
+    let shared = std::env::temp_dir().join(format!("{prefix}-{}", std::process::id()));
+    std::fs::create_dir_all(&shared)
+        .with_context(|| format!("cannot make the folder {}", shared.display()))?;
+    Ok((net, hosts, shared))
+}
+
+fn ends(hosts: Vec<Host>, shared: &Path, outer: impl Fn(usize) -> String) -> Vec<End> {
+    let end = |(i, host)| End { host, outer: outer(i), shared: shared.to_owned() };
+    hosts.into_iter().enumerate().map(end).collect()
+}
+
+/// A wire between these hosts, with their addresses on it.
+fn switch(hosts: &[Host], impairment: Impairment, superpackets: bool, seed: u64) -> Result<Wire> {
+    let places: Vec<(&Host, &str)> = hosts.iter().map(|host| (host, IFNAME)).collect();
+    let wire = Wire::start(Config { seed, superpackets, ..Config::switch(&places, impairment) })?;
+    for (i, host) in hosts.iter().enumerate() {
+        host.bring_up(IFNAME, &[&format!("{}/24", outer(i))])?;
+    }
+    Ok(wire)
+}
+
+/// The number in a line of `tc -s qdisc`, `Sent 1 bytes 2 pkt (dropped 3, overlimits 4 …)`.
+fn dropped(line: &str) -> Option<u64> {
+    line.split_once("(dropped ")?.1.split(',').next()?.parse().ok()
+}
+
+fn take_offloads_off(host: &Host, ifname: &str) -> Result<()> {
     for feature in OFFLOADS {
         // A feature that this kernel does not have is refused; the check of sizes decides.
-        host.output(&["ethtool", "-K", IFNAME, feature, "off"])
+        host.output(&["ethtool", "-K", ifname, feature, "off"])
             .context("cannot run `ethtool`: install the package ethtool")?;
     }
     Ok(())
@@ -174,6 +306,15 @@ fn captured(log: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drops_of_a_queue_are_read_from_what_tc_prints() {
+        let line = " Sent 100 bytes 2 pkt (dropped 17, overlimits 4 requeues 0)";
+        assert_eq!(dropped(line), Some(17));
+        for nonsense in ["", "dropped 3", "(dropped x,", "(dropped -1,"] {
+            assert_eq!(dropped(nonsense), None, "{nonsense:?}");
+        }
+    }
 
     #[test]
     fn what_tcpdump_captured_is_read_from_its_last_words() {

@@ -20,12 +20,19 @@
 //! JSON; [`markdown`] writes it as a table for people. A run that proves nothing, because the
 //! machine was busy, the run too short or the build unfit, is marked so in both.
 //!
-//! What it is not: it makes no claim about other machines (both ends share one), it judges no
+//! `warren bench run` leads the same life on larger ground: [`ring`] has three hosts on one wire,
+//! four kinds of weather and ten tests, and every VPN that is on the machine. Its samples lie in a
+//! folder, one line each ([`ring::sample`]), so that hours of work survive an interrupt, and
+//! [`page`] makes the report of them: cells that a failure empties, verdicts, tables, charts.
+//! docs/bench.md says what each test does and which traps are avoided.
+//!
+//! What it is not: it makes no claim about other machines (all hosts share one), it judges no
 //! protocol by its handshake, and it never tunes a contestant: each runs as its documentation
 //! recommends.
 //!
 //! Room is left for more contestants: an adapter is a value of the trait [`vpn::Vpn`] with its
-//! name, version, install hint, start and ready check, and nothing else here knows a VPN.
+//! name, version, install hint and what it needs in each host, and nothing else here knows a VPN;
+//! and for more tests: one is a variant of [`ring::Test`] and a method that measures it.
 
 pub mod facts;
 pub mod ground;
@@ -33,10 +40,12 @@ mod iperf;
 pub mod link;
 pub mod load;
 pub mod markdown;
+pub mod page;
 mod ping;
 pub mod progress;
 pub mod ratio;
 pub mod report;
+pub mod ring;
 pub mod scenario;
 pub mod verdict;
 pub mod vpn;

@@ -1,17 +1,16 @@
 //! `warren bench link`: a static link, round after round.
 
 use anyhow::{Context, Result, ensure};
-use lab::Process;
 use lab::sys;
 
 use crate::facts::{BUSY_LOAD, Facts};
-use crate::ground::{Ground, INNER_MTU, OUTER_MTU, WireCount};
+use crate::ground::{Ground, INNER_MTU, OUTER_MTU};
 use crate::load::{self, Outcome, PINGS, UDP_BYTES};
 use crate::progress::Progress;
 use crate::report::{Contestant, Mark, Measured, Report, SCHEMA, Sample, SettingsNote, Skipped};
 use crate::scenario::{Load, Scenario, Underlay};
 use crate::verdict;
-use crate::vpn::{self, Vpn, WARREN};
+use crate::vpn::{Running, Vpn, WARREN};
 
 /// Rounds from which on a median may stand for a claim.
 pub const HONEST_ROUNDS: u32 = 5;
@@ -202,28 +201,23 @@ impl Turn<'_> {
     fn measure(&self, settings: &Settings) -> Result<Measured> {
         let ground = Ground::lay(&settings.prefix, self.scenario.underlay())?;
         let ends = &ground.ends;
-        let daemons = self.vpn.start(ends)?;
-        vpn::wait_until_ready(self.vpn, ends, &daemons)?;
-        let address = self.vpn.address(&ends[1], 1);
-        let (cpu_before_s, wire_before) = (cpu_s(&daemons), ground.wire_count());
-        let outcome = load::run(ends, address, self.scenario.load(), settings.seconds)?;
-        let cpu_s = (!daemons.is_empty()).then(|| rounded_ms(cpu_s(&daemons) - cpu_before_s));
-        let rss_kib: Vec<u64> = daemons.iter().map(Process::rss_kib).collect();
-        ensure!(daemons.iter().all(Process::is_running), "{} ended early", self.vpn.name());
+        let vpn = Running::start(self.vpn, ends)?;
+        let (hosts, address) = ([&ends[0].host, &ends[1].host], vpn.address(1));
+        let (cpu_before_s, wire_before) = (vpn.cpu_s(), ground.wire_count());
+        let outcome = load::run(hosts, address, self.scenario.load(), settings.seconds)?;
+        let rss_kib = vpn.rss_kib();
+        let cpu_s = (!rss_kib.is_empty()).then(|| rounded_ms(vpn.cpu_s() - cpu_before_s));
+        vpn.check()?;
         let mut measured = measured(outcome, self.scenario.load(), cpu_s);
         measured.rss_kib = rss_kib;
-        measured.wire = wire_before.zip(ground.wire_count()).map(|(a, b)| difference(a, b));
+        measured.wire = wire_before.zip(ground.wire_count()).map(|(a, b)| b.since(a));
         if self.scenario.underlay() == Underlay::VethNoOffloads {
-            let traffic = || load::run(ends, address, self.scenario.load(), CHECK_S).map(drop);
+            let traffic = || load::run(hosts, address, self.scenario.load(), CHECK_S).map(drop);
             let sizes = ground.check_sizes(traffic).context("the check of sizes")?;
             measured.sizes = Some(sizes);
         }
         Ok(measured)
     }
-}
-
-fn cpu_s(daemons: &[Process]) -> f64 {
-    daemons.iter().map(Process::cpu_s).sum()
 }
 
 /// Processor time is counted in ticks of 10 ms; what a float adds to them is noise.
@@ -249,15 +243,6 @@ fn measured(outcome: Outcome, load: Load, cpu_s: Option<f64>) -> Measured {
             pings_us,
             ..Measured::default()
         },
-    }
-}
-
-fn difference(before: WireCount, after: WireCount) -> WireCount {
-    WireCount {
-        offered: after.offered.saturating_sub(before.offered),
-        queue_dropped: after.queue_dropped.saturating_sub(before.queue_dropped),
-        failed: after.failed.saturating_sub(before.failed),
-        pump_cpu_s: after.pump_cpu_s - before.pump_cpu_s,
     }
 }
 

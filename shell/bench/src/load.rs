@@ -10,7 +10,6 @@ use lab::sys;
 use crate::iperf::Transfer;
 use crate::ping;
 use crate::scenario::Load;
-use crate::vpn::End;
 
 /// Pings in one measurement.
 pub const PINGS: usize = 200;
@@ -30,27 +29,27 @@ pub(crate) enum Outcome {
     Pings(Vec<f64>),
 }
 
-/// Runs `load` from the first end to `address` at the second.
+/// Runs `load` from the first host to `address` at the second.
 ///
 /// # Errors
 /// Returns an error when a program is missing, fails, takes far too long, or its result is no
 /// measurement; and when a signal asks this process to end.
-pub(crate) fn run(ends: &[End; 2], address: &str, load: Load, seconds: u32) -> Result<Outcome> {
+pub(crate) fn run(hosts: [&Host; 2], address: &str, load: Load, seconds: u32) -> Result<Outcome> {
     match load {
-        Load::Ping => pings(&ends[0].host, address).map(Outcome::Pings),
-        Load::Tcp(_) | Load::Udp => transfer(ends, address, load, seconds).map(Outcome::Transfer),
+        Load::Ping => pings(hosts[0], address).map(Outcome::Pings),
+        Load::Tcp(_) | Load::Udp => transfer(hosts, address, load, seconds).map(Outcome::Transfer),
     }
 }
 
-fn transfer(ends: &[End; 2], address: &str, load: Load, seconds: u32) -> Result<Transfer> {
+fn transfer(hosts: [&Host; 2], address: &str, load: Load, seconds: u32) -> Result<Transfer> {
     let hint = "cannot run `iperf3`: install the package iperf3";
     let server = ["iperf3", "-s", "-1", "-B", address, "-p", PORT, "--forceflush"];
-    let server = ends[1].host.spawn(&server).context(hint)?;
+    let server = hosts[1].spawn(&server).context(hint)?;
     server.wait_for(|log| log.contains("listening"))?;
     let words = words(load, seconds);
     let mut argv = vec!["iperf3", "-J", "-c", address, "-p", PORT];
     argv.extend(words.iter().map(String::as_str));
-    let client = ends[0].host.spawn(&argv).context(hint)?;
+    let client = hosts[0].spawn(&argv).context(hint)?;
     let limit = Duration::from_secs(seconds.into()) + PATIENCE;
     let transfer = Transfer::parse(&finish(&client, limit)?)?;
     let congestion = transfer.congestion.as_deref();
@@ -79,7 +78,7 @@ fn pings(from: &Host, address: &str) -> Result<Vec<f64>> {
 }
 
 /// Waits for a program's end and returns what it printed. How it ended is in its words.
-fn finish(process: &Process, limit: Duration) -> Result<String> {
+pub(crate) fn finish(process: &Process, limit: Duration) -> Result<String> {
     let start = Instant::now();
     while process.is_running() {
         sys::check_interrupted()?;

@@ -8,13 +8,18 @@ use anyhow::{Result, ensure};
 /// Returns an error when fewer than nine in ten of `sent` were answered: a median over what is
 /// left would flatter.
 pub(crate) fn parse(output: &str, sent: usize) -> Result<Vec<f64>> {
-    let times: Vec<f64> = output.lines().filter_map(rtt_us).collect();
+    let times = answers(output);
     ensure!(
         times.len() * 10 >= sent * 9 && !times.is_empty(),
         "of {sent} pings {} were answered",
         times.len()
     );
     Ok(times)
+}
+
+/// Round-trip times of all answers, microseconds; none when there was no answer.
+pub(crate) fn answers(output: &str) -> Vec<f64> {
+    output.lines().filter_map(rtt_us).collect()
 }
 
 /// The time in a line such as `64 bytes from 10.9.0.2: icmp_seq=1 ttl=64 time=0.037 ms`.

@@ -3,6 +3,9 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+/// Characters of the bar.
+const BAR_WIDTH: usize = 20;
+
 /// Tells of progress: one line that is rewritten on a terminal, plain lines elsewhere.
 #[derive(Debug)]
 pub struct Progress {
@@ -22,7 +25,11 @@ impl Progress {
     /// A step begins.
     pub fn begin_step(&self, what: &str) {
         let left = left(self.begin.elapsed(), self.done_s, self.total_s);
-        let line = format!("{what} ({} left)", minutes(left));
+        let left = minutes(left);
+        let line = match self.in_place {
+            true => format!("{} {left} left: {what}", bar(self.done_s, self.total_s)),
+            false => format!("{what} ({left} left)"),
+        };
         // A progress line that cannot be written is no reason to stop.
         let _ = match self.in_place {
             true => write!(io::stderr(), "\r\x1b[K{line}"),
@@ -51,6 +58,14 @@ impl Drop for Progress {
     }
 }
 
+/// How much is done, as a bar of fixed width.
+fn bar(done_s: f64, total_s: f64) -> String {
+    let share = if total_s > 0.0 { (done_s / total_s).clamp(0.0, 1.0) } else { 1.0 };
+    let full = (share * BAR_WIDTH as f64) as usize;
+    let (full, empty) = ("#".repeat(full), "-".repeat(BAR_WIDTH - full));
+    format!("[{full}{empty}] {:3.0} %", share * 100.0)
+}
+
 /// The time left, from the pace so far.
 fn left(elapsed: Duration, done_s: f64, total_s: f64) -> Duration {
     let pace = if done_s > 0.0 { elapsed.as_secs_f64() / done_s } else { 1.0 };
@@ -75,6 +90,14 @@ mod tests {
         assert_eq!(left(Duration::from_secs(20), 90.0, 90.0), Duration::ZERO);
         assert_eq!(left(Duration::from_secs(20), 100.0, 90.0), Duration::ZERO);
         assert_eq!(left(Duration::from_secs(1), 1e-300, f64::MAX), Duration::MAX);
+    }
+
+    #[test]
+    fn the_bar_is_always_as_wide() {
+        assert_eq!(bar(0.0, 10.0), "[--------------------]   0 %");
+        assert_eq!(bar(5.0, 10.0), "[##########----------]  50 %");
+        assert_eq!(bar(11.0, 10.0), "[####################] 100 %");
+        assert_eq!(bar(0.0, 0.0), "[####################] 100 %");
     }
 
     #[test]

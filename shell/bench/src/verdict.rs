@@ -184,7 +184,7 @@ fn memory(report: &Report, bound: Bound) -> Row {
 }
 
 impl Bound {
-    fn holds(self, value: f64) -> bool {
+    pub(crate) fn holds(self, value: f64) -> bool {
         match self {
             Self::AtLeast(bound) => value >= bound,
             Self::AtMost(bound) => value <= bound,

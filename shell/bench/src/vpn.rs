@@ -1,44 +1,58 @@
-//! The contestants: how each is found, started and known to be ready.
+//! The contestants: how each is found, and what it needs in each host.
 //!
-//! To add one, implement [`Vpn`] and put it into [`contestants`]. What it needs in files goes
-//! into its host's own `/run`, which vanishes with the lab.
+//! To add one, implement [`Vpn`] and put it into [`all`]. It does not run anything itself: it says
+//! in [`Member`]s what is to be run in which host, and [`Running`] does it, twice where a test
+//! restarts a host. What a contestant needs in files goes into its host's own `/run`, or, where
+//! hosts must share it, into the folder of the lab; both vanish with the lab.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use lab::Process;
+use anyhow::{Context, Result, ensure};
 use lab::netns::Host;
-use lab::sys;
 
+mod easytier;
+mod headscale;
+mod nebula;
+mod openvpn;
+mod running;
+mod tinc;
+mod vpncloud;
 mod wireguard;
+mod yggdrasil;
 
+pub use running::{ECHO_MAX, READY_MAX, Running};
 pub use wireguard::WireGuard;
 
 /// Our own name among the contestants.
 pub const WARREN: &str = "Warren";
+/// Ours with repair and all other frames switched off.
+pub const WARREN_PLAIN: &str = "Warren without repair";
 /// The rival's.
 pub const WIREGUARD_GO: &str = "wireguard-go";
+/// The rival to beat in bad weather.
+pub const EASYTIER_KCP: &str = "EasyTier with KCP proxy";
 /// The bare network's.
 pub const NO_VPN: &str = "no VPN";
 
-/// How long a contestant may take until an echo through it is answered.
-const READY_MAX: Duration = Duration::from_secs(15);
-
-/// One of the two hosts that are to be joined.
+/// One of the hosts that are to be joined.
 #[derive(Debug, Clone)]
 pub struct End {
     /// The host.
     pub host: Host,
     /// Its address on the ground, without a mask.
     pub outer: String,
+    /// A folder that all hosts of the lab see.
+    pub shared: PathBuf,
 }
 
-/// Something that joins two hosts, or leaves them as they are.
+/// Something that joins hosts, or leaves them as they are.
 pub trait Vpn: std::fmt::Debug {
     /// Its name in every table.
     fn name(&self) -> &str;
+
+    /// The word for it on the command line.
+    fn word(&self) -> &str;
 
     /// What it says its version is.
     ///
@@ -49,20 +63,61 @@ pub trait Vpn: std::fmt::Debug {
     /// What someone who lacks it can do.
     fn install_hint(&self) -> &str;
 
-    /// Starts it in both hosts and configures it; returns its processes.
+    /// What a reader of its figures must know: its carrier, its hub, what flatters it.
+    fn remark(&self) -> &str {
+        ""
+    }
+
+    /// Makes its keys and files; says what is to be run, one member for each host. The members
+    /// are started in this order.
     ///
     /// # Errors
-    /// Returns an error when it does not start or refuses its configuration.
-    fn start(&self, ends: &[End; 2]) -> Result<Vec<Process>>;
+    /// Returns an error when keys or files cannot be made.
+    fn prepare(&self, ends: &[End]) -> Result<Vec<Member>>;
+}
 
-    /// The address at which one end is reached through it.
-    fn address<'a>(&self, end: &'a End, index: usize) -> &'a str;
+/// What a VPN is in one host.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Its interface there.
+    pub ifname: String,
+    /// What runs there, in the order of starting.
+    pub daemons: Vec<Daemon>,
+    /// Where the host is reached through it.
+    pub address: Address,
+    /// Asked, while echoes go, until it succeeds: that the path is the one to be measured.
+    pub settled: String,
+}
 
-    /// Whether it carries packets.
-    fn is_ready(&self, ends: &[End; 2]) -> bool {
-        let to = self.address(&ends[1], 1);
-        let ping = ends[0].host.output(&["ping", "-n", "-q", "-c", "1", "-W", "1", to]);
-        ping.is_ok_and(|output| output.status.success())
+/// A program in a host, and the shell scripts around its start.
+#[derive(Debug, Clone, Default)]
+pub struct Daemon {
+    /// Run before it, `sh -e`.
+    pub before: String,
+    /// The program, in the foreground; empty where there is none.
+    pub argv: Vec<String>,
+    /// Added to its environment.
+    pub env: Vec<(String, String)>,
+    /// Asked until it succeeds; empty where there is nothing to wait for.
+    pub ready: String,
+    /// Run after that.
+    pub after: String,
+}
+
+/// Where a host is reached.
+#[derive(Debug, Clone)]
+pub enum Address {
+    /// Chosen by us.
+    Known(String),
+    /// Printed by this script once the daemons are ready.
+    Told(String),
+}
+
+impl Daemon {
+    /// A program with its words.
+    #[must_use]
+    pub fn new(argv: &[&str]) -> Self {
+        Self { argv: argv.iter().map(|word| (*word).to_owned()).collect(), ..Self::default() }
     }
 }
 
@@ -75,6 +130,10 @@ impl Vpn for NoVpn {
         NO_VPN
     }
 
+    fn word(&self) -> &str {
+        "none"
+    }
+
     fn version(&self) -> Result<String> {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
         Ok(format!("Linux {}", release.context("cannot read the kernel's release")?.trim()))
@@ -84,52 +143,121 @@ impl Vpn for NoVpn {
         "it is always there"
     }
 
-    fn start(&self, _ends: &[End; 2]) -> Result<Vec<Process>> {
-        Ok(Vec::new())
-    }
-
-    fn address<'a>(&self, end: &'a End, _index: usize) -> &'a str {
-        &end.outer
+    fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {
+        let member = |end: &End| Member {
+            ifname: crate::ground::IFNAME.to_owned(),
+            daemons: Vec::new(),
+            address: Address::Known(end.outer.clone()),
+            settled: String::new(),
+        };
+        Ok(ends.iter().map(member).collect())
     }
 }
 
-/// Everything that a link is compared with; `warren` is the program of ours to be measured.
+/// What a link is compared with; `warren` is the program of ours to be measured.
 #[must_use]
 pub fn contestants(warren: &Path) -> Vec<Box<dyn Vpn>> {
     vec![Box::new(WireGuard::warren(warren)), Box::new(WireGuard::wireguard_go()), Box::new(NoVpn)]
 }
 
-/// Waits until `vpn` carries packets.
-///
-/// # Errors
-/// Returns an error with the logs of its processes when that takes too long, one of them ended,
-/// or a signal asks this process to end.
-pub fn wait_until_ready(vpn: &dyn Vpn, ends: &[End; 2], processes: &[Process]) -> Result<()> {
-    let start = Instant::now();
-    while !vpn.is_ready(ends) {
-        sys::check_interrupted()?;
-        let running = processes.iter().all(Process::is_running);
-        if !running || start.elapsed() > READY_MAX {
-            let logs: String = processes.iter().map(|process| process.log() + "\n").collect();
-            ensure!(running, "{} ended; its logs:\n{logs}", vpn.name());
-            bail!("{} carried nothing within {READY_MAX:?}; its logs:\n{logs}", vpn.name());
-        }
+/// Everybody that we know how to run. ZeroTier, Hyprspace and Mycelium are still to come.
+#[must_use]
+pub fn all(warren: &Path) -> Vec<Box<dyn Vpn>> {
+    vec![
+        Box::new(NoVpn),
+        Box::new(WireGuard::warren(warren)),
+        Box::new(WireGuard::warren_plain(warren)),
+        Box::new(WireGuard::wireguard_go()),
+        Box::new(WireGuard::kernel()),
+        Box::new(tinc::Tinc::find()),
+        Box::new(openvpn::OpenVpn::find()),
+        Box::new(nebula::Nebula::find()),
+        Box::new(headscale::Headscale::find()),
+        Box::new(yggdrasil::Yggdrasil::find()),
+        Box::new(vpncloud::VpnCloud::find()),
+        Box::new(easytier::EasyTier::plain()),
+        Box::new(easytier::EasyTier::kcp()),
+    ]
+}
+
+/// The program that `WARREN_BENCH_NAME` names, if it does.
+fn named(name: &str) -> Option<PathBuf> {
+    let variable = format!("WARREN_BENCH_{}", name.to_uppercase().replace('-', "_"));
+    let named = std::env::var_os(variable).filter(|named| !named.is_empty());
+    named.map(PathBuf::from)
+}
+
+/// Where `name` lies: what the environment names, or on PATH, or where Go and cargo install.
+fn find(name: &str) -> Option<PathBuf> {
+    if let Some(named) = named(name) {
+        return Some(named);
     }
-    Ok(())
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin".into(), "/usr/local/sbin".into(), home.join("go/bin")];
+    let places = std::env::split_paths(&path).chain(more).chain([home.join(".cargo/bin")]);
+    places.map(|dir| dir.join(name)).find(|program| program.is_file())
 }
 
-/// Where `name` lies on PATH.
-fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file())
+/// The path as text for a command line, or why there is none.
+fn program<'a>(found: &'a Option<PathBuf>, name: &str) -> Result<&'a str> {
+    let path = found.as_deref().with_context(|| format!("no {name} on PATH"))?;
+    path.to_str().with_context(|| format!("the path of {name} is not UTF-8"))
 }
 
-/// The first line that `program --version` prints.
-fn first_version_line(program: &Path) -> Result<String> {
-    let output = Command::new(program).arg("--version").output();
-    let output = output.with_context(|| format!("cannot run {}", program.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line = text.lines().next().map(str::trim).filter(|line| !line.is_empty());
+/// The first line that a program prints about itself, on either stream.
+fn first_line(program: &str, words: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(words).output();
+    let output = output.with_context(|| format!("cannot run {program}"))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
     line.map(str::to_owned)
-        .with_context(|| format!("{} --version printed nothing", program.display()))
+        .with_context(|| format!("{program} {} printed nothing", words.join(" ")))
+}
+
+/// Writes a file into the own `/run` of a host, for its owner alone.
+fn place(end: &End, name: &str, text: &str) -> Result<()> {
+    write(&run_dir(end)?.join(name), text)
+}
+
+fn run_dir(end: &End) -> Result<&Path> {
+    end.host.own_run().context("a host of this lab has no /run of its own")
+}
+
+/// Writes a file for its owner alone: most hold a key.
+fn write(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(file.write_all(text.as_bytes())?)
+}
+
+/// Runs a command outside of any host, in a folder; for keys and certificates.
+fn make(dir: &Path, argv: &[&str]) -> Result<String> {
+    let output = Command::new(argv[0])
+        .args(&argv[1..])
+        .current_dir(dir)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run `{}`", argv[0]))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{}` failed: {}", argv.join(" "), error.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The address that most contestants are given in this host, without a mask.
+fn inner(index: usize) -> String {
+    format!("10.10.0.{}", index + 1)
+}
+
+/// Succeeds once an interface has that address.
+fn has_address(ifname: &str, address: &str) -> String {
+    format!("ip -o addr show dev {ifname} | grep -qF ' {address}'")
 }

@@ -9,8 +9,7 @@ use anyhow::{Result, bail};
 use bench::link::{Settings, run};
 use bench::markdown;
 use bench::scenario::Scenario;
-use bench::vpn::{End, NO_VPN, NoVpn, Vpn, WARREN, contestants};
-use lab::Process;
+use bench::vpn::{End, Member, NO_VPN, NoVpn, Vpn, WARREN, contestants};
 use serde_json::Value;
 
 /// The program, which cargo builds beside the tests of the whole project.
@@ -113,6 +112,10 @@ impl Vpn for Broken {
         "broken"
     }
 
+    fn word(&self) -> &str {
+        "broken"
+    }
+
     fn version(&self) -> Result<String> {
         Ok("1".to_owned())
     }
@@ -121,12 +124,8 @@ impl Vpn for Broken {
         "do not"
     }
 
-    fn start(&self, _ends: &[End; 2]) -> Result<Vec<Process>> {
+    fn prepare(&self, _ends: &[End]) -> Result<Vec<Member>> {
         bail!("it does not start")
-    }
-
-    fn address<'a>(&self, end: &'a End, _index: usize) -> &'a str {
-        &end.outer
     }
 }
 

@@ -234,6 +234,12 @@ impl Host {
         self.inner.confinement.etc.clone()
     }
 
+    /// What is `/run` inside the host, as seen from outside, where it has one of its own.
+    #[must_use]
+    pub fn own_run(&self) -> Option<&Path> {
+        self.inner.confinement.run.as_deref()
+    }
+
     /// A command that will run inside the host; add to it and start it as any other.
     ///
     /// # Panics

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 mod tap;
 mod time;
 
-pub use tap::Tap;
-pub use time::{now_ns, poll_readable, prefer_this_thread, sleep_ns, thread_cpu_ns};
+pub use tap::{Tap, VNET_HEADER_BYTES};
+pub use time::{POLLED_MAX, now_ns, poll_readable, prefer_this_thread, sleep_ns, thread_cpu_ns};
 
 /// What a program is put into between fork and exec: a host's namespaces and files.
 #[derive(Debug, Clone)]

@@ -121,7 +121,12 @@ pub fn start_wires(plan: &Plan) -> Result<Vec<(String, Wire)>> {
             ifname: link.ends[i].ifname.clone(),
             impairment: impairments[i],
         };
-        let config = Config { ends: [end(0), end(1)], mtu: link.mtu, seed: link.seed };
+        let config = Config {
+            ends: vec![end(0), end(1)],
+            mtu: link.mtu,
+            superpackets: false,
+            seed: link.seed,
+        };
         let wire = Wire::start(config).with_context(|| format!("link {}", link.name))?;
         wires.push((link.name.clone(), wire));
     }

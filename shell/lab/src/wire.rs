@@ -1,12 +1,15 @@
-//! The impaired wire: real frames between two namespaces, by the verdicts of `sim::impair`.
+//! The impaired wire: real frames between namespaces, by the verdicts of `sim::impair`.
 //!
-//! Each end is a TAP device without offloads, so nothing larger than one packet enters: what is
-//! lost or delayed is what a real line would lose or delay, not a superpacket of 64 KiB. One
-//! thread, the [`pump`], moves the frames both ways; the thread that holds the [`Wire`] reads
-//! its counters and changes its weather while it runs.
+//! Unless it is told otherwise, each end is a TAP device without offloads, so nothing larger than
+//! one packet enters: what is lost or delayed is what a real line would lose or delay, not a
+//! superpacket of 64 KiB. One thread, the [`pump`], moves the frames all ways; the thread that
+//! holds the [`Wire`] reads its counters and changes its weather while it runs.
 //!
 //! A frame on the line costs its bytes and the 24 that Ethernet adds around it (preamble 8,
 //! checksum 4, gap 12), so 1 Gbit/s carries 975 Mbit/s of 1500-byte packets.
+//!
+//! With more than two ends it is a switch: each end's frames suffer that end's line and weather
+//! once, on entering, and leave where the address that they are sent to was last seen.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,8 +29,12 @@ mod queue;
 pub const FRAMING_BYTES: usize = 24;
 /// Bytes of an Ethernet header in front of a packet.
 pub const HEADER_BYTES: usize = 14;
+/// Largest superpacket.
+pub const SUPERPACKET_BYTES_MAX: usize = 65_535;
 /// Largest packet a wire can be made for.
 pub const MTU_MAX: usize = 9_000;
+/// Most ends of a wire.
+pub const ENDS_MAX: usize = sys::POLLED_MAX;
 
 /// One end of a wire: where its TAP device is made, and its name there.
 #[derive(Debug, Clone)]
@@ -43,10 +50,14 @@ pub struct End {
 /// What a wire is made of.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its two ends.
-    pub ends: [End; 2],
+    /// Its ends, 2 to [`ENDS_MAX`].
+    pub ends: Vec<End>,
     /// Largest packet, bytes.
     pub mtu: usize,
+    /// Whether superpackets of up to 64 KiB enter whole and share one fate, as they do where netem
+    /// impairs an interface with offloads. No real wire does that: it is there to show what
+    /// comes of it.
+    pub superpackets: bool,
     /// Decides all chance; the same seed gives the same verdicts to the same frames.
     pub seed: u64,
 }
@@ -78,7 +89,7 @@ pub struct Tally {
 pub struct Wire {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    current: Mutex<[Impairment; 2]>,
+    current: Mutex<Vec<Impairment>>,
 }
 
 /// What the pump and the holder of the wire share.
@@ -87,8 +98,8 @@ struct Shared {
     stop: AtomicBool,
     /// Set when `wanted` has something for the pump.
     changed: AtomicBool,
-    wanted: Mutex<[Option<Impairment>; 2]>,
-    tallies: [SharedTally; 2],
+    wanted: Mutex<Vec<Option<Impairment>>>,
+    tallies: Vec<SharedTally>,
     /// Deliveries by how late they were, in bins of [`pump::LATENESS_BIN_NS`].
     lateness: Lateness,
     cpu_ns: AtomicU64,
@@ -115,17 +126,23 @@ impl Config {
     /// A wire between two hosts with the same impairment both ways.
     #[must_use]
     pub fn between(a: (&Host, &str), b: (&Host, &str), impairment: Impairment) -> Self {
-        let end = |(host, ifname): (&Host, &str)| End {
+        Self::switch(&[a, b], impairment)
+    }
+
+    /// A wire between these hosts with the same impairment where each one's frames enter.
+    #[must_use]
+    pub fn switch(hosts: &[(&Host, &str)], impairment: Impairment) -> Self {
+        let end = |(host, ifname): &(&Host, &str)| End {
             netns: host.path(),
-            ifname: ifname.to_owned(),
+            ifname: (*ifname).to_owned(),
             impairment,
         };
-        Self { ends: [end(a), end(b)], mtu: 1_500, seed: 1 }
+        Self { ends: hosts.iter().map(end).collect(), mtu: 1_500, superpackets: false, seed: 1 }
     }
 }
 
 impl Wire {
-    /// Makes both devices and starts the pump. The devices are up on return; addresses are the
+    /// Makes the devices and starts the pump. The devices are up on return; addresses are the
     /// caller's business.
     ///
     /// # Errors
@@ -136,17 +153,21 @@ impl Wire {
             "the MTU of a wire must be 68 to {MTU_MAX}, not {}",
             config.mtu
         );
-        let [a, b] = &config.ends;
-        let taps = [tap(a, config.mtu)?, tap(b, config.mtu)?];
-        // The directions draw from different parts of the seed's sequence.
-        let pipes = [
-            Pipe::new(a.impairment, config.seed)?,
-            Pipe::new(b.impairment, config.seed ^ 0x5bd1_e995_7b4b_5f2d)?,
-        ];
-        let shared = Arc::new(Shared::default());
-        let pump = pump::Pump::new(taps, pipes, config.mtu, Arc::clone(&shared))?;
-        let current = Mutex::new([a.impairment, b.impairment]);
-        let name = format!("wire-{}", a.ifname);
+        let ends = &config.ends;
+        ensure!(
+            (2..=ENDS_MAX).contains(&ends.len()),
+            "a wire must have 2 to {ENDS_MAX} ends, not {}",
+            ends.len()
+        );
+        let taps = ends.iter().map(|end| tap(end, &config)).collect::<Result<_>>()?;
+        // Each entrance draws from another part of the seed's sequence.
+        let seeds = (0..).map(|i: u64| config.seed ^ i.wrapping_mul(0x5bd1_e995_7b4b_5f2d));
+        let pipes = ends.iter().zip(seeds).map(|(end, seed)| Pipe::new(end.impairment, seed));
+        let shared = Arc::new(Shared::of_ends(ends.len()));
+        let pipes = pipes.collect::<Result<_, _>>()?;
+        let pump = pump::Pump::new(taps, pipes, &config, Arc::clone(&shared))?;
+        let current = Mutex::new(ends.iter().map(|end| end.impairment).collect());
+        let name = format!("wire-{}", ends[0].ifname);
         let thread = std::thread::Builder::new().name(name).spawn(move || pump.run())?;
         Ok(Self { shared, thread: Some(thread), current })
     }
@@ -177,6 +198,13 @@ impl Wire {
         self.shared.tallies[direction as usize].load()
     }
 
+    /// What happened so far to frames that entered at each end, in the order of the ends; at
+    /// most 50 ms old.
+    #[must_use]
+    pub fn tallies(&self) -> Vec<Tally> {
+        self.shared.tallies.iter().map(SharedTally::load).collect()
+    }
+
     /// How late frames were delivered, against the model: for each bin of
     /// [`pump::LATENESS_BIN_NS`] the number of frames, the last bin holding all later ones.
     #[must_use]
@@ -203,6 +231,16 @@ impl Drop for Wire {
         if let Some(thread) = self.thread.take() {
             // A pump that panicked has stopped, too.
             let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn of_ends(count: usize) -> Self {
+        Self {
+            wanted: Mutex::new(vec![None; count]),
+            tallies: (0..count).map(|_| SharedTally::default()).collect(),
+            ..Self::default()
         }
     }
 }
@@ -259,9 +297,12 @@ impl SharedTally {
     }
 }
 
-fn tap(end: &End, mtu: usize) -> Result<Tap> {
+fn tap(end: &End, config: &Config) -> Result<Tap> {
     check_ifname(&end.ifname)?;
-    let made = sys::in_netns(&end.netns, || Tap::new(&end.ifname, mtu));
+    let made = sys::in_netns(&end.netns, || match config.superpackets {
+        true => Tap::with_superpackets(&end.ifname, config.mtu),
+        false => Tap::new(&end.ifname, config.mtu),
+    });
     made.and_then(|tap| tap).with_context(|| {
         format!("cannot make the TAP device {} in {}", end.ifname, end.netns.display())
     })

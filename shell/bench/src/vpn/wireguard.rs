@@ -3,139 +3,186 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use lab::Process;
-use lab::netns::Host;
-use lab::sys;
+use anyhow::{Context, Result, ensure};
 
-use super::{End, Vpn, WARREN, WIREGUARD_GO, first_version_line, on_path};
+use super::{
+    Address, Daemon, End, Member, Vpn, WARREN, WARREN_PLAIN, WIREGUARD_GO, find, first_line, inner,
+    place, program,
+};
 use crate::ground::INNER_MTU;
 
-/// Names the wireguard-go that is to be measured, instead of the newest that is found.
-const WIREGUARD_GO_VAR: &str = "WARREN_BENCH_WIREGUARD_GO";
 /// The interface in each host.
 const IFNAME: &str = "wg0";
-/// Addresses through the link.
-const INNER: [&str; 2] = ["10.10.0.1", "10.10.0.2"];
 const PORT: u16 = 51_820;
-/// How long a program may take until `wg` can talk to it.
-const START_MAX: Duration = Duration::from_secs(5);
 /// What Go writes into a program about the module it was built from, before the version.
 const GO_MODULE: &[u8] = b"golang.zx2c4.com/wireguard\tv";
+/// The word that switches frames, and all that they carry, off.
+const FRAMES_OFF: &str = "--frames=off";
+/// Its name in the help of a program that knows it.
+const FRAMES: &str = "--frames";
 
-/// A program started as `PROGRAM [wg] -f NAME`.
+/// Whose WireGuard it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Warren,
+    WarrenPlain,
+    Go,
+    Kernel,
+}
+
+/// A WireGuard, driven by `wg`: a program started as `PROGRAM [wg] -f NAME`, or the kernel's.
 #[derive(Debug)]
 pub struct WireGuard {
-    name: &'static str,
+    kind: Kind,
     program: Option<PathBuf>,
-    words: &'static [&'static str],
-    hint: &'static str,
 }
 
 impl WireGuard {
     /// Ours.
     #[must_use]
     pub fn warren(program: &Path) -> Self {
-        Self {
-            name: WARREN,
-            program: Some(program.to_owned()),
-            words: &["wg"],
-            hint: "build it: make build",
-        }
+        Self { kind: Kind::Warren, program: Some(program.to_owned()) }
     }
 
-    /// The rival: what the environment names, or the newest of those on PATH and in the folder
-    /// where Go installs; built from source it is called `wireguard`.
+    /// Ours, with frames switched off: plain WireGuard, without repair. It differs from ours
+    /// by one word; a program that does not know the word has nothing to switch off, and then
+    /// this contestant is absent.
+    #[must_use]
+    pub fn warren_plain(program: &Path) -> Self {
+        Self { kind: Kind::WarrenPlain, program: Some(program.to_owned()) }
+    }
+
+    /// The rival: what `WARREN_BENCH_WIREGUARD_GO` names, or the newest of those on PATH and in
+    /// the folder where Go installs; built from source it is called `wireguard`.
     #[must_use]
     pub fn wireguard_go() -> Self {
-        let named = std::env::var_os(WIREGUARD_GO_VAR).filter(|name| !name.is_empty());
-        let program = named.map(PathBuf::from).or_else(newest_wireguard_go);
-        Self {
-            name: WIREGUARD_GO,
-            program,
-            words: &[],
-            hint: "install the package wireguard-go, or build a newer one with \
-                   `go install golang.zx2c4.com/wireguard@latest`; \
-                   WARREN_BENCH_WIREGUARD_GO names one that is not on PATH",
-        }
+        Self { kind: Kind::Go, program: newest_wireguard_go() }
     }
 
-    fn program(&self) -> Result<&Path> {
-        self.program.as_deref().with_context(|| format!("no {} on PATH", self.name))
+    /// The one in the kernel.
+    #[must_use]
+    pub fn kernel() -> Self {
+        Self { kind: Kind::Kernel, program: None }
     }
 
-    fn spawn(&self, host: &Host) -> Result<Process> {
-        let program = self.program()?.to_str().context("its path is not UTF-8")?;
-        let argv = [&[program], self.words, &["-f", IFNAME]].concat();
-        let mut command = host.command(&argv);
-        command.env("LOG_LEVEL", "error");
-        host.spawn_command(command)
+    fn daemon(&self) -> Result<Daemon> {
+        let words: &[&str] = match self.kind {
+            Kind::Warren => &["wg", "-f", IFNAME],
+            Kind::WarrenPlain => &["wg", FRAMES_OFF, "-f", IFNAME],
+            Kind::Go => &["-f", IFNAME],
+            Kind::Kernel => {
+                let before = format!("ip link del {IFNAME} 2>/dev/null || true\n");
+                let before = before + &format!("ip link add {IFNAME} type wireguard");
+                return Ok(Daemon { before, ..Daemon::default() });
+            }
+        };
+        let program = program(&self.program, self.name())?;
+        let env = vec![("LOG_LEVEL".to_owned(), "error".to_owned())];
+        Ok(Daemon { env, ..Daemon::new(&[&[program], words].concat()) })
     }
 }
 
 impl Vpn for WireGuard {
     fn name(&self) -> &str {
-        self.name
+        match self.kind {
+            Kind::Warren => WARREN,
+            Kind::WarrenPlain => WARREN_PLAIN,
+            Kind::Go => WIREGUARD_GO,
+            Kind::Kernel => "kernel WireGuard",
+        }
+    }
+
+    fn word(&self) -> &str {
+        match self.kind {
+            Kind::Warren => "warren",
+            Kind::WarrenPlain => "warren-plain",
+            Kind::Go => "wireguard-go",
+            Kind::Kernel => "wireguard",
+        }
     }
 
     fn version(&self) -> Result<String> {
-        let program = self.program()?;
-        let said = first_version_line(program)?;
-        Ok(match go_module(program) {
+        if self.kind == Kind::Kernel {
+            return kernel_version();
+        }
+        let found = program(&self.program, self.name())?;
+        if self.kind == Kind::WarrenPlain {
+            let help = super::make(Path::new("/"), &[found, "wg", "--help"])?;
+            ensure!(help.contains(FRAMES), "this Warren has no frames: it is without repair");
+        }
+        let said = first_line(found, &["--version"])?;
+        Ok(match go_module(Path::new(found)) {
             Some(module) if !said.contains(&module) => format!("{said} (module {module})"),
             _ => said,
         })
     }
 
     fn install_hint(&self) -> &str {
-        self.hint
+        match self.kind {
+            Kind::Warren => "build it: make build",
+            Kind::WarrenPlain => "measure a Warren that knows --frames",
+            Kind::Go => {
+                "install the package wireguard-go, or build a newer one with \
+                 `go install golang.zx2c4.com/wireguard@latest`; \
+                 WARREN_BENCH_WIREGUARD_GO names one that is not on PATH"
+            }
+            Kind::Kernel => "use a kernel with WireGuard and load it: modprobe wireguard",
+        }
     }
 
-    fn start(&self, ends: &[End; 2]) -> Result<Vec<Process>> {
-        let mut processes = Vec::new();
-        for end in ends {
-            processes.push(self.spawn(&end.host)?);
+    fn remark(&self) -> &str {
+        match self.kind {
+            Kind::Kernel => "has no process: compare the machine's processor time",
+            _ => "",
         }
-        let private = [genkey()?, genkey()?];
-        let public = [pubkey(&private[0])?, pubkey(&private[1])?];
+    }
+
+    fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {
+        let private: Vec<String> = ends.iter().map(|_| genkey()).collect::<Result<_>>()?;
+        let public: Vec<String> = private.iter().map(|key| pubkey(key)).collect::<Result<_>>()?;
+        let mut members = Vec::new();
         for (i, end) in ends.iter().enumerate() {
-            wait_for_control(&end.host, &processes[i])?;
-            let config = config(&private[i], &public[1 - i], INNER[1 - i], &ends[1 - i].outer);
-            let words = ["wg", "setconf", IFNAME, "/dev/stdin"];
-            feed(end.host.command(&words), &config)
-                .with_context(|| format!("{} was not configured", self.name))?;
-            let mtu = INNER_MTU.to_string();
-            end.host.run(&["ip", "link", "set", "dev", IFNAME, "mtu", &mtu])?;
-            end.host.bring_up(IFNAME, &[&format!("{}/24", INNER[i])])?;
+            let mut config =
+                format!("[Interface]\nPrivateKey = {}\nListenPort = {PORT}\n", private[i]);
+            for (j, other) in ends.iter().enumerate().filter(|(j, _)| *j != i) {
+                config += &format!(
+                    "\n[Peer]\nPublicKey = {}\nAllowedIPs = {}/32\nEndpoint = {}:{PORT}\n",
+                    public[j],
+                    inner(j),
+                    other.outer
+                );
+            }
+            place(end, "wg0.conf", &config)?;
+            let mut daemon = self.daemon()?;
+            daemon.ready = format!("wg show {IFNAME}");
+            daemon.after = format!(
+                "wg setconf {IFNAME} /run/wg0.conf\nip addr add {}/24 dev {IFNAME}\n\
+                 ip link set dev {IFNAME} mtu {INNER_MTU} up",
+                inner(i)
+            );
+            members.push(Member {
+                ifname: IFNAME.to_owned(),
+                daemons: vec![daemon],
+                address: Address::Known(inner(i)),
+                settled: String::new(),
+            });
         }
-        Ok(processes)
-    }
-
-    fn address<'a>(&self, _end: &'a End, index: usize) -> &'a str {
-        INNER[index]
+        Ok(members)
     }
 }
 
-fn config(private: &str, peer: &str, peer_inner: &str, peer_outer: &str) -> String {
-    format!(
-        "[Interface]\nPrivateKey = {private}\nListenPort = {PORT}\n\n[Peer]\n\
-         PublicKey = {peer}\nAllowedIPs = {peer_inner}/32\nEndpoint = {peer_outer}:{PORT}\n"
-    )
-}
-
-fn wait_for_control(host: &Host, process: &Process) -> Result<()> {
-    let start = Instant::now();
-    while !host.output(&["wg", "show", IFNAME])?.status.success() {
-        sys::check_interrupted()?;
-        ensure!(process.is_running(), "it ended at once; its log:\n{}", process.log());
-        if start.elapsed() > START_MAX {
-            bail!("its control socket did not answer within {START_MAX:?}:\n{}", process.log());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+/// The kernel's, which says its version once it is loaded.
+fn kernel_version() -> Result<String> {
+    let read = || std::fs::read_to_string("/sys/module/wireguard/version");
+    let version = read().or_else(|_| {
+        // Where there is nothing to load, the file stays absent, which is the answer.
+        let _ = Command::new("modprobe").args(["-q", "wireguard"]).status();
+        read()
+    });
+    let version = version.context("this kernel has no WireGuard")?;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Ok(format!("wireguard {} of Linux {}", version.trim(), release.trim()))
 }
 
 fn genkey() -> Result<String> {
@@ -170,11 +217,12 @@ fn feed(mut command: Command, input: &str) -> Result<String> {
 }
 
 fn newest_wireguard_go() -> Option<PathBuf> {
-    let on_path = ["wireguard-go", "wireguard"].into_iter().filter_map(on_path);
-    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join("go/bin/wireguard"));
-    let programs = on_path.chain(home.filter(|program| program.is_file()));
-    let known = programs.filter_map(|program| {
-        let said = first_version_line(&program).ok()?;
+    if let Some(named) = super::named("wireguard-go") {
+        return Some(named);
+    }
+    let known = ["wireguard-go", "wireguard"].into_iter().filter_map(|name| {
+        let program = find(name)?;
+        let said = first_line(program.to_str()?, &["--version"]).ok()?;
         said.contains("wireguard-go").then(|| ((go_module(&program), said), program))
     });
     known.max_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, program)| program)
@@ -216,6 +264,15 @@ mod tests {
         ] {
             assert_eq!(module_version(program), None, "{program:?}");
         }
+    }
+
+    #[test]
+    fn ours_without_repair_differs_by_one_word() {
+        let program = Path::new("/x/warren");
+        let argv = |vpn: WireGuard| vpn.daemon().expect("a daemon").argv;
+        assert_eq!(argv(WireGuard::warren(program)), ["/x/warren", "wg", "-f", "wg0"]);
+        let plain = argv(WireGuard::warren_plain(program));
+        assert_eq!(plain, ["/x/warren", "wg", "--frames=off", "-f", "wg0"]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::sys::check;
 
 /// Clients that may wait to be accepted.
 const BACKLOG: libc::c_int = 16;
+/// How often a socket is made whose file somebody else removes at that moment.
+const ATTEMPTS: usize = 8;
 
 /// A listening socket in the file system and the eye that is kept on it.
 #[derive(Debug)]
@@ -32,6 +34,18 @@ impl Listener {
         if let Some(directory) = path.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
+        // `wg` removes a socket at which nobody listens: the one that a crashed program left, and
+        // ours in the moment between its bind and its listen. Then it is made once more.
+        for _ in 1..ATTEMPTS {
+            match Self::bind_once(path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                other => return other,
+            }
+        }
+        Self::bind_once(path)
+    }
+
+    fn bind_once(path: &Path) -> io::Result<Self> {
         let fd = match listen(path) {
             Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) && is_stale(path)? => {
                 fs::remove_file(path)?;
@@ -111,8 +125,12 @@ fn is_stale(path: &Path) -> io::Result<bool> {
     let (address, len) = address(path)?;
     // SAFETY: pointer and length describe `address`, which outlives the call.
     let connected = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), len) };
-    // the socket does not block: a full backlog is EAGAIN, a sign of life
-    Ok(check(connected).is_err_and(|e| e.raw_os_error() == Some(libc::ECONNREFUSED)))
+    match check(connected) {
+        Err(e) if e.raw_os_error() == Some(libc::ECONNREFUSED) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(e),
+        // the socket does not block: a full backlog is EAGAIN, a sign of life
+        _ => Ok(false),
+    }
 }
 
 fn listen(path: &Path) -> io::Result<OwnedFd> {
@@ -161,5 +179,42 @@ fn watch(path: &Path) -> io::Result<OwnedFd> {
         let fd = OwnedFd::from_raw_fd(check(libc::inotify_init1(flags))?);
         check(libc::inotify_add_watch(fd.as_raw_fd(), path.as_ptr(), mask))?;
         Ok(fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// `wg show` while a program starts again after a crash: it connects, is refused by what the
+    /// crash left, and removes that, often at the very moment at which we do.
+    #[test]
+    fn a_wg_that_clears_up_at_the_same_moment_is_no_obstacle() {
+        let dir = std::env::temp_dir().join(format!("warren-uapi-race-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a folder");
+        let path = dir.join("wg0.sock");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    if is_stale(&path).unwrap_or(false) {
+                        // It may be gone by now, or be a new one: that is the point.
+                        let _ = fs::remove_file(&path);
+                    }
+                    std::thread::sleep(std::time::Duration::from_micros(20));
+                }
+            });
+            let bound = (0..300).map(|_| {
+                // A crash leaves the file: nothing listens, and nobody removed it.
+                drop(std::os::unix::net::UnixListener::bind(&path));
+                Listener::bind(&path).map(drop)
+            });
+            let failed: Vec<_> = bound.filter_map(Result::err).collect();
+            stop.store(true, Ordering::Relaxed);
+            assert!(failed.is_empty(), "{failed:?}");
+        });
+        fs::remove_dir_all(&dir).expect("removed");
     }
 }

@@ -2,6 +2,9 @@
 
 use std::os::fd::RawFd;
 
+/// Most descriptors that one call of [`poll_readable`] watches.
+pub const POLLED_MAX: usize = 8;
+
 /// Nanoseconds of the monotonic clock.
 #[must_use]
 pub fn now_ns() -> u64 {
@@ -38,11 +41,16 @@ pub fn sleep_ns(ns: u64) {
 }
 
 /// Waits until one of the descriptors is readable, or broken, or the time is over.
-pub fn poll_readable(descriptors: [RawFd; 2], timeout_ns: u64) {
-    let mut polled = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+/// At most [`POLLED_MAX`] of them are watched.
+pub fn poll_readable(descriptors: impl Iterator<Item = RawFd>, timeout_ns: u64) {
+    let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; POLLED_MAX];
+    let mut count: libc::nfds_t = 0;
+    for (place, fd) in polled.iter_mut().zip(descriptors) {
+        place.fd = fd;
+        count += 1;
+    }
     let time = timespec(timeout_ns);
-    let count = polled.len() as libc::nfds_t;
-    // SAFETY: both pointers outlive the call and `count` is the array's length.
+    // SAFETY: both pointers outlive the call and `count` is no more than the array's length.
     unsafe { libc::ppoll(polled.as_mut_ptr(), count, &raw const time, std::ptr::null()) };
 }
 

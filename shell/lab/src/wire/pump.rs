@@ -11,9 +11,9 @@ use std::sync::{Arc, PoisonError};
 use anyhow::Result;
 use sim::impair::{Pipe, Verdict};
 
-use super::queue::Queue;
-use super::{FRAMING_BYTES, HEADER_BYTES, Shared, Tally};
-use crate::sys::{self, Tap};
+use super::queue::{Queue, Way};
+use super::{Config, FRAMING_BYTES, HEADER_BYTES, SUPERPACKET_BYTES_MAX, Shared, Tally};
+use crate::sys::{self, Tap, VNET_HEADER_BYTES};
 
 /// Width of a bin of the lateness histogram.
 pub const LATENESS_BIN_NS: u64 = 10_000;
@@ -33,32 +33,46 @@ const SLEEP_NS_MAX: u64 = 50_000_000;
 /// How often counters are published.
 const PUBLISH_NS: u64 = 20_000_000;
 
-/// Both directions of one wire.
+/// An Ethernet address.
+type Mac = [u8; 6];
+
+/// All directions of one wire.
 #[derive(Debug)]
 pub(super) struct Pump {
-    taps: [Tap; 2],
-    pipes: [Pipe; 2],
-    tallies: [Tally; 2],
+    taps: Vec<Tap>,
+    pipes: Vec<Pipe>,
+    tallies: Vec<Tally>,
+    /// The address that was last seen at each end; a host has one.
+    seen: Vec<Option<Mac>>,
     queue: Queue,
     frame_bytes: usize,
+    /// Bytes in front of each frame that are no part of it.
+    prefix_bytes: usize,
     shared: Arc<Shared>,
     published_ns: u64,
 }
 
 impl Pump {
     pub(super) fn new(
-        taps: [Tap; 2],
-        pipes: [Pipe; 2],
-        mtu: usize,
+        taps: Vec<Tap>,
+        pipes: Vec<Pipe>,
+        config: &Config,
         shared: Arc<Shared>,
     ) -> Result<Self> {
-        let frame_bytes = mtu + HEADER_BYTES;
+        let (prefix_bytes, packet_bytes) = match config.superpackets {
+            true => (VNET_HEADER_BYTES, SUPERPACKET_BYTES_MAX),
+            false => (0, config.mtu),
+        };
+        let frame_bytes = prefix_bytes + HEADER_BYTES + packet_bytes;
+        let ends = taps.len();
         Ok(Self {
             taps,
             pipes,
-            tallies: [Tally::default(); 2],
+            tallies: vec![Tally::default(); ends],
+            seen: vec![None; ends],
             queue: Queue::new(frame_bytes),
             frame_bytes,
+            prefix_bytes,
             shared,
             published_ns: 0,
         })
@@ -70,7 +84,7 @@ impl Pump {
         let mut now = sys::now_ns();
         while !self.shared.stop.load(Ordering::Relaxed) {
             let mut moved = self.deliver(now);
-            for entry in 0..2 {
+            for entry in 0..self.taps.len() {
                 match self.take(entry, now) {
                     Some(taken) => moved += taken,
                     None => return self.publish(now),
@@ -90,7 +104,7 @@ impl Pump {
         while let Some(due) = self.queue.pop(now) {
             let exit = usize::from(due.exit);
             if self.taps[exit].write(self.queue.frame(&due)).is_err() {
-                self.tallies[1 - exit].refused += 1;
+                self.tallies[usize::from(due.entry)].refused += 1;
             }
             self.queue.release(&due);
             let bin = ((now - due.at_ns) / LATENESS_BIN_NS) as usize;
@@ -104,7 +118,6 @@ impl Pump {
 
     /// Takes what has come to one device; none when the device is gone.
     fn take(&mut self, entry: usize, now: u64) -> Option<usize> {
-        let exit = (1 - entry) as u8;
         for taken in 0..BATCH_FRAMES {
             let Some((slot, memory)) = self.queue.vacant() else {
                 return Some(self.take_nowhere(entry));
@@ -119,10 +132,16 @@ impl Pump {
                 self.tallies[entry].oversize += 1;
                 continue;
             }
-            let verdict = self.pipes[entry].offer(now, len + FRAMING_BYTES);
+            let verdict =
+                self.pipes[entry].offer(now, len - self.prefix_bytes.min(len) + FRAMING_BYTES);
             if let Verdict::Deliver { at_ns, again_at_ns } = verdict {
+                let addresses = self.queue.peek(slot, self.prefix_bytes);
+                let exits = exits(&mut self.seen, entry, addresses);
                 for at_ns in [Some(at_ns), again_at_ns].into_iter().flatten() {
-                    self.queue.schedule(at_ns, slot, len as u16, exit);
+                    for exit in (0..self.taps.len()).filter(|exit| exits & (1 << exit) != 0) {
+                        let way = Way { entry: entry as u8, exit: exit as u8 };
+                        self.queue.schedule(at_ns, slot, len as u32, way);
+                    }
                 }
             }
         }
@@ -146,7 +165,7 @@ impl Pump {
             return sys::now_ns();
         }
         if due_in > SPIN_NS {
-            let descriptors = [self.taps[0].descriptor(), self.taps[1].descriptor()];
+            let descriptors = self.taps.iter().map(Tap::descriptor);
             sys::poll_readable(descriptors, (due_in - SPIN_NS).min(SLEEP_NS_MAX));
             return sys::now_ns();
         }
@@ -175,5 +194,42 @@ impl Pump {
                 }
             }
         }
+    }
+}
+
+/// The ends by which a frame leaves, one bit each: all others where its destination is a group
+/// or was not seen yet. Of two ends it is always the other.
+fn exits(seen: &mut [Option<Mac>], entry: usize, frame: &[u8]) -> u8 {
+    let others = ((1u16 << seen.len()) - 1) as u8 & !(1 << entry);
+    let (Some(to), Some(from)) = (frame.first_chunk::<6>(), frame[6..].first_chunk::<6>()) else {
+        return others;
+    };
+    seen[entry] = Some(*from);
+    if seen.len() == 2 || to[0] & 1 == 1 {
+        return others;
+    }
+    let known = seen.iter().position(|mac| mac.as_ref() == Some(to));
+    known.map_or(others, |exit| others & (1 << exit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(to: u8, from: u8) -> Vec<u8> {
+        [[to; 6], [from; 6]].concat()
+    }
+
+    #[test]
+    fn a_switch_learns_where_addresses_are_and_two_ends_need_not() {
+        let mut seen = vec![None; 3];
+        assert_eq!(exits(&mut seen, 0, &frame(4, 2)), 0b110, "unknown: to all others");
+        assert_eq!(exits(&mut seen, 1, &frame(2, 4)), 0b001);
+        assert_eq!(exits(&mut seen, 0, &frame(4, 2)), 0b010);
+        assert_eq!(exits(&mut seen, 0, &frame(0xff, 2)), 0b110, "a group: to all others");
+        assert_eq!(exits(&mut seen, 0, &frame(2, 2)), 0, "to where it came from: nowhere");
+        let mut two = vec![None; 2];
+        assert_eq!(exits(&mut two, 1, &frame(6, 8)), 0b01);
+        assert_eq!(exits(&mut two, 0, &[1; 12]), 0b10);
     }
 }

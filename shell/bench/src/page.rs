@@ -1,0 +1,221 @@
+//! What a run says to people: `report.html` and `report.md` in its folder, and lists.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use sim::profile;
+
+use crate::ring::{Test, grid, metric, sample};
+use crate::vpn::{Vpn, WARREN};
+
+mod cells;
+mod claims;
+mod html;
+mod sections;
+mod svg;
+mod text;
+
+use cells::Cells;
+
+const TITLE: &str = "Warren beside other VPNs, in four kinds of weather";
+
+/// Writes both forms into the folder of a run; returns their paths.
+///
+/// # Errors
+/// Returns an error when there is no run, or the folder cannot be written.
+pub fn write(dir: &Path) -> Result<[PathBuf; 2]> {
+    let (note, samples) = sample::read(dir)?;
+    let sections = sections::all(&Cells::new(&note, &samples));
+    let pages = [
+        (dir.join("report.html"), html::render(TITLE, &sections, WARREN)),
+        (dir.join("report.md"), text::render(TITLE, &sections)),
+    ];
+    for (path, page) in &pages {
+        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(pages.map(|(path, _)| path))
+}
+
+/// What is different between two runs: for each test, profile and peer that both have whole,
+/// the ratio of medians, with what was asked differently above it.
+///
+/// # Errors
+/// Returns an error when either folder holds no run.
+pub fn compare(a: &Path, b: &Path) -> Result<String> {
+    let ((note_a, samples_a), (note_b, samples_b)) = (sample::read(a)?, sample::read(b)?);
+    let (cells_a, cells_b) = (Cells::new(&note_a, &samples_a), Cells::new(&note_b, &samples_b));
+    let mut text = format!("# {} ÷ {}\n\n", b.display(), a.display());
+    for (name, note) in [("A", &note_a), ("B", &note_b)] {
+        let (facts, s) = (&note.facts, &note.settings);
+        let marks: Vec<&str> = note.marks.iter().map(|(word, _)| word.as_str()).collect();
+        let marks =
+            if marks.is_empty() { String::new() } else { format!("; {}", marks.join(", ")) };
+        let _ = writeln!(
+            text,
+            "- {name}: {}, commit {}, {}; {} s, {} rounds, {} links, seed {}, tuning {}{marks}",
+            facts.date, facts.commit, facts.cpu, s.seconds, s.rounds, s.links, s.seed, s.tuning
+        );
+    }
+    text += "\n| test | profile | peer | figure | A | B | B ÷ A | log-change, log % |\n";
+    text += "|---|---|---|---|---:|---:|---:|---:|\n";
+    for test in Test::ALL.into_iter().chain([Test::Grid]) {
+        let name = sections::primary(test);
+        for profile in cells_a.profiles(test) {
+            for peer in cells_a.peers().filter(|peer| cells_b.took_part(peer)) {
+                text += &compare_line(&cells_a, &cells_b, profile, test, peer, name);
+            }
+        }
+    }
+    let alone = |cells: &Cells<'_>, other: &Cells<'_>| {
+        let names = cells.peers().filter(|peer| !other.took_part(peer));
+        names.map(str::to_owned).collect::<Vec<_>>().join(", ")
+    };
+    for (name, only) in [("A", alone(&cells_a, &cells_b)), ("B", alone(&cells_b, &cells_a))] {
+        if !only.is_empty() {
+            let _ = writeln!(text, "\nOnly in {name}: {only}.");
+        }
+    }
+    Ok(text)
+}
+
+fn compare_line(
+    a: &Cells<'_>,
+    b: &Cells<'_>,
+    profile: &str,
+    test: Test,
+    peer: &str,
+    name: &str,
+) -> String {
+    let (title, unit) = metric::named(name).map_or(("", ""), |m| (m.title, m.unit));
+    let median = |cells: &Cells<'_>| Some(cells.spread(profile, test, peer, name)?.median);
+    let (of_a, of_b) = (median(a), median(b));
+    if of_a.is_none() && of_b.is_none() {
+        return String::new();
+    }
+    let text = |value: Option<f64>| value.map_or_else(|| "failed or missing".to_owned(), number);
+    let ratio = of_a.zip(of_b).filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| b / a);
+    let change = ratio.map(|ratio| 100.0 * ratio.ln());
+    format!(
+        "| {} | {profile} | {peer} | {title}, {unit} | {} | {} | {} | {} |\n",
+        test.word(),
+        text(of_a),
+        text(of_b),
+        ratio.map_or_else(|| "–".to_owned(), number),
+        change.map_or_else(|| "–".to_owned(), number)
+    )
+}
+
+/// A number with about three digits that mean something.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    let text = match size {
+        _ if size == 0.0 => "0".to_owned(),
+        _ if size >= 99.95 => format!("{size:.0}"),
+        _ if size >= 9.995 => format!("{size:.1}"),
+        _ if size >= 0.9995 => format!("{size:.2}"),
+        _ => format!("{size:.3}"),
+    };
+    let text = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    };
+    if value < 0.0 && text != "0" { format!("−{text}") } else { text }
+}
+
+/// Peers, profiles and tests, for people.
+#[must_use]
+pub fn list(peers: &[Box<dyn Vpn>]) -> String {
+    let mut text = String::from("Peers\n");
+    for vpn in peers {
+        let (word, name) = (vpn.word(), vpn.name());
+        let _ = match vpn.version() {
+            Ok(version) => writeln!(text, "  {word:<14} {name}: {version}"),
+            Err(why) => {
+                let hint = vpn.install_hint();
+                writeln!(text, "  {word:<14} {name}: absent, {why:#}\n{:17}get it: {hint}", "")
+            }
+        };
+    }
+    text += "\nProfiles, for each host's way out: 1 Gbit/s, a queue of 1000 packets, and\n";
+    for name in profile::PROFILES {
+        let _ = writeln!(text, "  {name:<14} {}", weather(name));
+    }
+    text += "  or words joined by +, as delay=20ms+loss=1%+burst=4+rate=50mbit+limit=83\n";
+    let _ = writeln!(text, "  --grid measures {} such profiles", grid().len());
+    text += "\nTests\n";
+    for test in Test::ALL {
+        let _ = writeln!(text, "  {:<14} {}", test.word(), test.title());
+    }
+    text
+}
+
+/// The same as JSON, schema 1.
+///
+/// # Errors
+/// Returns an error when it cannot be written as JSON, which does not happen.
+pub fn list_json(peers: &[Box<dyn Vpn>]) -> Result<String> {
+    let peer = |vpn: &dyn Vpn| {
+        let version = vpn.version();
+        json!({
+            "word": vpn.word(),
+            "name": vpn.name(),
+            "version": version.as_ref().ok(),
+            "absent": version.as_ref().err().map(|why| format!("{why:#}")),
+            "hint": vpn.install_hint(),
+            "remark": vpn.remark(),
+        })
+    };
+    let all = json!({
+        "schema": 1,
+        "peers": peers.iter().map(|vpn| peer(vpn.as_ref())).collect::<Vec<_>>(),
+        "profiles": profile::PROFILES.map(|n| json!({"name": n, "weather": weather(n)})),
+        "tests": Test::ALL.map(|t| json!({"word": t.word(), "title": t.title()})),
+    });
+    Ok(serde_json::to_string_pretty(&all).context("cannot write JSON")? + "\n")
+}
+
+/// A profile in words.
+fn weather(name: &str) -> String {
+    let Some(i) = profile::named(name) else { return String::new() };
+    if i.delay_us == 0 && i.loss == 0.0 {
+        return "nothing else".to_owned();
+    }
+    format!(
+        "{} ± {} ms, {} % lost, {} % sent at once (correlation {} %)",
+        i.delay_us / 1_000,
+        i.jitter_us / 1_000,
+        i.loss * 100.0,
+        i.reorder * 100.0,
+        i.reorder_correlation * 100.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_no_more() {
+        let said = [0.0, 0.00049, 0.1234, 1.0, 9.876, 12.34, 941.4, 12_345.6, -69.3];
+        let said = said.map(number);
+        assert_eq!(said, ["0", "0", "0.123", "1", "9.88", "12.3", "941", "12346", "−69.3"]);
+    }
+
+    #[test]
+    fn whoever_is_absent_is_in_both_lists() {
+        let all = crate::vpn::all(Path::new("/nowhere/warren"));
+        let text = list(&all);
+        assert!(
+            text.contains("warren         Warren: absent, cannot run /nowhere/warren"),
+            "{text}"
+        );
+        assert!(text.contains("medium         4 ± 7 ms, 1 % lost"), "{text}");
+        let json: serde_json::Value =
+            serde_json::from_str(&list_json(&all).expect("JSON")).expect("valid");
+        assert_eq!(json["peers"].as_array().map(Vec::len), Some(all.len()));
+        assert_eq!((&json["peers"][0]["word"], &json["schema"]), (&json!("none"), &json!(1)));
+        assert!(json["peers"][1]["version"].is_null() && json["peers"][1]["absent"].is_string());
+    }
+}

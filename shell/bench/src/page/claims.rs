@@ -1,0 +1,424 @@
+//! What is required of Warren in bad weather, and whether a run shows it.
+//!
+//! A verdict is one of three: it holds, it does not hold, it was not measured. A cell with a
+//! failure never lets anything hold.
+
+use super::cells::{Cells, State};
+use crate::ratio::Spread;
+use crate::ring::Test;
+use crate::verdict::Bound;
+use crate::vpn::{EASYTIER_KCP, NO_VPN, WARREN, WARREN_PLAIN, WIREGUARD_GO};
+
+/// One line of the table of requirements.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Verdict {
+    /// Where it is required: `bound`, or the number of a statement of source 002.
+    pub(crate) of: &'static str,
+    pub(crate) what: String,
+    pub(crate) required: String,
+    pub(crate) found: String,
+    /// None where it was not measured.
+    pub(crate) holds: Option<bool>,
+}
+
+const CLEAN: &str = "baseline";
+const BAD: [&str; 3] = ["low", "medium", "high"];
+const ALL: [&str; 4] = ["baseline", "low", "medium", "high"];
+const RATE: &str = "forward_mbit_s";
+/// What two runs of the same thing differ by; a bound of "no less" or "no more" allows it.
+const NOISE: f64 = 0.01;
+
+/// Every verdict on a run.
+pub(crate) fn verdicts(cells: &Cells<'_>) -> Vec<Verdict> {
+    let mut all = bounds(cells);
+    all.extend(statements(cells));
+    all
+}
+
+fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
+    use Bound::{AtLeast, AtMost};
+    let judge = Judge { cells, of: "bound" };
+    let mut all = vec![judge.ratio(CLEAN, Test::Tcp, RATE, WARREN_PLAIN, AtLeast(0.98))];
+    // Each direction alone: what holds forth need not hold back.
+    for rate in [RATE, "back_mbit_s"] {
+        for (profile, least) in BAD.into_iter().zip([800.0, 600.0, 400.0]) {
+            all.push(judge.value(profile, Test::Tcp, rate, AtLeast(least)));
+        }
+        for (profile, least) in ALL.into_iter().zip([1.0 - NOISE, 12.0, 80.0, 100.0]) {
+            all.push(judge.ratio(profile, Test::Tcp, rate, WIREGUARD_GO, AtLeast(least)));
+        }
+    }
+    for profile in BAD {
+        all.push(judge.ratio(profile, Test::Tcp, RATE, EASYTIER_KCP, AtLeast(1.7)));
+    }
+    for profile in BAD {
+        for test in [Test::Tcp, Test::Udp] {
+            all.push(judge.value(profile, test, "wire_bytes_per_byte", AtMost(1.35)));
+        }
+    }
+    for profile in ALL {
+        all.push(judge.six(profile));
+    }
+    for profile in ALL {
+        all.push(judge.above(profile, Test::Ping, "rtt_p99_ms", NO_VPN, 1.0));
+    }
+    for theirs in [WIREGUARD_GO, NO_VPN] {
+        let most = AtMost((1.0f64 / 3.0 * 1e3).round() / 1e3);
+        all.push(judge.ratio("medium", Test::Download, "download_s", theirs, most));
+    }
+    all.push(judge.memory(40.0));
+    let shared = crate::ring::BOTTLENECK;
+    for share in ["inside_percent", "outside_percent"] {
+        all.push(judge.value(shared, Test::Shared, share, AtLeast(40.0)));
+    }
+    let drops = "outside_retransmits";
+    all.push(judge.ratio(shared, Test::Shared, drops, WARREN_PLAIN, AtMost(1.1)));
+    let overhead = "wire_bytes_per_byte";
+    all.push(judge.ratio(CLEAN, Test::Tcp, overhead, WIREGUARD_GO, AtMost(1.0 + NOISE)));
+    for what in [
+        "CPU-limited veth: throughput ≥ 2 × wireguard-go, CPU per GB ≤ 0.4 ×",
+        "veth, offloads off: throughput ≥ 1.5 × wireguard-go, CPU per GB ≤ 0.6 ×",
+    ] {
+        all.push(judge.elsewhere(what, "measured by `warren bench link`"));
+    }
+    all
+}
+
+fn statements(cells: &Cells<'_>) -> Vec<Verdict> {
+    use Bound::{AtLeast, AtMost};
+    let of = |of: &'static str| Judge { cells, of };
+    let mut all = vec![
+        of("002.5 (1)").everything(),
+        of("002.5 (2)").completes(&Test::ALL, "all tests in all profiles, on three of three links"),
+        of("002.5 (3)").always("failures are in no median, both directions stand in the tables"),
+        of("002.5 (4)").packets(),
+        of("002.5 (5)").ratio(CLEAN, Test::Tcp, RATE, WIREGUARD_GO, AtLeast(1.0 - NOISE)),
+        of("002.5 (5)").value(CLEAN, Test::Tcp, "forward_retransmits", AtMost(109.0)),
+        of("002.5 (5)").above(CLEAN, Test::Ping, "rtt_mean_ms", NO_VPN, 0.6),
+    ];
+    for profile in BAD {
+        all.push(of("002.5 (6)").beats_all(profile));
+    }
+    let parallel = of("002.5 (7)");
+    for profile in ALL {
+        let least = if profile == CLEAN { 1.48 } else { 1.0 };
+        all.push(parallel.parallel(profile, least));
+    }
+    all.push(of("002.5 (8)").value(CLEAN, Test::Udp, "lost_percent", AtMost(0.05)));
+    all.push(of("002.5 (12)").completes(&[Test::Download], "the download in all profiles"));
+    all.push(of("002.5 (12)").ratio(CLEAN, Test::Download, "download_s", NO_VPN, AtMost(1.073)));
+    for profile in ALL {
+        all.push(of("002.5 (13)").loaded(profile));
+    }
+    all.push(of("002.5 (14)").value(CLEAN, Test::Connect, "connect_ms", AtMost(50.0)));
+    all.push(of("002.5 (14)").above(CLEAN, Test::Reconnect, "reconnect_s", NO_VPN, 1.0));
+    all.push(of("002.5 (17)").elsewhere(
+        "kernel tuning is one switch and shows the table's direction",
+        "`bench run --tuning reorder`, set beside this run by `bench compare`",
+    ));
+    all
+}
+
+/// Judges Warren's cells.
+struct Judge<'a> {
+    cells: &'a Cells<'a>,
+    of: &'static str,
+}
+
+impl Judge<'_> {
+    /// A verdict from what was found; failures decide where nothing could be found.
+    fn verdict(
+        &self,
+        what: String,
+        required: String,
+        found: Option<(Spread, &str, bool)>,
+        cells: &[(&str, Test, &str)],
+    ) -> Verdict {
+        let of = self.of;
+        if let Some((spread, unit, holds)) = found {
+            let found = format!("{} {unit}", spread_text(spread));
+            return Verdict { of, what, required, found, holds: Some(holds) };
+        }
+        let states = cells
+            .iter()
+            .map(|(profile, test, peer)| (peer, self.cells.state(profile, *test, peer)));
+        let failed = states.filter_map(|(peer, state)| match state {
+            State::Failed(failed, of) => Some((*peer, format!("{peer} failed {failed} of {of}"))),
+            _ => None,
+        });
+        let failed: Vec<(&str, String)> = failed.collect();
+        // A rival's failure leaves nothing to compare with; ours is ours.
+        let holds = failed.iter().any(|(peer, _)| *peer == WARREN).then_some(false);
+        let found: Vec<String> = failed.into_iter().map(|(_, text)| text).collect();
+        Verdict { of, what, required, found: found.join("; "), holds }
+    }
+
+    fn value(&self, profile: &str, test: Test, metric: &str, bound: Bound) -> Verdict {
+        let (title, unit) = describe(metric);
+        let found = self.cells.spread(profile, test, WARREN, metric);
+        let found = found.map(|spread| (spread, unit, bound.holds(spread.median)));
+        let what = format!("{profile}, {}: {title}", test.word());
+        self.verdict(what, format!("{bound} {unit}"), found, &[(profile, test, WARREN)])
+    }
+
+    fn ratio(
+        &self,
+        profile: &str,
+        test: Test,
+        metric: &str,
+        theirs: &str,
+        bound: Bound,
+    ) -> Verdict {
+        let found = self.cells.ratio((profile, test, metric), WARREN, theirs);
+        let found = found.map(|spread| (spread, "×", bound.holds(spread.median)));
+        let (title, _) = describe(metric);
+        let what = format!("{profile}, {}: {title}, {WARREN} ÷ {theirs}", test.word());
+        let cells = [(profile, test, WARREN), (profile, test, theirs)];
+        self.verdict(what, format!("{bound} ×"), found, &cells)
+    }
+
+    /// The median is at most `more` above theirs.
+    fn above(&self, profile: &str, test: Test, metric: &str, theirs: &str, more: f64) -> Verdict {
+        let (title, unit) = describe(metric);
+        let both = self
+            .cells
+            .spread(profile, test, WARREN, metric)
+            .zip(self.cells.spread(profile, test, theirs, metric));
+        let found = both.map(|(ours, theirs)| {
+            let apart = ours.median - theirs.median;
+            (Spread { median: apart, min: apart, max: apart, n: ours.n }, unit, apart <= more)
+        });
+        let what = format!("{profile}, {}: {title}, {WARREN} above {theirs}", test.word());
+        let cells = [(profile, test, WARREN), (profile, test, theirs)];
+        self.verdict(what, format!("≤ {more} {unit}"), found, &cells)
+    }
+
+    /// Six streams carry no less than one.
+    fn six(&self, profile: &str) -> Verdict {
+        let one = self.cells.spread(profile, Test::Tcp, WARREN, RATE);
+        let six = self.cells.spread(profile, Test::Six, WARREN, RATE);
+        let found = one.zip(six).map(|(one, six)| {
+            let ratio = six.median / one.median;
+            let spread = Spread { median: ratio, min: ratio, max: ratio, n: six.n };
+            (spread, "×", ratio >= 1.0 - NOISE)
+        });
+        let what = format!("{profile}: six streams ÷ one, {WARREN}");
+        let cells = [(profile, Test::Six, WARREN), (profile, Test::Tcp, WARREN)];
+        self.verdict(what, format!("≥ {} ×", 1.0 - NOISE), found, &cells)
+    }
+
+    /// Parallel flows on three links against both directions on one.
+    fn parallel(&self, profile: &str, least: f64) -> Verdict {
+        let one = self.cells.spread(profile, Test::Both, WARREN, "sum_mbit_s");
+        let all = self.cells.spread(profile, Test::Parallel, WARREN, "sum_mbit_s");
+        let found = one.zip(all).map(|(one, all)| {
+            let ratio = all.median / one.median;
+            let spread = Spread { median: ratio, min: ratio, max: ratio, n: all.n };
+            (spread, "×", ratio >= least)
+        });
+        let what = format!("{profile}: six flows on three links ÷ two on one, {WARREN}");
+        let cells = [(profile, Test::Parallel, WARREN), (profile, Test::Both, WARREN)];
+        self.verdict(what, format!("≥ {least} ×"), found, &cells)
+    }
+
+    /// A round trip under load against the idle wire's.
+    fn loaded(&self, profile: &str) -> Verdict {
+        let loaded = self.cells.spread(profile, Test::Tcp, WARREN, "loaded_rtt_mean_ms");
+        let idle = self.cells.spread(profile, Test::Ping, NO_VPN, "rtt_mean_ms");
+        let found = loaded.zip(idle).map(|(loaded, idle)| {
+            let apart = loaded.median - idle.median;
+            let spread = Spread { median: apart, min: apart, max: apart, n: loaded.n };
+            (spread, "ms", apart < 10.0)
+        });
+        let what = format!("{profile}: round trip under load above the idle wire's");
+        let cells = [(profile, Test::Tcp, WARREN), (profile, Test::Ping, NO_VPN)];
+        self.verdict(what, "< 10 ms".to_owned(), found, &cells)
+    }
+
+    fn beats_all(&self, profile: &str) -> Verdict {
+        let others = self.cells.peers().filter(|peer| ![WARREN, WARREN_PLAIN].contains(peer));
+        let mut best: Option<(f64, &str)> = None;
+        let mut missing = Vec::new();
+        for peer in others {
+            match self.cells.spread(profile, Test::Tcp, peer, RATE) {
+                Some(spread) if best.is_none_or(|(rate, _)| spread.median > rate) => {
+                    best = Some((spread.median, peer));
+                }
+                Some(_) => {}
+                None => missing.push(peer),
+            }
+        }
+        let ours = self.cells.spread(profile, Test::Tcp, WARREN, RATE);
+        let found = ours.zip(best).map(|(ours, (rate, _))| {
+            let ratio = ours.median / rate;
+            let spread = Spread { median: ratio, min: ratio, max: ratio, n: ours.n };
+            (spread, "×", ratio > 1.0)
+        });
+        let best = best.map_or("the best other", |(_, peer)| peer);
+        let without = match missing.is_empty() {
+            true => String::new(),
+            false => format!(" (without {}, which failed or is missing)", missing.join(", ")),
+        };
+        let what = format!("{profile}, tcp: {WARREN} ÷ {best}, the best of all others{without}");
+        self.verdict(what, "> 1 ×".to_owned(), found, &[(profile, Test::Tcp, WARREN)])
+    }
+
+    fn memory(&self, mib: f64) -> Verdict {
+        let ours = self.cells.samples.iter().filter(|sample| sample.key.peer == WARREN);
+        let all: Vec<f64> =
+            ours.filter_map(|sample| sample.metrics.get("rss_mib")).copied().collect();
+        let found = Spread::of(&all).map(|spread| (spread, "MiB", spread.max <= mib));
+        let what = "largest daemon of Warren after any load (the largest decides)".to_owned();
+        self.verdict(what, format!("≤ {mib} MiB"), found, &[])
+    }
+
+    /// Whether Warren got through these tests in all profiles.
+    fn completes(&self, tests: &[Test], what: &str) -> Verdict {
+        let settings = &self.cells.note.settings;
+        let (mut failed, mut whole, mut missing) = (Vec::new(), 0, 0);
+        for test in tests {
+            let profiles: &[&str] =
+                if *test == Test::Shared { &[crate::ring::BOTTLENECK] } else { &ALL };
+            for profile in profiles {
+                match self.cells.state(profile, *test, WARREN) {
+                    State::Whole(_) if settings.links == 3 => whole += 1,
+                    State::Failed(n, of) => {
+                        failed.push(format!("{profile}, {}: {n} of {of}", test.word()));
+                    }
+                    _ => missing += 1,
+                }
+            }
+        }
+        let holds = match (failed.len(), missing) {
+            (0, 0) => Some(true),
+            (0, _) => None,
+            _ => Some(false),
+        };
+        let found = match failed.is_empty() {
+            true => format!("{whole} whole, {missing} not measured on three links"),
+            false => format!("failed: {}", failed.join("; ")),
+        };
+        let what = format!("{WARREN} completes {what}");
+        Verdict { of: self.of, what, required: "no failure".to_owned(), found, holds }
+    }
+
+    fn everything(&self) -> Verdict {
+        let settings = &self.cells.note.settings;
+        let profiles = ALL.iter().filter(|p| settings.profiles.iter().any(|s| s == *p)).count();
+        let tests = settings.tests.len();
+        let (peers, links) = (self.cells.note.peers.len(), settings.links);
+        let whole = profiles == 4 && tests == Test::ALL.len() && links == 3;
+        Verdict {
+            of: self.of,
+            what: "one command, three hosts, four profiles, all tests, installed rivals".to_owned(),
+            required: format!("4 profiles, {} tests, 3 links", Test::ALL.len()),
+            found: format!("{profiles} profiles, {tests} tests, {links} links, {peers} peers"),
+            holds: whole.then_some(true),
+        }
+    }
+
+    fn packets(&self) -> Verdict {
+        let by_packet = |sample: &&crate::ring::sample::Sample| {
+            !crate::ring::takes_superpackets(&sample.key.profile)
+        };
+        let samples = self.cells.samples.iter().filter(by_packet);
+        let wires: Vec<_> = samples.filter_map(|sample| sample.wire).collect();
+        let offered: u64 = wires.iter().map(|wire| wire.offered).sum();
+        let failed: u64 = wires.iter().map(|wire| wire.failed).sum();
+        Verdict {
+            of: self.of,
+            what: "the wire's model counts wire packets; nothing larger enters".to_owned(),
+            required: "0 refused".to_owned(),
+            found: format!("{offered} frames, {failed} refused"),
+            holds: (offered > 0).then_some(failed == 0),
+        }
+    }
+
+    fn always(&self, what: &str) -> Verdict {
+        let of = self.of;
+        let found = "so are these tables made".to_owned();
+        Verdict { of, what: what.to_owned(), required: String::new(), found, holds: Some(true) }
+    }
+
+    fn elsewhere(&self, what: &str, found: &str) -> Verdict {
+        let (of, required) = (self.of, String::new());
+        Verdict { of, what: what.to_owned(), required, found: found.to_owned(), holds: None }
+    }
+}
+
+fn describe(metric: &str) -> (&'static str, &'static str) {
+    crate::ring::metric::named(metric).map_or(("", ""), |metric| (metric.title, metric.unit))
+}
+
+fn spread_text(spread: Spread) -> String {
+    let number = super::number;
+    match spread.min == spread.max {
+        true => number(spread.median),
+        false => format!(
+            "{} ({} to {}, n = {})",
+            number(spread.median),
+            number(spread.min),
+            number(spread.max),
+            spread.n
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::sample::Sample;
+    use crate::ring::sample::tests::{note, sample};
+
+    fn run(ours: f64, theirs: f64) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        for profile in ALL {
+            for link in ["a-b", "b-c", "c-a"] {
+                let rate = |rate: f64| [(RATE, rate), ("forward_retransmits", 5.0)];
+                samples.push(sample(WARREN, profile, "tcp", link, &rate(ours)));
+                samples.push(sample(WIREGUARD_GO, profile, "tcp", link, &rate(theirs)));
+            }
+        }
+        samples
+    }
+
+    fn about<'a>(verdicts: &'a [Verdict], of: &str, what: &str) -> &'a Verdict {
+        let found = verdicts.iter().find(|v| v.of == of && v.what.contains(what));
+        found.unwrap_or_else(|| panic!("no verdict on {what}"))
+    }
+
+    /// Source 002.5 (6), and (2) where something was not measured.
+    #[test]
+    fn source_002_6_every_verdict_is_one_of_three() {
+        let note = note(&[WARREN, WIREGUARD_GO]);
+        let good = run(900.0, 8.0);
+        let verdicts = verdicts(&Cells::new(&note, &good));
+        let high = about(&verdicts, "bound", "high, tcp: forth, Warren ÷ wireguard-go");
+        assert_eq!((high.holds, &high.found[..]), (Some(true), "112 ×"));
+        assert_eq!(about(&verdicts, "bound", "high, tcp: forth").required, "≥ 400 Mbit/s");
+        assert_eq!(about(&verdicts, "bound", "EasyTier").holds, None, "it took no part");
+        assert_eq!(about(&verdicts, "002.5 (6)", "high").holds, Some(true));
+        assert_eq!(about(&verdicts, "002.5 (2)", "all tests").holds, None, "not all measured");
+        let bad = run(9.0, 8.0);
+        let verdicts = super::verdicts(&Cells::new(&note, &bad));
+        assert_eq!(about(&verdicts, "bound", "high, tcp: forth").holds, Some(false));
+    }
+
+    #[test]
+    fn a_failure_of_ours_holds_nothing_and_one_of_theirs_leaves_nothing_to_compare() {
+        let note = note(&[WARREN, WIREGUARD_GO]);
+        let ratio = "high, tcp: forth, Warren ÷ wireguard-go";
+        for (broken, expected) in [(WARREN, Some(false)), (WIREGUARD_GO, None)] {
+            let mut samples = run(900.0, 8.0);
+            for sample in &mut samples {
+                if (&*sample.key.peer, &*sample.key.profile) == (broken, "high") {
+                    sample.failed = Some("it broke".to_owned());
+                }
+            }
+            let verdicts = verdicts(&Cells::new(&note, &samples));
+            let verdict = about(&verdicts, "bound", ratio);
+            assert_eq!(verdict.holds, expected);
+            assert!(verdict.found.contains(&format!("{broken} failed 3 of 3")), "{verdict:?}");
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The report before it takes a form: sections of paragraphs, tables and charts.
+
+use super::cells::{Cells, State};
+use super::claims;
+use super::number;
+use super::svg::{self, Point, Row};
+use crate::ring::metric::{self, Better, Metric};
+use crate::ring::{GRID_DELAYS_MS, GRID_LOSSES, GRID_RATES_MBIT_S, Test, grid};
+use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
+
+/// A part of the report.
+#[derive(Debug, Default)]
+pub(crate) struct Section {
+    pub(crate) title: String,
+    pub(crate) paragraphs: Vec<String>,
+    pub(crate) tables: Vec<Table>,
+    /// SVG.
+    pub(crate) charts: Vec<String>,
+    /// Whether its tables are narrow: they then stand side by side.
+    pub(crate) narrow: bool,
+    /// A heading and a text as it was printed.
+    pub(crate) logs: Vec<(String, String)>,
+}
+
+/// A table; each row has as many cells as the head.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) head: Vec<String>,
+    pub(crate) rows: Vec<Vec<Cell>>,
+}
+
+/// A cell.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    /// How good it is among its like: 1 is the best.
+    pub(crate) heat: Option<f64>,
+    /// A failure, or a requirement that does not hold.
+    pub(crate) bad: bool,
+}
+
+impl Cell {
+    fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+/// What a test's peers are ordered by, and shown in heat maps.
+pub(crate) fn primary(test: Test) -> &'static str {
+    match test {
+        Test::Connect => "connect_ms",
+        Test::Ping => "rtt_median_ms",
+        Test::Tcp | Test::Six | Test::Udp | Test::Grid => "forward_mbit_s",
+        Test::Both | Test::Parallel => "sum_mbit_s",
+        Test::Download => "download_s",
+        Test::Reconnect => "reconnect_s",
+        Test::Shared => "inside_mbit_s",
+    }
+}
+
+/// The whole report, in order.
+pub(crate) fn all(cells: &Cells<'_>) -> Vec<Section> {
+    let mut sections = vec![facts(cells), required(cells), overview(cells)];
+    sections.extend(Test::ALL.into_iter().filter_map(|test| one_test(cells, test)));
+    sections.extend(over_grid(cells));
+    sections.push(failures(cells));
+    sections.push(reading());
+    sections
+}
+
+fn facts(cells: &Cells<'_>) -> Section {
+    let note = cells.note;
+    let (facts, settings) = (&note.facts, &note.settings);
+    let mut paragraphs: Vec<String> = note
+        .marks
+        .iter()
+        .map(|(word, why)| format!("Proves nothing: {word}. {why}. Not to be used for a claim."))
+        .collect();
+    paragraphs.push(facts.command.clone());
+    let [one, five, fifteen] = facts.load_before;
+    paragraphs.push(format!(
+        "{}, commit {}. {}, {} cores, {}; load average before: {one} {five} {fifteen}. {}.",
+        facts.date, facts.commit, facts.cpu, facts.cores, facts.kernel, facts.iperf3
+    ));
+    paragraphs.push(format!(
+        "Three hosts, network namespaces of this one machine, on one wire that is a switch: \
+         1 Gbit/s and a queue of 1000 packets for each host's way out, and there the weather of \
+         the profile, packet by packet; offloads are off, nothing above 1500 bytes enters. Seed \
+         {}. {} s a transfer, CUBIC, {} of three links, {} rounds, peers in turn. Kernel settings \
+         of the hosts: {}. All hosts and the wire share the machine's cores.",
+        settings.seed, settings.seconds, settings.links, settings.rounds, settings.tuning
+    ));
+    let whole = |profile: &&String| crate::ring::takes_superpackets(profile);
+    let whole: Vec<&str> = settings.profiles.iter().filter(whole).map(|p| p.as_str()).collect();
+    if !whole.is_empty() {
+        paragraphs.push(format!(
+            "In {} superpackets of up to 64 KiB enter whole, are lost or delayed as one, and count \
+             as one in the queue. No real wire does that; it is what netem does on an interface \
+             with offloads.",
+            whole.join(", ")
+        ));
+    }
+    if !note.resumed.is_empty() {
+        paragraphs.push(format!("Interrupted, and taken up again: {}.", note.resumed.join(", ")));
+    }
+    let head = ["peer", "version", "to know"].map(str::to_owned).to_vec();
+    let row = |peer: &crate::ring::sample::Peer| {
+        vec![Cell::text(&*peer.name), Cell::text(&*peer.version), Cell::text(&*peer.remark)]
+    };
+    let rows = note.peers.iter().map(row).collect();
+    let mut tables = vec![Table { title: "Who took part".to_owned(), head, rows }];
+    if !note.skipped.is_empty() {
+        let head = ["skipped", "because", "to have it"].map(str::to_owned).to_vec();
+        let row = |absent: &crate::ring::sample::Absent| {
+            vec![Cell::text(&*absent.name), Cell::text(&*absent.why), Cell::text(&*absent.hint)]
+        };
+        let rows = note.skipped.iter().map(row).collect();
+        tables.push(Table { title: "Who did not".to_owned(), head, rows });
+    }
+    Section { title: "This run".to_owned(), paragraphs, tables, ..Section::default() }
+}
+
+fn required(cells: &Cells<'_>) -> Section {
+    let mut verdicts = claims::verdicts(cells);
+    // What was measured comes first; else the order is kept.
+    verdicts.sort_by_key(|verdict| verdict.holds.is_none());
+    let count = |holds| verdicts.iter().filter(|verdict| verdict.holds == holds).count();
+    let paragraphs = vec![format!(
+        "{} hold, {} do not hold, {} were not measured. Ratios are taken on the same link in the \
+         same round; medians decide. “Bound” is what is required of Warren in bad weather, the \
+         numbers are statements of source 002.",
+        count(Some(true)),
+        count(Some(false)),
+        count(None)
+    )];
+    let row = |verdict: &claims::Verdict| {
+        let (said, bad) = match verdict.holds {
+            Some(true) => ("holds", false),
+            Some(false) => ("does not hold", true),
+            None => ("not measured", false),
+        };
+        vec![
+            Cell::text(verdict.of),
+            Cell::text(&*verdict.what),
+            Cell::text(&*verdict.required),
+            Cell::text(&*verdict.found),
+            Cell { text: said.to_owned(), bad, heat: None },
+        ]
+    };
+    let head = ["of", "what", "required", "found", "verdict"].map(str::to_owned).to_vec();
+    let table = Table { title: String::new(), head, rows: verdicts.iter().map(row).collect() };
+    let title = "What is required".to_owned();
+    Section { title, paragraphs, tables: vec![table], ..Section::default() }
+}
+
+/// A heat map for each test: peers by profiles.
+fn overview(cells: &Cells<'_>) -> Section {
+    let mut tables = Vec::new();
+    for test in Test::ALL.into_iter().filter(|test| *test != Test::Shared) {
+        let profiles = cells.profiles(test);
+        let Some(metric) = metric::named(primary(test)).filter(|_| !profiles.is_empty()) else {
+            continue;
+        };
+        let mut head = vec!["peer".to_owned()];
+        head.extend(profiles.iter().map(|profile| (*profile).to_owned()));
+        let mut rows: Vec<Vec<Cell>> = Vec::new();
+        for peer in cells.peers() {
+            let mut row = vec![Cell::text(peer)];
+            row.extend(profiles.iter().map(|profile| {
+                let mut cell = value(cells, profile, test, peer, metric);
+                cell.heat = heat(cells, profile, test, peer, metric);
+                cell
+            }));
+            rows.push(row);
+        }
+        let title = format!("{}: {}, {}", test.title(), metric.title, metric.unit);
+        tables.push(Table { title, head, rows });
+    }
+    let paragraphs = vec![
+        "Medians over links and rounds; the colour compares within a profile, on a scale of \
+         powers of ten, from the worst to the best."
+            .to_owned(),
+    ];
+    let title = "Everything, by profile".to_owned();
+    Section { title, paragraphs, tables, narrow: true, ..Section::default() }
+}
+
+/// A cell with a median, or the failure that forbids one.
+fn value(cells: &Cells<'_>, profile: &str, test: Test, peer: &str, metric: &Metric) -> Cell {
+    match cells.state(profile, test, peer) {
+        State::Empty => Cell::text("–"),
+        State::Failed(failed, of) => {
+            Cell { text: format!("failed {failed} of {of}"), bad: true, heat: None }
+        }
+        State::Partial(n, of) => Cell::text(format!("{n} of {of} so far")),
+        State::Whole(_) => match cells.spread(profile, test, peer, metric.name) {
+            Some(spread) => Cell::text(number(spread.median)),
+            None => Cell::text("–"),
+        },
+    }
+}
+
+/// Where a median lies between the worst (0) and the best (1) of its profile.
+fn heat(cells: &Cells<'_>, profile: &str, test: Test, peer: &str, metric: &Metric) -> Option<f64> {
+    let median = |peer| Some(cells.spread(profile, test, peer, metric.name)?.median.max(1e-3));
+    let all: Vec<f64> = cells.peers().filter_map(median).map(f64::ln).collect();
+    let own = median(peer)?.ln();
+    let (min, max) = (
+        all.iter().copied().fold(f64::MAX, f64::min),
+        all.iter().copied().fold(f64::MIN, f64::max),
+    );
+    let share = if max - min < 1e-9 { 1.0 } else { (own - min) / (max - min) };
+    Some(if metric.better == Better::High { share } else { 1.0 - share.min(1.0) })
+        .map(|heat| if max - min < 1e-9 { 1.0 } else { heat })
+}
+
+fn one_test(cells: &Cells<'_>, test: Test) -> Option<Section> {
+    let profiles = cells.profiles(test);
+    if profiles.is_empty() {
+        return None;
+    }
+    let mut section = Section { title: test.title().to_owned(), ..Section::default() };
+    let first = primary(test);
+    for profile in profiles {
+        section.tables.push(details(cells, profile, test, first));
+        if let Some(metric) = metric::named(first) {
+            section.charts.push(box_chart(cells, profile, test, metric));
+        }
+        for (x, title) in [
+            ("forward_again_percent", "sent again against throughput"),
+            ("loaded_rtt_mean_ms", "latency under load against throughput"),
+        ] {
+            section.charts.push(plane(cells, profile, test, x, title));
+        }
+    }
+    section.charts.retain(|chart| !chart.is_empty());
+    Some(section)
+}
+
+/// Every figure of a test in a profile, the best peer first, failures last.
+fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
+    let has = |metric: &&Metric| {
+        cells.peers().any(|peer| cells.spread(profile, test, peer, metric.name).is_some())
+    };
+    let mut metrics: Vec<&Metric> = metric::METRICS.iter().filter(has).collect();
+    metrics.sort_by_key(|metric| metric.name != first);
+    let better = metric::named(first).map_or(Better::High, |metric| metric.better);
+    let mut peers: Vec<(&str, Option<f64>)> = cells
+        .peers()
+        .map(|peer| (peer, cells.spread(profile, test, peer, first).map(|s| s.median)))
+        .collect();
+    peers.sort_by(|(_, a), (_, b)| match (a, b) {
+        (Some(a), Some(b)) if better == Better::High => b.total_cmp(a),
+        (Some(a), Some(b)) => a.total_cmp(b),
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    });
+    let mut head = vec!["peer".to_owned(), "n".to_owned()];
+    for (i, metric) in metrics.iter().enumerate() {
+        head.push(format!("{}, {}", metric.title, metric.unit));
+        if i == 0 {
+            let more = ["smallest", "largest", "÷ no VPN", "÷ wireguard-go", "log-change, log %"];
+            head.extend(more.map(str::to_owned));
+        }
+    }
+    let mut rows = Vec::new();
+    for (peer, _) in peers {
+        let count = match cells.state(profile, test, peer) {
+            State::Empty => continue,
+            State::Whole(n) => Cell::text(n.to_string()),
+            State::Failed(failed, of) => {
+                Cell { text: format!("failed {failed} of {of}"), bad: true, heat: None }
+            }
+            State::Partial(n, of) => Cell::text(format!("{n} of {of} so far")),
+        };
+        let mut row = vec![Cell::text(peer), count];
+        for (i, metric) in metrics.iter().enumerate() {
+            let spread = cells.spread(profile, test, peer, metric.name);
+            let text =
+                |value: Option<f64>| Cell::text(value.map_or_else(|| "–".to_owned(), number));
+            row.push(text(spread.map(|s| s.median)));
+            if i == 0 {
+                row.push(text(spread.map(|s| s.min)));
+                row.push(text(spread.map(|s| s.max)));
+                let key = (profile, test, metric.name);
+                let bare = cells.ratio(key, peer, NO_VPN).map(|s| s.median);
+                row.push(text(bare));
+                row.push(text(cells.ratio(key, peer, WIREGUARD_GO).map(|s| s.median)));
+                // Source 000: 100 times the natural logarithm of the ratio.
+                row.push(text(bare.filter(|r| *r > 0.0).map(|ratio| 100.0 * ratio.ln())));
+            }
+        }
+        rows.push(row);
+    }
+    Table { title: profile.to_owned(), head, rows }
+}
+
+fn box_chart(cells: &Cells<'_>, profile: &str, test: Test, metric: &Metric) -> String {
+    let row = |peer: &str| {
+        // Round trips are shown each; of all else there is one value a measurement.
+        let raw = cells.of(profile, test, peer).iter().filter_map(|s| s.series.get("rtt_us"));
+        let raw: Vec<f64> = raw.flatten().map(|us| us / 1e3).collect();
+        let whole = cells.values(profile, test, peer, metric.name).unwrap_or_default();
+        let values = if raw.is_empty() || whole.is_empty() { whole } else { raw };
+        Row { label: peer.to_owned(), values, marked: peer == WARREN }
+    };
+    let rows: Vec<Row> = cells.peers().map(row).collect();
+    let title = match test {
+        Test::Ping => "every round trip".to_owned(),
+        _ => metric.title.to_owned(),
+    };
+    svg::boxes(&format!("{profile}: {title}"), metric.unit, &rows)
+}
+
+fn plane(cells: &Cells<'_>, profile: &str, test: Test, x: &str, title: &str) -> String {
+    let point = |peer: &str| {
+        Some(Point {
+            label: peer.to_owned(),
+            x: cells.spread(profile, test, peer, x)?.median,
+            y: cells.spread(profile, test, peer, "forward_mbit_s")?.median,
+            marked: peer == WARREN,
+        })
+    };
+    let points: Vec<Point> = cells.peers().filter_map(point).collect();
+    let unit = metric::named(x).map_or("", |metric| metric.unit);
+    svg::scatter(&format!("{profile}: {title}"), unit, "Mbit/s", &points)
+}
+
+/// Delay by loss, a table for each rate and peer.
+fn over_grid(cells: &Cells<'_>) -> Option<Section> {
+    if !cells.note.settings.grid {
+        return None;
+    }
+    let title = Test::Grid.title().to_owned();
+    let mut section = Section { title, narrow: true, ..Section::default() };
+    section.paragraphs.push(
+        "Mbit/s of one stream; delay one way, losses in bursts of four packets in the mean, a \
+         queue of 20 ms and at least 32 packets. In brackets the ratio to no VPN in the same cell."
+            .to_owned(),
+    );
+    let profiles = grid();
+    let columns = GRID_LOSSES.len();
+    for (r, rate) in GRID_RATES_MBIT_S.iter().enumerate() {
+        for peer in cells.peers() {
+            let mut head = vec!["delay".to_owned()];
+            head.extend(GRID_LOSSES.map(|loss| format!("{loss} % lost")));
+            let mut rows = Vec::new();
+            for (d, delay) in GRID_DELAYS_MS.iter().enumerate() {
+                let mut row = vec![Cell::text(format!("{delay} ms"))];
+                for l in 0..columns {
+                    let profile = &profiles[(r * GRID_DELAYS_MS.len() + d) * columns + l];
+                    row.push(grid_cell(cells, profile, peer, f64::from(*rate)));
+                }
+                rows.push(row);
+            }
+            section.tables.push(Table { title: format!("{rate} Mbit/s: {peer}"), head, rows });
+        }
+    }
+    Some(section)
+}
+
+fn grid_cell(cells: &Cells<'_>, profile: &str, peer: &str, rate: f64) -> Cell {
+    let Some(metric) = metric::named(primary(Test::Grid)) else { return Cell::default() };
+    let mut cell = value(cells, profile, Test::Grid, peer, metric);
+    let Some(spread) = cells.spread(profile, Test::Grid, peer, metric.name) else { return cell };
+    cell.heat = Some((spread.median / rate).clamp(0.0, 1.0));
+    let key = (profile, Test::Grid, metric.name);
+    if let Some(ratio) = cells.ratio(key, peer, NO_VPN).filter(|_| peer != NO_VPN) {
+        cell.text += &format!(" ({}×)", number(ratio.median));
+    }
+    cell
+}
+
+fn failures(cells: &Cells<'_>) -> Section {
+    let mut section = Section { title: "What failed".to_owned(), ..Section::default() };
+    for (sample, why) in cells.failures() {
+        let key = &sample.key;
+        let heading = format!(
+            "{}: {}, {}, {}, round {}",
+            key.peer, key.profile, key.test, key.link, key.round
+        );
+        section.logs.push((heading, why.to_owned()));
+    }
+    let busy = |sample: &&crate::ring::sample::Sample| sample.load_before > 2.0;
+    let said = match section.logs.len() {
+        0 => "Nothing failed.".to_owned(),
+        n => format!("{n} of {} measurements. None is in any median above.", cells.samples.len()),
+    };
+    section.paragraphs.push(said);
+    let during = cells.samples.iter().filter(busy).count();
+    if during > 0 {
+        section.paragraphs.push(format!(
+            "Before {during} of {} measurements the load average was above 2: other programs may \
+             have taken part.",
+            cells.samples.len()
+        ));
+    }
+    section
+}
+
+fn reading() -> Section {
+    let paragraphs = [
+        "Mbit/s is 10^6 bits of payload a second, by the receiver's count. GB is 10^9 bytes. \
+         Retransmits are the sending kernel's count of segments; their share is of segments of \
+         1448 bytes. Round trips are in milliseconds.",
+        "Processor time of daemons is user and system time of all their processes on all hosts; \
+         that of the machine is all that was busy, less the wire, and includes iperf3 and whatever \
+         else ran. Kernel data paths have no process and show only there.",
+        "Bytes on the wire are what the sender's host put there, each frame with 38 bytes of \
+         Ethernet, divided by the payload that arrived: 1.06 is what plain TCP takes.",
+        "Log-change is 100 ln(y/x) against no VPN, of source 000: −69 is half, +69 is double.",
+        "UDP is offered without pace: the sender starves daemons of processor time where they \
+         cannot push back. Loss is against what was really sent.",
+        "A download has one time limit for everybody, 300 s. The first connection is counted from \
+         just before the last host's start, the reconnect from the link's return; a probe \
+         takes some 5 ms, a lost one 50 ms.",
+    ];
+    let title = "How to read it".to_owned();
+    Section { title, paragraphs: paragraphs.map(str::to_owned).to_vec(), ..Section::default() }
+}

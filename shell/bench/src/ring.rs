@@ -1,0 +1,511 @@
+//! `warren bench run`: three hosts in a ring, every test in every profile for every peer.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use lab::netns::Net;
+use lab::sys;
+use sim::impair::Impairment;
+use sim::profile;
+
+use crate::facts::{BUSY_LOAD, Facts, load_averages_now};
+use crate::progress::Progress;
+use crate::vpn::Vpn;
+
+pub mod download;
+mod measure;
+pub mod metric;
+pub mod sample;
+mod stream;
+
+use sample::{Absent, Key, Note, Peer, SCHEMA, Sample, Settings, Store};
+
+/// The three links: name, and the places of their hosts.
+pub const LINKS: [(&str, usize, usize); 3] = [("a-b", 0, 1), ("b-c", 1, 2), ("c-a", 2, 0)];
+/// The link's name of a test that needs all hosts.
+pub const RING: &str = "ring";
+/// Kernel settings that a run can have.
+pub const TUNINGS: [&str; 3] = ["default", "reorder", "full"];
+/// The profile's name of the bottleneck that two flows share.
+pub const BOTTLENECK: &str = "bottleneck";
+/// The word of a profile that lets superpackets enter the wire whole.
+pub const SUPERPACKETS: &str = "superpackets";
+/// Seconds of a transfer and measurements of one thing below which a run is marked short.
+pub const HONEST_SECONDS: u32 = 10;
+/// As [`HONEST_SECONDS`].
+pub const HONEST_COUNT: u32 = 3;
+/// Delays of the grid, one way.
+pub const GRID_DELAYS_MS: [u32; 4] = [1, 20, 60, 150];
+/// Losses of the grid, percent; they come in bursts of four packets in the mean.
+pub const GRID_LOSSES: [&str; 4] = ["0", "0.5", "2", "5"];
+/// Rates of the grid; the queue holds 20 ms, and at least 32 packets.
+pub const GRID_RATES_MBIT_S: [u32; 3] = [5, 50, 1_000];
+/// What making and removing a lab and starting daemons takes, about.
+const OVERHEAD_S: f64 = 3.0;
+
+/// Something to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Test {
+    /// Time from the start to the first echo.
+    Connect,
+    /// Round trips on an idle link.
+    Ping,
+    /// One TCP stream forth, then one back.
+    Tcp,
+    /// Six TCP streams forth, then six back.
+    Six,
+    /// One TCP stream each way at once.
+    Both,
+    /// One TCP stream each way on all three links at once.
+    Parallel,
+    /// UDP offered without limit.
+    Udp,
+    /// Many small and some large files over HTTP.
+    Download,
+    /// Time from a restart to echoes both ways.
+    Reconnect,
+    /// One flow inside and one outside over one narrow queue.
+    Shared,
+    /// One TCP stream forth over delays, losses and rates.
+    Grid,
+}
+
+impl Test {
+    /// All that can be named, in the order in which they are measured; the grid is an option.
+    pub const ALL: [Self; 10] = [
+        Self::Connect,
+        Self::Ping,
+        Self::Tcp,
+        Self::Six,
+        Self::Both,
+        Self::Parallel,
+        Self::Udp,
+        Self::Download,
+        Self::Reconnect,
+        Self::Shared,
+    ];
+
+    /// The word for it on the command line and in the results.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Ping => "ping",
+            Self::Tcp => "tcp",
+            Self::Six => "tcp6",
+            Self::Both => "bidir",
+            Self::Parallel => "parallel",
+            Self::Udp => "udp",
+            Self::Download => "download",
+            Self::Reconnect => "reconnect",
+            Self::Shared => "shared",
+            Self::Grid => "grid",
+        }
+    }
+
+    /// What it is, for people.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Connect => "First connection",
+            Self::Ping => "Ping on an idle link",
+            Self::Tcp => "One TCP stream, each direction alone",
+            Self::Six => "Six TCP streams, each direction alone",
+            Self::Both => "One TCP stream each way at once",
+            Self::Parallel => "One TCP stream each way on all three links at once",
+            Self::Udp => "UDP offered without limit",
+            Self::Download => "Download of many small and some large files",
+            Self::Reconnect => "Reconnect after a restart",
+            Self::Shared => "Two flows, inside and outside, over one queue of 100 Mbit/s",
+            Self::Grid => "One TCP stream over delay, loss and rate",
+        }
+    }
+
+    /// The one called so, the grid included.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().chain([Self::Grid]).find(|test| test.word() == word)
+    }
+
+    fn needs_whole_ring(self) -> bool {
+        matches!(self, Self::Connect | Self::Parallel | Self::Reconnect)
+    }
+
+    /// How long one takes, about, without the lab.
+    fn expected_s(self, seconds: u32) -> f64 {
+        let s = f64::from(seconds);
+        match self {
+            Self::Connect => 0.0,
+            Self::Ping => 20.0,
+            Self::Tcp | Self::Six | Self::Parallel => 2.0 * s,
+            Self::Both | Self::Udp | Self::Shared | Self::Grid => s,
+            Self::Download => 10.0,
+            Self::Reconnect => 3.0,
+        }
+    }
+}
+
+/// One measurement that is to be made.
+struct Turn<'a> {
+    vpn: &'a dyn Vpn,
+    test: Test,
+    key: Key,
+    impairment: Impairment,
+    superpackets: bool,
+    from: usize,
+    to: usize,
+    seconds: u32,
+    seed: u64,
+}
+
+/// Whether a profile impairs superpackets as one, as netem does on an interface with offloads.
+#[must_use]
+pub fn takes_superpackets(profile: &str) -> bool {
+    profile.split('+').any(|word| word == SUPERPACKETS)
+}
+
+/// What a profile of a run does to frames: a name, or words joined by `+`.
+///
+/// # Errors
+/// Says which word is not known.
+pub fn impairment(profile: &str) -> Result<Impairment> {
+    let mut impairment = Impairment::LINE;
+    if profile != BOTTLENECK {
+        for word in profile.split('+').filter(|word| *word != SUPERPACKETS) {
+            profile::apply(&mut impairment, word)?;
+        }
+    }
+    Ok(impairment)
+}
+
+/// The profiles of the grid: delay, loss and rate of each cell.
+#[must_use]
+pub fn grid() -> Vec<String> {
+    let mut cells = Vec::new();
+    for rate in GRID_RATES_MBIT_S {
+        // 20 ms at this rate, in packets of 1500 bytes.
+        let limit = (rate * 20 * 1_000 / 8 / 1_500).max(32);
+        for delay in GRID_DELAYS_MS {
+            for loss in GRID_LOSSES {
+                let burst = if loss == "0" { "" } else { "+burst=4" };
+                cells.push(format!(
+                    "delay={delay}ms+loss={loss}%{burst}+rate={rate}mbit+limit={limit}"
+                ));
+            }
+        }
+    }
+    cells
+}
+
+/// Begins a run in `dir` and measures everything.
+///
+/// # Errors
+/// Returns an error when a setting is wrong, the folder already holds a run, the prefix is in
+/// use, or a signal asks this process to end; what was finished is kept, all else removed. What
+/// fails for one peer is a sample.
+pub fn run(
+    settings: Settings,
+    peers: &[Box<dyn Vpn>],
+    dir: &Path,
+    prefix: &str,
+    command: &str,
+) -> Result<()> {
+    check(&settings)?;
+    let facts = Facts::gather(command);
+    let mut note = Note {
+        schema: SCHEMA,
+        kind: "ring".to_owned(),
+        resumed: Vec::new(),
+        marks: marks(&settings, &facts),
+        facts,
+        settings,
+        peers: Vec::new(),
+        skipped: Vec::new(),
+    };
+    for vpn in peers {
+        let name = vpn.name().to_owned();
+        match vpn.version() {
+            Ok(version) => {
+                let remark = vpn.remark().to_owned();
+                note.peers.push(Peer { name, version, remark });
+            }
+            Err(error) => {
+                let (why, hint) = (format!("{error:#}"), vpn.install_hint().to_owned());
+                note.skipped.push(Absent { name, why, hint });
+            }
+        }
+    }
+    ensure!(!note.peers.is_empty(), "none of these peers is on this machine: {}", absent(&note));
+    ensure!(sys::is_root(), "network namespaces need root: run this with sudo");
+    let store = Store::create(dir, &note)?;
+    go_on(store, &note, Vec::new(), peers, prefix)
+}
+
+/// Goes on with the run in `dir`, with the settings that it began with.
+///
+/// # Errors
+/// As [`run`]; also when a peer that takes part is gone or has another version.
+pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -> Result<()> {
+    let (store, mut note, samples) = Store::resume(dir)?;
+    check(&note.settings)?;
+    let facts = Facts::gather(command);
+    for peer in &note.peers {
+        let vpn = peers.iter().find(|vpn| vpn.name() == peer.name);
+        let version = vpn.with_context(|| format!("unknown peer {}", peer.name))?.version()?;
+        ensure!(
+            version == peer.version,
+            "{} was {} and is now {version}: begin a new run",
+            peer.name,
+            peer.version
+        );
+    }
+    for mark in marks(&note.settings, &facts) {
+        if !note.marks.iter().any(|(word, _)| *word == mark.0) {
+            note.marks.push(mark);
+        }
+    }
+    note.resumed.push(facts.date);
+    store.write_note(&note)?;
+    go_on(store, &note, samples, peers, prefix)
+}
+
+fn go_on(
+    mut store: Store,
+    note: &Note,
+    samples: Vec<Sample>,
+    peers: &[Box<dyn Vpn>],
+    prefix: &str,
+) -> Result<()> {
+    sys::catch_interrupts();
+    // Without rights, or with another run at work, every measurement would fail in the same way.
+    drop(Net::new(prefix)?);
+    let present: Vec<&dyn Vpn> = note
+        .peers
+        .iter()
+        .filter_map(|peer| peers.iter().find(|vpn| vpn.name() == peer.name))
+        .map(AsRef::as_ref)
+        .collect();
+    let done: BTreeSet<Key> = samples.into_iter().map(|sample| sample.key).collect();
+    let mut turns = turns(&note.settings, &present)?;
+    turns.retain(|turn| !done.contains(&turn.key));
+    let expected = |turn: &Turn<'_>| turn.test.expected_s(turn.seconds) + OVERHEAD_S;
+    let mut progress = Progress::new(turns.iter().map(expected).sum());
+    for absent in &note.skipped {
+        progress.note(&format!("skipped: {} ({}); {}", absent.name, absent.why, absent.hint));
+    }
+    if !done.is_empty() {
+        progress.note(&format!("{} measurements are there already", done.len()));
+    }
+    for turn in &turns {
+        let Key { round, profile, test, link, peer } = &turn.key;
+        let what = format!("round {round}, {profile}, {test}, {link}: {peer}");
+        progress.begin_step(&what);
+        let sample = sample(turn, prefix, &note.settings.tuning);
+        // What was interrupted is no failure of the one whose turn it was.
+        sys::check_interrupted().context("stopped; --resume goes on from here")?;
+        if let Some(why) = &sample.failed {
+            let first = why.lines().next().unwrap_or_default();
+            progress.note(&format!("failed: {what}: {first}"));
+        }
+        store.add(&sample)?;
+        progress.end_step(expected(turn));
+    }
+    Ok(())
+}
+
+fn sample(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Sample {
+    let load_before = load_averages_now()[0];
+    let (outcome, failed) = match measure::measure(turn, prefix, tuning) {
+        Ok(outcome) => (outcome, None),
+        Err(error) => (measure::Outcome::default(), Some(format!("{error:#}"))),
+    };
+    let measure::Outcome { metrics, series, wire } = outcome;
+    let (key, seed) = (turn.key.clone(), turn.seed);
+    Sample { schema: SCHEMA, key, seed, load_before, metrics, series, wire, failed }
+}
+
+/// Everybody in turn for each link of each test of each profile, all of that in each round.
+fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a>>> {
+    let mut turns = Vec::new();
+    let mut plan: Vec<(String, Test)> = Vec::new();
+    for profile in &settings.profiles {
+        for word in &settings.tests {
+            let test = Test::named(word).with_context(|| format!("unknown test {word:?}"))?;
+            if test != Test::Shared {
+                plan.push((profile.clone(), test));
+            }
+        }
+    }
+    if settings.tests.iter().any(|word| word == Test::Shared.word()) {
+        plan.push((BOTTLENECK.to_owned(), Test::Shared));
+    }
+    if settings.grid {
+        plan.extend(grid().into_iter().map(|profile| (profile, Test::Grid)));
+    }
+    for round in 1..=settings.rounds {
+        for (profile, test) in &plan {
+            let one = test.needs_whole_ring() || matches!(test, Test::Shared | Test::Grid);
+            let links = if one { 1 } else { settings.links as usize };
+            for (place, (name, from, to)) in LINKS.into_iter().enumerate().take(links) {
+                let link = if test.needs_whole_ring() { RING } else { name };
+                for vpn in present {
+                    let key = Key {
+                        round,
+                        profile: profile.clone(),
+                        test: test.word().to_owned(),
+                        link: link.to_owned(),
+                        peer: vpn.name().to_owned(),
+                    };
+                    // The same weather for everybody, another for each round and link.
+                    let seed = settings.seed.wrapping_add(u64::from(round) << 32)
+                        ^ (place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    let (test, seconds) = (*test, settings.seconds);
+                    turns.push(Turn {
+                        vpn: *vpn,
+                        test,
+                        key,
+                        impairment: impairment(profile)?,
+                        superpackets: takes_superpackets(profile),
+                        from,
+                        to,
+                        seconds,
+                        seed,
+                    });
+                }
+            }
+        }
+    }
+    Ok(turns)
+}
+
+fn check(settings: &Settings) -> Result<()> {
+    ensure!((1..=600).contains(&settings.seconds), "a transfer must take 1 to 600 seconds");
+    ensure!((1..=100).contains(&settings.rounds), "there must be 1 to 100 rounds");
+    ensure!((1..=3).contains(&settings.links), "a ring has 1 to 3 links");
+    ensure!(TUNINGS.contains(&&*settings.tuning), "unknown tuning {:?}", settings.tuning);
+    ensure!(
+        settings.grid || !(settings.tests.is_empty() || settings.profiles.is_empty()),
+        "there is nothing to measure: name tests and profiles"
+    );
+    for profile in &settings.profiles {
+        impairment(profile).with_context(|| format!("the profile {profile:?}"))?;
+    }
+    for test in &settings.tests {
+        let known = Test::ALL.map(Test::word).join(", ");
+        ensure!(Test::named(test).is_some(), "unknown test {test:?}: use {known}");
+    }
+    Ok(())
+}
+
+/// Why a run proves nothing, if it does not.
+fn marks(settings: &Settings, facts: &Facts) -> Vec<(String, String)> {
+    let mut marks = Vec::new();
+    if facts.is_busy() {
+        let load = facts.load_before[0];
+        let why = format!("the load average was {load} before it began, above {BUSY_LOAD}");
+        marks.push(("busy".to_owned(), why));
+    }
+    let count = settings.rounds * settings.links;
+    if settings.seconds < HONEST_SECONDS || count < HONEST_COUNT {
+        let why = format!(
+            "transfers of {} s, {count} of each kind; a claim takes {HONEST_SECONDS} s and \
+             {HONEST_COUNT}",
+            settings.seconds
+        );
+        marks.push(("short".to_owned(), why));
+    }
+    if cfg!(debug_assertions) {
+        let why = "the program was built with checks that a release does not have".to_owned();
+        marks.push(("unfit build".to_owned(), why));
+    }
+    marks
+}
+
+fn absent(note: &Note) -> String {
+    let said = note.skipped.iter().map(|a| format!("{} ({}); {}", a.name, a.why, a.hint));
+    said.collect::<Vec<_>>().join("\n")
+}
+
+/// The peers called so, in the order of `all`; everybody where no word is given.
+///
+/// # Errors
+/// Says which words are known.
+pub fn select(all: Vec<Box<dyn Vpn>>, words: &[String]) -> Result<Vec<Box<dyn Vpn>>> {
+    let known: Vec<&str> = all.iter().map(|vpn| vpn.word()).collect();
+    if let Some(unknown) = words.iter().find(|word| !known.contains(&&***word)) {
+        bail!("unknown peer {unknown:?}: use {}", known.join(", "));
+    }
+    let wanted = |word: &str| words.is_empty() || words.iter().any(|w| w == word);
+    Ok(all.into_iter().filter(|vpn| wanted(vpn.word())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sample::tests::note;
+    use super::*;
+    use crate::vpn::{self, NoVpn};
+
+    #[test]
+    fn the_grid_spans_what_the_contract_names_and_every_cell_is_an_impairment() {
+        let cells = grid();
+        assert_eq!(cells.len(), 48);
+        for cell in &cells {
+            impairment(cell).unwrap_or_else(|error| panic!("{cell}: {error}"));
+        }
+        let all: Vec<Impairment> = cells.iter().map(|c| impairment(c).expect("fits")).collect();
+        let most = |value: fn(&Impairment) -> f64| all.iter().map(value).fold(0.0, f64::max);
+        assert_eq!(most(|i| i.delay_us as f64), 150_000.0);
+        assert!((most(|i| i.loss) - 0.05).abs() < 1e-9);
+        assert!(all.iter().any(|i| i.rate_bps == 5_000_000 && i.limit_packets == 32));
+        assert!(all.iter().any(|i| i.rate_bps == 1_000_000_000 && i.limit_packets == 1_666));
+    }
+
+    #[test]
+    fn everybody_meets_the_same_weather_in_turn() {
+        let (one, two) = (NoVpn, NoVpn);
+        let settings = Settings { rounds: 2, ..note(&[]).settings };
+        let turns = turns(&settings, &[&one, &two]).expect("turns");
+        assert_eq!(turns.len(), 2 * 4 * 2 * 3 * 2);
+        assert_eq!((turns[0].seed, &turns[0].key.link), (turns[1].seed, &turns[1].key.link));
+        assert_ne!(turns[0].seed, turns[2].seed, "another link");
+        assert_eq!(turns.last().map(|turn| turn.key.round), Some(2));
+        let low = &turns[12];
+        assert_eq!((&low.key.profile[..], low.impairment.delay_us), ("low", 2_000));
+    }
+
+    #[test]
+    fn what_needs_all_hosts_is_measured_once_a_round() {
+        let tests = ["connect", "parallel", "shared", "udp"].map(str::to_owned).to_vec();
+        let profiles = vec!["high".to_owned()];
+        let settings = Settings { tests, profiles, grid: true, ..note(&[]).settings };
+        let turns = turns(&settings, &[&NoVpn]).expect("turns");
+        let links: Vec<_> = turns.iter().map(|turn| &turn.key.link[..]).take(6).collect();
+        assert_eq!(links, ["ring", "ring", "a-b", "b-c", "c-a", "a-b"]);
+        assert_eq!(turns[5].key.profile, BOTTLENECK);
+        assert_eq!(turns.len(), 6 + 48);
+    }
+
+    #[test]
+    fn settings_out_of_bounds_are_refused_with_what_is_known() {
+        let refused = |change: fn(&mut Settings)| {
+            let mut settings = note(&[]).settings;
+            change(&mut settings);
+            check(&settings).err().map(|error| format!("{error:#}")).unwrap_or_default()
+        };
+        assert_eq!(refused(|_| ()), "");
+        assert!(refused(|s| s.tests.push("quick".to_owned())).contains("parallel, udp"));
+        assert!(refused(|s| s.profiles.push("bad".to_owned())).contains("baseline, low"));
+        for change in [
+            |s: &mut Settings| s.seconds = 0,
+            |s: &mut Settings| s.links = 4,
+            |s: &mut Settings| s.rounds = 0,
+            |s: &mut Settings| s.tests.clear(),
+            |s: &mut Settings| s.tuning = "fast".to_owned(),
+        ] {
+            assert_ne!(refused(change), "");
+        }
+        let error = select(vpn::all(Path::new("/x")), &["nobody".to_owned()]).expect_err("none");
+        assert!(error.to_string().contains("wireguard-go, wireguard, tinc"), "{error}");
+    }
+}

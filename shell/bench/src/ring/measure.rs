@@ -1,0 +1,410 @@
+//! One measurement in a new lab: what each test does, and the figures that come out.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use lab::netns::Host;
+use lab::sys;
+
+use super::stream::{Flow, Job, Kind, Transfer, transfer};
+use super::{Test, Turn, download};
+use crate::ground::{Ground, IFNAME, WireCount};
+use crate::load;
+use crate::ping;
+use crate::ratio::Spread;
+use crate::vpn::Running;
+
+/// Pings on an idle link, and the time between two: source 002's.
+const PINGS: u32 = 100;
+const PING_EVERY_S: &str = "0.2";
+/// Time between two pings under load.
+const LOADED_PING_EVERY_S: f64 = 0.1;
+const PORT: u16 = 5_201;
+
+/// What came out.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) metrics: BTreeMap<String, f64>,
+    pub(super) series: BTreeMap<String, Vec<f64>>,
+    pub(super) wire: Option<WireCount>,
+}
+
+/// Readings before a load, to be compared with those after it.
+struct Before {
+    each_cpu_s: Vec<f64>,
+    busy_s: f64,
+    wire: Option<WireCount>,
+    sent: Option<u64>,
+}
+
+/// A VPN at work on its ground.
+struct Scene<'a> {
+    turn: &'a Turn<'a>,
+    ground: &'a Ground,
+    vpn: Running<'a>,
+    outcome: Outcome,
+}
+
+/// Measures on new ground; everything that runs there ends when this returns.
+pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Outcome> {
+    let ground = match turn.test {
+        Test::Shared => Ground::lay_bottleneck(prefix)?,
+        _ => Ground::lay_ring(prefix, turn.impairment, turn.superpackets, turn.seed)?,
+    };
+    for end in &ground.ends {
+        tune(&end.host, tuning)?;
+    }
+    let vpn = Running::start(turn.vpn, &ground.ends)?;
+    let mut scene = Scene { turn, ground: &ground, vpn, outcome: Outcome::default() };
+    let connect = scene.vpn.connect().iter().map(|time| time.as_secs_f64() * 1e3);
+    let connect: Vec<f64> = connect.collect();
+    if let Some(mtu) = scene.vpn.mtu() {
+        scene.put("mtu_bytes", f64::from(mtu));
+    }
+    if let Some(idle) = scene.vpn.rss_kib().iter().max() {
+        scene.put("rss_idle_mib", *idle as f64 / 1_024.0);
+    }
+    if turn.test == Test::Connect {
+        scene.put("connect_ms", connect.iter().copied().fold(0.0, f64::max));
+        scene.outcome.series.insert("connect_ms".to_owned(), connect);
+    }
+    match scene.load().and_then(|()| scene.vpn.check()) {
+        Ok(()) => Ok(scene.outcome),
+        Err(error) => {
+            let logs = scene.vpn.logs();
+            let logs = logs.trim();
+            ensure!(!logs.is_empty(), "{error:#}");
+            bail!("{error:#}\nWhat its programs printed last:\n{logs}")
+        }
+    }
+}
+
+/// Kernel settings of source 002's follow-up; those of a namespace only.
+fn tune(host: &Host, tuning: &str) -> Result<()> {
+    let reorder = "net.ipv4.tcp_reordering=10 net.ipv4.tcp_recovery=0 net.ipv4.tcp_early_retrans=0";
+    let memory =
+        ["net.ipv4.tcp_rmem=4096 2097152 8388608", "net.ipv4.tcp_wmem=4096 1572864 6291456"];
+    if tuning != "default" {
+        host.sh(&format!("sysctl -qw {reorder}"))?;
+    }
+    if tuning == "full" {
+        for setting in memory {
+            host.run(&["sysctl", "-qw", setting])?;
+        }
+    }
+    Ok(())
+}
+
+impl Scene<'_> {
+    fn load(&mut self) -> Result<()> {
+        match self.turn.test {
+            Test::Connect => Ok(()),
+            Test::Ping => self.ping(),
+            Test::Tcp => self.tcp(1),
+            Test::Six => self.tcp(6),
+            Test::Both => self.both(),
+            Test::Parallel => self.parallel(),
+            Test::Udp => self.udp(),
+            Test::Grid => self.grid(),
+            Test::Download => self.download(),
+            Test::Reconnect => self.reconnect(),
+            Test::Shared => self.shared(),
+        }
+    }
+
+    fn put(&mut self, name: &str, value: f64) {
+        self.outcome.metrics.insert(name.to_owned(), value);
+    }
+
+    fn host(&self, index: usize) -> &Host {
+        &self.ground.ends[index].host
+    }
+
+    fn job(&self, from: usize, to: usize, kind: Kind) -> Job<'_> {
+        Job {
+            from: self.host(from),
+            to: self.host(to),
+            address: self.vpn.address(to),
+            port: PORT,
+            kind,
+            seconds: self.turn.seconds,
+        }
+    }
+
+    fn before(&self) -> Result<Before> {
+        Ok(Before {
+            each_cpu_s: self.vpn.each_cpu_s(),
+            busy_s: busy_s()?,
+            wire: self.ground.wire_count(),
+            sent: self.ground.sent_bytes(self.turn.from),
+        })
+    }
+
+    /// What the load cost: `received` bytes of payload arrived, all flows together.
+    fn after(&mut self, before: Before, received: f64) -> Result<()> {
+        let gb = received / 1e9;
+        let mut pump_s = 0.0;
+        // The wire publishes its counters every 20 ms.
+        std::thread::sleep(Duration::from_millis(50));
+        if let Some((old, new)) = before.wire.zip(self.ground.wire_count()) {
+            let wire = new.since(old);
+            pump_s = wire.pump_cpu_s;
+            self.outcome.wire = Some(wire);
+            ensure!(wire.failed == 0, "the wire itself refused or had no room for: {wire:?}");
+        }
+        let rss = self.vpn.rss_kib();
+        if let Some(largest) = rss.iter().max() {
+            self.put("rss_mib", *largest as f64 / 1_024.0);
+            let after = self.vpn.each_cpu_s().into_iter().zip(&before.each_cpu_s);
+            let each: Vec<f64> = after.map(|(after, before)| after - before).collect();
+            self.put("cpu_s_per_gb", each.iter().sum::<f64>() / gb);
+            let rss = rss.iter().map(|kib| *kib as f64 / 1_024.0).collect();
+            // Of every daemon, in the order of the hosts.
+            self.outcome.series.insert("daemons_rss_mib".to_owned(), rss);
+            self.outcome.series.insert("daemons_cpu_s".to_owned(), each);
+        }
+        self.put("machine_cpu_s_per_gb", (busy_s()? - before.busy_s - pump_s).max(0.0) / gb);
+        Ok(())
+    }
+
+    fn ping(&mut self) -> Result<()> {
+        let (from, to) = (self.turn.from, self.turn.to);
+        let count = PINGS.to_string();
+        let address = self.vpn.address(to);
+        let argv = ["ping", "-n", "-c", &count, "-i", PING_EVERY_S, "-W", "1", address];
+        let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
+        let times = ping::answers(&load::finish(&ping, Duration::from_secs(60))?);
+        let spread = Spread::of(&times).context("no ping was answered")?;
+        let ms = |us: f64| us / 1e3;
+        self.put("rtt_mean_ms", ms(times.iter().sum::<f64>() / times.len() as f64));
+        self.put("rtt_median_ms", ms(spread.median));
+        self.put("rtt_p99_ms", ms(percentile(&times, 0.99)));
+        self.put("rtt_max_ms", ms(spread.max));
+        let steps = times.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+        self.put("jitter_ms", ms(steps.sum::<f64>() / (times.len() - 1).max(1) as f64));
+        let lost = 1.0 - times.len().min(PINGS as usize) as f64 / f64::from(PINGS);
+        self.put("ping_lost_percent", lost * 100.0);
+        self.outcome.series.insert("rtt_us".to_owned(), times);
+        Ok(())
+    }
+
+    /// Streams forth, then as many back, each time alone; with pings beside those forth.
+    fn tcp(&mut self, streams: u32) -> Result<()> {
+        let (from, to) = (self.turn.from, self.turn.to);
+        let forth = self.forth(Kind::Tcp(streams))?;
+        self.put_forth(&forth);
+        let back = transfer(&self.job(to, from, Kind::Tcp(streams))).context("the way back")?[0];
+        self.put_back(&back);
+        Ok(())
+    }
+
+    /// One transfer forth with all that is read around it.
+    fn forth(&mut self, kind: Kind) -> Result<Flow> {
+        let (from, to) = (self.turn.from, self.turn.to);
+        let before = self.before()?;
+        let sent = before.sent;
+        let running = Transfer::start(&self.job(from, to, kind))?;
+        let count = (f64::from(self.turn.seconds) / LOADED_PING_EVERY_S) as u32;
+        let (count, every) = (count.to_string(), LOADED_PING_EVERY_S.to_string());
+        let address = self.vpn.address(to);
+        let argv = ["ping", "-n", "-c", &count, "-i", &every, "-W", "1", address];
+        let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
+        let flow = running.finish()?[0];
+        let limit = Duration::from_secs(u64::from(self.turn.seconds) + 20);
+        let times = ping::answers(&load::finish(&ping, limit)?);
+        self.after(before, flow.received_bytes)?;
+        if let Some((old, new)) = sent.zip(self.ground.sent_bytes(from)) {
+            self.put("wire_bytes_per_byte", (new - old) as f64 / flow.received_bytes);
+        }
+        let asked: f64 = count.parse().unwrap_or(1.0);
+        self.put("loaded_lost_percent", (1.0 - times.len() as f64 / asked).max(0.0) * 100.0);
+        if !times.is_empty() {
+            let mean = times.iter().sum::<f64>() / times.len() as f64;
+            self.put("loaded_rtt_mean_ms", mean / 1e3);
+            self.put("loaded_rtt_p99_ms", percentile(&times, 0.99) / 1e3);
+        }
+        self.outcome.series.insert("loaded_rtt_us".to_owned(), times);
+        Ok(flow)
+    }
+
+    fn put_forth(&mut self, flow: &Flow) {
+        self.put("forward_mbit_s", flow.mbit_s());
+        if let Some(again) = flow.retransmits {
+            self.put("forward_retransmits", again);
+        }
+        if let Some(percent) = flow.again_percent() {
+            self.put("forward_again_percent", percent);
+        }
+        if let Some(cwnd) = flow.cwnd_bytes {
+            self.put("forward_cwnd_kb", cwnd / 1e3);
+        }
+    }
+
+    fn put_back(&mut self, flow: &Flow) {
+        self.put("back_mbit_s", flow.mbit_s());
+        if let Some(again) = flow.retransmits {
+            self.put("back_retransmits", again);
+        }
+    }
+
+    fn both(&mut self) -> Result<()> {
+        let (from, to) = (self.turn.from, self.turn.to);
+        let before = self.before()?;
+        let flows = transfer(&self.job(from, to, Kind::Both))?;
+        self.after(before, flows.iter().map(|flow| flow.received_bytes).sum())?;
+        self.put_forth(&flows[0]);
+        self.put_back(&flows[1]);
+        self.put("sum_mbit_s", flows.iter().map(Flow::mbit_s).sum());
+        Ok(())
+    }
+
+    /// All three links at once, one stream each way on each: six flows, or a failure.
+    fn parallel(&mut self) -> Result<()> {
+        let count = self.ground.ends.len();
+        let before = self.before()?;
+        let start = |from: usize| {
+            let to = (from + 1) % count;
+            let mut job = self.job(from, to, Kind::Both);
+            job.seconds *= 2;
+            Transfer::start(&job)
+        };
+        let running: Vec<Transfer> = (0..count).map(start).collect::<Result<_>>()?;
+        let mut flows = Vec::new();
+        let mut failed = Vec::new();
+        for (from, transfer) in running.into_iter().enumerate() {
+            let link = super::LINKS[from].0;
+            match transfer.finish() {
+                Ok(both) => flows.push(both),
+                Err(error) => failed.push(format!("link {link}: {error:#}")),
+            }
+        }
+        let rates: Vec<String> =
+            flows.iter().flatten().map(|flow| format!("{:.1}", flow.mbit_s())).collect();
+        ensure!(
+            failed.is_empty(),
+            "{}; not summed, the others carried {} Mbit/s",
+            failed.join("; "),
+            rates.join(" ")
+        );
+        let all = || flows.iter().flatten();
+        self.after(before, all().map(|flow| flow.received_bytes).sum())?;
+        self.put("sum_mbit_s", all().map(Flow::mbit_s).sum());
+        self.put("forward_sum_mbit_s", flows.iter().map(|both| both[0].mbit_s()).sum());
+        let again: f64 = flows.iter().filter_map(|both| both[0].retransmits).sum();
+        self.put("forward_retransmits", again);
+        let again: f64 = flows.iter().filter_map(|both| both[1].retransmits).sum();
+        self.put("back_retransmits", again);
+        let rates = all().map(Flow::mbit_s).collect();
+        self.outcome.series.insert("flows_mbit_s".to_owned(), rates);
+        Ok(())
+    }
+
+    fn udp(&mut self) -> Result<()> {
+        let flow = self.forth(Kind::Udp)?;
+        self.put("forward_mbit_s", flow.mbit_s());
+        self.put("sent_mbit_s", flow.sent_mbit_s());
+        self.put("lost_percent", flow.lost_percent());
+        Ok(())
+    }
+
+    fn grid(&mut self) -> Result<()> {
+        let flow = self.forth(Kind::Tcp(1))?;
+        self.put_forth(&flow);
+        Ok(())
+    }
+
+    fn download(&mut self) -> Result<()> {
+        let (client, server) = (self.turn.from, self.turn.to);
+        let before = self.before()?;
+        let (s, bytes) = download::run(
+            self.host(server),
+            self.host(client),
+            self.vpn.address(server),
+            self.turn.seed,
+        )?;
+        self.after(before, bytes as f64)?;
+        self.put("download_s", s);
+        Ok(())
+    }
+
+    /// The second host loses its link and its daemons at once, and gets them back.
+    fn reconnect(&mut self) -> Result<()> {
+        let (host, other) = (1, 0);
+        self.vpn.cut(host)?;
+        self.host(host).run(&["ip", "link", "set", IFNAME, "down"])?;
+        std::thread::sleep(Duration::from_secs(1));
+        let begin = Instant::now();
+        self.host(host).run(&["ip", "link", "set", IFNAME, "up"])?;
+        self.vpn.start_member(host)?;
+        self.vpn.wait_for_echo(host, other, &[])?;
+        self.vpn.wait_for_echo(other, host, &[])?;
+        self.put("reconnect_s", begin.elapsed().as_secs_f64());
+        sys::check_interrupted()?;
+        Ok(())
+    }
+
+    /// One flow through the VPN and one beside it, over one queue.
+    fn shared(&mut self) -> Result<()> {
+        let drops = self.ground.bottleneck_drops()?;
+        let before = self.before()?;
+        let inside = Transfer::start(&self.job(0, 1, Kind::Tcp(1)))?;
+        let address = &self.ground.ends[1].outer;
+        let beside = Job { address, port: PORT + 1, ..self.job(0, 1, Kind::Tcp(1)) };
+        let outside = Transfer::start(&beside)?;
+        let inside = inside.finish().context("the flow inside")?[0];
+        let outside = outside.finish().context("the flow outside")?[0];
+        self.after(before, inside.received_bytes)?;
+        let sum = inside.mbit_s() + outside.mbit_s();
+        self.put("inside_mbit_s", inside.mbit_s());
+        self.put("outside_mbit_s", outside.mbit_s());
+        self.put("inside_percent", inside.mbit_s() / sum * 100.0);
+        self.put("outside_percent", outside.mbit_s() / sum * 100.0);
+        self.put("outside_retransmits", outside.retransmits.unwrap_or(0.0));
+        let dropped = self.ground.bottleneck_drops()?.saturating_sub(drops);
+        self.put("queue_drops", dropped as f64);
+        Ok(())
+    }
+}
+
+/// The value that this share of all values does not exceed.
+fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len());
+    sorted[at - 1]
+}
+
+/// Processor time that the whole machine has spent so far, seconds, over all processors.
+fn busy_s() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    let line = stat.lines().next().context("/proc/stat is empty")?;
+    let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|f| f.parse().ok()).collect();
+    ensure!(ticks.len() >= 7, "/proc/stat has no line of all processors");
+    // user, nice, system, then idle and waiting, then interrupts.
+    Ok((ticks[..3].iter().sum::<f64>() + ticks[5..7].iter().sum::<f64>()) / sys::clock_ticks())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_were_seen() {
+        let values: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!(percentile(&values, 0.99), 198.0);
+        assert_eq!(percentile(&[5.0], 0.99), 5.0);
+        assert_eq!(percentile(&[9.0, 1.0], 0.5), 1.0);
+    }
+
+    #[test]
+    fn the_machines_time_only_grows() {
+        let before = busy_s().expect("a number");
+        let mut n = 0u64;
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(100) {
+            n = n.wrapping_add(1);
+        }
+        assert!(busy_s().expect("a number") >= before && n > 0);
+    }
+}

@@ -1,0 +1,336 @@
+//! What a run leaves in its folder: one note of the whole, and one line for each measurement.
+//!
+//! A line is written and synced when its measurement is finished, so that an interrupt, or a
+//! machine that dies, costs the one that was under way. The last line may be torn by that; it is
+//! then measured again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::facts::Facts;
+use crate::ground::WireCount;
+
+/// Version of the layout; it grows when a reader of the old one would be wrong.
+pub const SCHEMA: u32 = 1;
+const NOTE: &str = "run.json";
+const SAMPLES: &str = "samples.jsonl";
+
+/// The run as a whole.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Note {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// `ring`.
+    pub kind: String,
+    /// Where, when, with what it began.
+    pub facts: Facts,
+    /// When it was taken up again.
+    pub resumed: Vec<String>,
+    /// Why this run proves nothing, if it does not: a word and what it means.
+    pub marks: Vec<(String, String)>,
+    /// What was asked for.
+    pub settings: Settings,
+    /// Who took part.
+    pub peers: Vec<Peer>,
+    /// Who did not.
+    pub skipped: Vec<Absent>,
+}
+
+/// What shapes the measurements.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Profiles: a name, or words of an impairment joined by `+`.
+    pub profiles: Vec<String>,
+    /// Tests, by their words.
+    pub tests: Vec<String>,
+    /// How often each is done.
+    pub rounds: u32,
+    /// Length of one transfer.
+    pub seconds: u32,
+    /// How many of the ring's three links are measured.
+    pub links: u32,
+    /// Decides all chance.
+    pub seed: u64,
+    /// Whether one TCP stream is also measured over the grid.
+    pub grid: bool,
+    /// Kernel settings of the hosts: `default`, `reorder` or `full`.
+    pub tuning: String,
+}
+
+/// Someone who took part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// What it says its version is.
+    pub version: String,
+    /// What must be known of its figures.
+    pub remark: String,
+}
+
+/// Someone who is not on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: String,
+    /// What can be done about it.
+    pub hint: String,
+}
+
+/// One measurement, or its failure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What was measured and for whom.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Seed of its wire; the same for everybody.
+    pub seed: u64,
+    /// Load average over one minute, just before.
+    pub load_before: f64,
+    /// Figures by name; each name ends with its unit ([`super::metric`]).
+    #[serde(default)]
+    pub metrics: BTreeMap<String, f64>,
+    /// Raw series by name, such as round-trip times.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub series: BTreeMap<String, Vec<f64>>,
+    /// What the wire did during the load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<WireCount>,
+    /// Why it failed, with the end of the programs' logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+/// What tells one measurement from all others of a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    /// From 1.
+    pub round: u32,
+    /// Profile.
+    pub profile: String,
+    /// Test, by its word.
+    pub test: String,
+    /// `a-b`, `b-c`, `c-a`, or `ring` for all together.
+    pub link: String,
+    /// Name of the peer.
+    pub peer: String,
+}
+
+/// A run's folder, open for more.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    file: File,
+}
+
+impl Store {
+    /// Makes a new run in `dir`.
+    ///
+    /// # Errors
+    /// Returns an error when there is already one, or the folder cannot be written.
+    pub fn create(dir: &Path, note: &Note) -> Result<Self> {
+        fs::create_dir_all(dir)
+            .with_context(|| format!("cannot make the folder {}", dir.display()))?;
+        ensure!(
+            !dir.join(NOTE).exists(),
+            "{} already holds a run: add --resume to go on with it, or name another folder",
+            dir.display()
+        );
+        let store = Self { dir: dir.to_owned(), file: open(dir)? };
+        store.write_note(note)?;
+        Ok(store)
+    }
+
+    /// Goes on with the run in `dir`: its note, and what is measured already.
+    ///
+    /// # Errors
+    /// As [`read`]; also when the folder cannot be written.
+    pub fn resume(dir: &Path) -> Result<(Self, Note, Vec<Sample>)> {
+        let (note, samples) = read(dir)?;
+        // A torn line is cut off before more is added.
+        let whole: String = samples.iter().map(line).collect::<Result<_>>()?;
+        replace(&dir.join(SAMPLES), &whole)?;
+        Ok((Self { dir: dir.to_owned(), file: open(dir)? }, note, samples))
+    }
+
+    /// Adds a finished measurement; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// Returns an error when it cannot be written.
+    pub fn add(&mut self, sample: &Sample) -> Result<()> {
+        self.file.write_all(line(sample)?.as_bytes()).context("cannot write a sample")?;
+        self.file.sync_data().context("cannot sync a sample")
+    }
+
+    /// Writes the note anew.
+    ///
+    /// # Errors
+    /// Returns an error when it cannot be written.
+    pub fn write_note(&self, note: &Note) -> Result<()> {
+        replace(&self.dir.join(NOTE), &(serde_json::to_string_pretty(note)? + "\n"))
+    }
+}
+
+/// Reads a run.
+///
+/// # Errors
+/// Returns an error when `dir` holds none, or one of another schema, or a line that is not the
+/// last is damaged.
+pub fn read(dir: &Path) -> Result<(Note, Vec<Sample>)> {
+    let path = dir.join(NOTE);
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("no run in {}: cannot read {}", dir.display(), path.display()))?;
+    let note: Note = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no note of a run", path.display()))?;
+    ensure!(
+        note.schema == SCHEMA && note.kind == "ring",
+        "{} has schema {} of kind {:?}; this program reads {SCHEMA} of \"ring\"",
+        path.display(),
+        note.schema,
+        note.kind
+    );
+    let path = dir.join(SAMPLES);
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut samples = Vec::new();
+    for (i, line) in text.split_inclusive('\n').enumerate() {
+        match serde_json::from_str(line) {
+            Ok(sample) if line.ends_with('\n') => samples.push(sample),
+            _ if !line.ends_with('\n') => break,
+            Ok(_) => {}
+            Err(error) => {
+                let place = format!("line {} of {}", i + 1, path.display());
+                return Err(error).with_context(|| format!("{place} is no sample: remove it"));
+            }
+        }
+    }
+    Ok((note, samples))
+}
+
+fn open(dir: &Path) -> Result<File> {
+    let path = dir.join(SAMPLES);
+    let file = File::options().create(true).append(true).open(&path);
+    file.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn line(sample: &Sample) -> Result<String> {
+    Ok(serde_json::to_string(sample)? + "\n")
+}
+
+/// Replaces a file as a whole, or not at all.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new).with_context(|| format!("cannot write {}", new.display()))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn note(names: &[&str]) -> Note {
+        let peer = |name: &&str| Peer {
+            name: (*name).to_owned(),
+            version: "1".to_owned(),
+            remark: String::new(),
+        };
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        Note {
+            schema: SCHEMA,
+            kind: "ring".to_owned(),
+            facts: Facts { load_before: [0.0; 3], ..Facts::gather("warren bench run") },
+            resumed: Vec::new(),
+            marks: Vec::new(),
+            settings: Settings {
+                profiles: words(&["baseline", "low", "medium", "high"]),
+                tests: words(&["tcp", "ping"]),
+                rounds: 1,
+                seconds: 30,
+                links: 3,
+                seed: 1,
+                grid: false,
+                tuning: "default".to_owned(),
+            },
+            peers: names.iter().map(peer).collect(),
+            skipped: Vec::new(),
+        }
+    }
+
+    pub(crate) fn sample(
+        peer: &str,
+        profile: &str,
+        test: &str,
+        link: &str,
+        metrics: &[(&str, f64)],
+    ) -> Sample {
+        Sample {
+            schema: SCHEMA,
+            key: Key {
+                round: 1,
+                profile: profile.to_owned(),
+                test: test.to_owned(),
+                link: link.to_owned(),
+                peer: peer.to_owned(),
+            },
+            seed: 1,
+            load_before: 0.0,
+            metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            series: BTreeMap::new(),
+            wire: None,
+            failed: None,
+        }
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("warren-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn a_torn_last_line_is_measured_again_and_nothing_else_is_lost() {
+        let dir = folder("torn");
+        let mut store = Store::create(&dir, &note(&["Warren"])).expect("a new run");
+        assert!(Store::create(&dir, &note(&[])).is_err(), "a run is not overwritten");
+        for link in ["a-b", "b-c"] {
+            store.add(&sample("Warren", "low", "tcp", link, &[("x_s", 1.5)])).expect("written");
+        }
+        let path = dir.join(SAMPLES);
+        let text = fs::read_to_string(&path).expect("there");
+        fs::write(&path, &text[..text.len() - 5]).expect("written");
+        let (mut store, note, samples) = Store::resume(&dir).expect("a run");
+        assert_eq!((samples.len(), &samples[0].key.link[..]), (1, "a-b"));
+        assert_eq!(note.settings.seconds, 30);
+        store.add(&sample("Warren", "low", "tcp", "c-a", &[])).expect("written");
+        let (_, samples) = read(&dir).expect("a run");
+        let links: Vec<_> = samples.iter().map(|s| &s.key.link[..]).collect();
+        assert_eq!(links, ["a-b", "c-a"]);
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused_with_its_place() {
+        let dir = folder("refused");
+        assert!(read(&dir).is_err());
+        let store = Store::create(&dir, &note(&[])).expect("a new run");
+        fs::write(dir.join(SAMPLES), "{}\n{}\n").expect("written");
+        let error = format!("{:#}", read(&dir).expect_err("no samples"));
+        assert!(error.contains("line 1"), "{error}");
+        let future = Note { schema: 2, ..note(&[]) };
+        store.write_note(&future).expect("written");
+        let error = format!("{:#}", read(&dir).expect_err("the future"));
+        assert!(error.contains("schema 2"), "{error}");
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+}

@@ -1,0 +1,199 @@
+//! iperf3 through a ring: one or more clients at once, each with its own server.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use lab::Process;
+use lab::netns::Host;
+use serde_json::Value;
+
+use crate::load;
+
+/// Payload of a UDP datagram.
+pub(super) const UDP_BYTES: u32 = 1_200;
+/// What a transfer may take beyond its own time, the same for everybody: after a flood the
+/// programs have to agree on the result over what is left of the link.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Standard Ethernet's TCP payload; a share of segments needs their number.
+const SEGMENT_BYTES: f64 = 1_448.0;
+
+/// A transfer to be made.
+#[derive(Debug, Clone)]
+pub(super) struct Job<'a> {
+    pub(super) from: &'a Host,
+    pub(super) to: &'a Host,
+    /// Of `to`.
+    pub(super) address: &'a str,
+    pub(super) port: u16,
+    pub(super) kind: Kind,
+    pub(super) seconds: u32,
+}
+
+/// What kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// This many TCP streams forth.
+    Tcp(u32),
+    /// One TCP stream each way, as source 002 has it.
+    Both,
+    /// UDP forth, as much as the sender manages.
+    Udp,
+}
+
+/// One direction of a finished transfer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Flow {
+    pub(super) received_bytes: f64,
+    pub(super) sent_bytes: f64,
+    pub(super) received_s: f64,
+    /// TCP only.
+    pub(super) retransmits: Option<f64>,
+    /// TCP only, of the stream that had the largest.
+    pub(super) cwnd_bytes: Option<f64>,
+}
+
+/// A transfer under way.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    kind: Kind,
+    client: Process,
+    _server: Process,
+    limit: Duration,
+}
+
+impl Transfer {
+    /// Starts the server and the client.
+    pub(super) fn start(job: &Job<'_>) -> Result<Self> {
+        let hint = "cannot run `iperf3`: install the package iperf3";
+        let port = job.port.to_string();
+        let server = ["iperf3", "-s", "-1", "-B", job.address, "-p", &port, "--forceflush"];
+        let server = job.to.spawn(&server).context(hint)?;
+        server.wait_for(|log| log.contains("listening"))?;
+        let words = words(job.kind, job.seconds);
+        let mut argv = vec!["iperf3", "-J", "-c", job.address, "-p", &port];
+        argv.extend(words.split_whitespace());
+        // What an earlier transfer taught the kernel must not speed this one up.
+        job.from.run(&["ip", "tcp_metrics", "flush"])?;
+        let client = job.from.spawn(&argv).context(hint)?;
+        let limit = Duration::from_secs(job.seconds.into()) + PATIENCE;
+        Ok(Self { kind: job.kind, client, _server: server, limit })
+    }
+
+    /// Waits for its end; the flow forth, and the one back where there is one.
+    pub(super) fn finish(self) -> Result<Vec<Flow>> {
+        parse(&load::finish(&self.client, self.limit)?, self.kind)
+    }
+}
+
+/// Runs one transfer to its end.
+pub(super) fn transfer(job: &Job<'_>) -> Result<Vec<Flow>> {
+    Transfer::start(job)?.finish()
+}
+
+impl Flow {
+    pub(super) fn mbit_s(&self) -> f64 {
+        self.received_bytes * 8.0 / self.received_s / 1e6
+    }
+
+    pub(super) fn sent_mbit_s(&self) -> f64 {
+        self.sent_bytes * 8.0 / self.received_s / 1e6
+    }
+
+    pub(super) fn lost_percent(&self) -> f64 {
+        (1.0 - self.received_bytes / self.sent_bytes.max(self.received_bytes)) * 100.0
+    }
+
+    /// Segments sent again of all that were sent, by segments of 1448 bytes.
+    pub(super) fn again_percent(&self) -> Option<f64> {
+        Some(self.retransmits? / (self.sent_bytes / SEGMENT_BYTES).max(1.0) * 100.0)
+    }
+}
+
+fn words(kind: Kind, seconds: u32) -> String {
+    match kind {
+        Kind::Tcp(streams) => format!("-t {seconds} -C cubic -P {streams}"),
+        Kind::Both => format!("-t {seconds} -C cubic -Z --bidir"),
+        Kind::Udp => format!("-t {seconds} -u -b 0 -l {UDP_BYTES} --udp-counters-64bit"),
+    }
+}
+
+fn parse(report: &str, kind: Kind) -> Result<Vec<Flow>> {
+    let report: Value = serde_json::from_str(report.trim()).with_context(|| {
+        let start: String = report.chars().take(200).collect();
+        format!("iperf3 wrote no JSON report but {start:?}")
+    })?;
+    if let Some(error) = report["error"].as_str() {
+        bail!("iperf3 failed: {error}");
+    }
+    let congestion = report["end"]["sender_tcp_congestion"].as_str();
+    ensure!(
+        kind == Kind::Udp || congestion == Some("cubic"),
+        "iperf3 used {congestion:?} as congestion control, not CUBIC"
+    );
+    let mut flows = vec![flow(&report["end"], "", true).context("the flow forth")?];
+    if kind == Kind::Both {
+        flows.push(flow(&report["end"], "_bidir_reverse", false).context("the flow back")?);
+    }
+    Ok(flows)
+}
+
+fn flow(end: &Value, suffix: &str, forth: bool) -> Result<Flow> {
+    let number = |sum: &str, key: &str| {
+        let value = end[format!("{sum}{suffix}")][key].as_f64();
+        value.filter(|n| n.is_finite() && *n >= 0.0).with_context(|| {
+            format!("iperf3's report has no end.{sum}{suffix}.{key}: it must be 3.12 or newer")
+        })
+    };
+    let (received_bytes, received_s) =
+        (number("sum_received", "bytes")?, number("sum_received", "seconds")?);
+    ensure!(
+        received_bytes > 0.0 && received_s > 0.0,
+        "nothing arrived: less than one block of iperf3, which is 128 KiB of TCP"
+    );
+    let streams = end["streams"].as_array().into_iter().flatten();
+    let senders = streams.map(|stream| &stream["sender"]).filter(|s| s["sender"] == forth);
+    let cwnd = senders.filter_map(|sender| sender["max_snd_cwnd"].as_f64()).reduce(f64::max);
+    Ok(Flow {
+        received_bytes,
+        sent_bytes: number("sum_sent", "bytes")?,
+        received_s,
+        retransmits: end[format!("sum_sent{suffix}")]["retransmits"].as_f64(),
+        cwnd_bytes: cwnd,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: &str = r#"{"end": {
+        "streams": [{"sender": {"max_snd_cwnd": 4000, "sender": true}},
+                    {"sender": {"max_snd_cwnd": 9000, "sender": false}}],
+        "sum_sent": {"bytes": 2000000, "seconds": 1, "retransmits": 7},
+        "sum_received": {"bytes": 1000000, "seconds": 2},
+        "sum_sent_bidir_reverse": {"bytes": 800000, "seconds": 1, "retransmits": 3},
+        "sum_received_bidir_reverse": {"bytes": 500000, "seconds": 2},
+        "sender_tcp_congestion": "cubic"}}"#;
+
+    #[test]
+    fn both_directions_are_kept_apart() {
+        let flows = parse(BOTH, Kind::Both).expect("a report");
+        assert_eq!((flows[0].mbit_s(), flows[1].mbit_s()), (4.0, 2.0));
+        assert_eq!((flows[0].retransmits, flows[1].retransmits), (Some(7.0), Some(3.0)));
+        assert_eq!(flows[0].cwnd_bytes, Some(4_000.0));
+        assert_eq!(flows[0].lost_percent(), 50.0);
+        assert_eq!(parse(BOTH, Kind::Tcp(1)).expect("a report").len(), 1);
+    }
+
+    #[test]
+    fn another_congestion_control_or_silence_is_a_failure() {
+        let reno = BOTH.replace("cubic", "reno");
+        assert!(parse(&reno, Kind::Both).is_err() && parse(&reno, Kind::Udp).is_ok());
+        let silent = BOTH.replace("\"bytes\": 500000", "\"bytes\": 0");
+        let error = format!("{:#}", parse(&silent, Kind::Both).expect_err("silence"));
+        assert!(error.contains("the flow back: nothing arrived"), "{error}");
+        for nonsense in ["", "{}", "[]", r#"{"error": "no route"}"#] {
+            assert!(parse(nonsense, Kind::Udp).is_err(), "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Headscale with tailscaled: the first host also runs the control server and its relay. Public
+//! relays are kept out; the test begins when every pair is direct.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::{
+    Address, Daemon, End, Member, Vpn, find, first_line, make, place, program, run_dir, write,
+};
+
+const IFNAME: &str = "ts0";
+const PORT: u16 = 443;
+
+/// The server, the daemon and the program that drives it.
+#[derive(Debug)]
+pub(super) struct Headscale {
+    headscale: Option<PathBuf>,
+    tailscaled: Option<PathBuf>,
+    tailscale: Option<PathBuf>,
+}
+
+impl Headscale {
+    pub(super) fn find() -> Self {
+        Self {
+            headscale: find("headscale"),
+            tailscaled: find("tailscaled"),
+            tailscale: find("tailscale"),
+        }
+    }
+}
+
+impl Vpn for Headscale {
+    fn name(&self) -> &str {
+        "Headscale"
+    }
+
+    fn word(&self) -> &str {
+        "headscale"
+    }
+
+    fn version(&self) -> Result<String> {
+        let server = first_line(program(&self.headscale, "headscale")?, &["version"])?;
+        program(&self.tailscale, "tailscale")?;
+        let daemon = first_line(program(&self.tailscaled, "tailscaled")?, &["--version"])?;
+        Ok(format!("headscale {server}, tailscaled {daemon}"))
+    }
+
+    fn install_hint(&self) -> &str {
+        "put headscale (0.29.2 or newer) on PATH, and go install \
+         tailscale.com/cmd/tailscaled@v1.102.5, the same for cmd/tailscale"
+    }
+
+    fn remark(&self) -> &str {
+        "the data path is tailscaled's, directly between hosts; the server's processor time counts"
+    }
+
+    fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {
+        let [headscale, tailscaled, tailscale] = [
+            program(&self.headscale, "headscale")?,
+            program(&self.tailscaled, "tailscaled")?,
+            program(&self.tailscale, "tailscale")?,
+        ];
+        let (first, shared) = (&ends[0], ends[0].shared.display().to_string());
+        certificate(first)?;
+        place(first, "headscale/config.yaml", &config(&first.outer))?;
+        write(
+            &first.shared.join("tls.crt"),
+            &std::fs::read_to_string(run_dir(first)?.join("tls.crt"))?,
+        )?;
+        let server = Daemon {
+            before: "mkdir -p /run/headscale".to_owned(),
+            ready: "test -S /run/headscale/sock".to_owned(),
+            after: login_key(headscale, &shared),
+            ..Daemon::new(&[headscale, "serve", "-c", "/run/headscale/config.yaml"])
+        };
+        let trust = ("SSL_CERT_FILE".to_owned(), format!("{shared}/tls.crt"));
+        let member = |end: &End| {
+            let up = format!(
+                "export SSL_CERT_FILE={shared}/tls.crt\n{tailscale} --socket=/run/ts.sock up \
+                 --login-server=https://{}:{PORT} --authkey=$(cat {shared}/key) \
+                 --hostname={} --accept-dns=false --timeout=60s",
+                first.outer,
+                end.host.name()
+            );
+            let daemon = Daemon {
+                env: vec![trust.clone()],
+                ready: "test -S /run/ts.sock".to_owned(),
+                after: up,
+                ..Daemon::new(&[
+                    tailscaled,
+                    "--statedir=/run/ts",
+                    "--socket=/run/ts.sock",
+                    &format!("--tun={IFNAME}"),
+                    "--port=41641",
+                    "--no-logs-no-support",
+                ])
+            };
+            Member {
+                ifname: IFNAME.to_owned(),
+                daemons: vec![daemon],
+                address: Address::Told(format!("{tailscale} --socket=/run/ts.sock ip -4")),
+                settled: format!(
+                    "test $({tailscale} --socket=/run/ts.sock status | grep -c direct) -ge {}",
+                    ends.len() - 1
+                ),
+            }
+        };
+        let mut members: Vec<Member> = ends.iter().map(member).collect();
+        members[0].daemons.insert(0, server);
+        Ok(members)
+    }
+}
+
+fn certificate(end: &End) -> Result<()> {
+    let name = format!("subjectAltName=IP:{}", end.outer);
+    let words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
+                 -keyout tls.key -out tls.crt -subj /CN=bench -days 30 -addext";
+    let mut argv: Vec<&str> = words.split(' ').filter(|word| !word.is_empty()).collect();
+    argv.push(&name);
+    make(run_dir(end)?, &argv)?;
+    Ok(())
+}
+
+/// Makes a user and a key that can be used again, once; a restarted server still has them.
+fn login_key(headscale: &str, shared: &str) -> String {
+    let run = format!("{headscale} -c /run/headscale/config.yaml");
+    // What is printed is JSON over several lines; the first id and the first key are ours.
+    let id = r#"grep -o '"id": *"\{0,1\}[0-9]*' | grep -o '[0-9]*$' | head -1"#;
+    let key = r#"grep -o '"key": *"[^"]*' | sed 's/.*"//' | head -1"#;
+    format!(
+        "test -s {shared}/key && exit 0\n{run} users create bench >/dev/null\n\
+         id=$({run} users list -o json | {id})\n\
+         {run} preauthkeys create -u $id --reusable -e 24h -o json | {key} > {shared}/key\n\
+         test -s {shared}/key"
+    )
+}
+
+fn config(outer: &str) -> String {
+    format!(
+        "server_url: https://{outer}:{PORT}\nlisten_addr: {outer}:{PORT}\n\
+         tls_cert_path: /run/tls.crt\ntls_key_path: /run/tls.key\n\
+         metrics_listen_addr: 127.0.0.1:9090\ngrpc_listen_addr: 127.0.0.1:50443\n\
+         noise: {{private_key_path: /run/headscale/noise.key}}\n\
+         database: {{type: sqlite, sqlite: {{path: /run/headscale/db.sqlite}}}}\n\
+         prefixes: {{v4: 100.64.0.0/10, v6: \"fd7a:115c:a1e0::/48\", allocation: sequential}}\n\
+         derp:\n  server:\n    {{enabled: true, region_id: 999, region_code: bench, \
+         region_name: bench, verify_clients: true, stun_listen_addr: \"0.0.0.0:3478\", \
+         private_key_path: /run/headscale/derp.key, \
+         automatically_add_embedded_derp_region: true, ipv4: {outer}}}\n  \
+         urls: []\n  paths: []\n  auto_update_enabled: false\n\
+         dns: {{magic_dns: false, base_domain: bench.test, override_local_dns: false, \
+         nameservers: {{global: []}}}}\n\
+         policy: {{mode: file, path: \"\"}}\nunix_socket: /run/headscale/sock\n\
+         unix_socket_permission: \"0770\"\ndisable_check_updates: true\n\
+         logtail: {{enabled: false}}\n"
+    )
+}
