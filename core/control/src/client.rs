@@ -93,6 +93,8 @@ pub enum Outcome {
     Answered(Vec<u8>),
     /// Status 410: whoever answered knows no such channel, or has seen the number.
     NoChannel,
+    /// Status 400: a server of ours, perhaps, but not the one that the message was made for.
+    NotUnderstood,
     /// Any other status, or no answer.
     Failed,
 }
@@ -309,6 +311,10 @@ impl Client {
             Outcome::NoChannel => {
                 self.open = None;
                 return self.fail(None, now, random);
+            }
+            Outcome::NotUnderstood => {
+                self.open = None;
+                return self.fail(Some(Trouble::NotTheServer), now, random);
             }
             Outcome::Failed => return self.fail(Some(Trouble::Unreachable), now, random),
         };
