@@ -7,6 +7,8 @@
 //! into text; there is no logic in this folder.
 //!
 //! - `wg` and `link` run a node through [`host`]; `genkey`, `pubkey` and `genpsk` are `wg`'s.
+//! - `serve` runs the coordination service through [`server`]; `user`, `key`, `node`, `route`,
+//!   `policy`, `token` and `audit` call its API through [`dial`], here or far away.
 //! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
 //! - `demo` shows the link at work in one of them.
 //! - `completions` and `man` print what a package installs beside the program.
@@ -15,14 +17,23 @@
 //! and how to mend it. A reader that goes away early, as in `warren genkey | head -c 0`, is no
 //! error. Colours are used on terminals only.
 
+mod admin;
+mod audit;
 mod bench;
 mod completions;
 mod demo;
+mod key;
 mod keys;
 mod lab;
 mod link;
 mod log;
 mod man;
+mod node;
+mod policy;
+mod route;
+mod serve;
+mod token;
+mod user;
 mod wg;
 
 use std::ffi::OsString;
@@ -52,6 +63,14 @@ enum Command {
     Pubkey,
     /// Print a new preshared key.
     Genpsk,
+    Serve(serve::Args),
+    User(user::Args),
+    Key(key::Args),
+    Node(node::Args),
+    Route(route::Args),
+    Policy(policy::Args),
+    Token(token::Args),
+    Audit(audit::Args),
     Lab(lab::Args),
     /// Measure beside other VPNs and beside none.
     Bench(bench::Args),
@@ -68,6 +87,14 @@ fn main() -> ExitCode {
         Command::Genkey => keys::genkey(),
         Command::Pubkey => keys::pubkey(),
         Command::Genpsk => keys::genpsk(),
+        Command::Serve(args) => serve::run(args),
+        Command::User(args) => user::run(args),
+        Command::Key(args) => key::run(args),
+        Command::Node(args) => node::run(args),
+        Command::Route(args) => route::run(args),
+        Command::Policy(args) => policy::run(args),
+        Command::Token(args) => token::run(args),
+        Command::Audit(args) => audit::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),

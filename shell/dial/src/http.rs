@@ -73,6 +73,14 @@ impl Connection {
         Ok(Self { stream, host: "localhost".to_owned(), is_usable: true })
     }
 
+    /// The socket beneath, by which another thread can end a wait.
+    pub(crate) fn socket(&self) -> Option<TcpStream> {
+        match self.stream.get_ref() {
+            Stream::Tls(stream) => stream.sock.try_clone().ok(),
+            Stream::Local(_) => None,
+        }
+    }
+
     /// Whether another request may be made.
     #[must_use]
     pub const fn is_usable(&self) -> bool {
@@ -94,24 +102,11 @@ impl Connection {
     ) -> io::Result<Answer> {
         self.is_usable = false;
         let deadline = Instant::now() + within;
-        let mut head = format!(
-            "{method} {path} HTTP/1.1
-Host: {}
-",
-            self.host
-        );
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
         for (name, value) in fields {
-            head += &format!(
-                "{name}: {value}
-"
-            );
+            head += &format!("{name}: {value}\r\n");
         }
-        head += &format!(
-            "Content-Length: {}
-
-",
-            body.len()
-        );
+        head += &format!("Content-Length: {}\r\n\r\n", body.len());
         let stream = self.stream.get_mut();
         stream.limit(deadline)?;
         // In one piece, so that head and body share a packet.

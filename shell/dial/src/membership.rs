@@ -1,7 +1,9 @@
 //! A node's membership: the loop that owns the client, and a thread for each of its lanes.
 
 use std::collections::BTreeMap;
+use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -123,9 +125,45 @@ impl Drop for Membership {
     }
 }
 
+/// The way to cut a lane's connection while its thread waits in it.
+#[derive(Default)]
+struct Cut(Mutex<(bool, Option<TcpStream>)>);
+
+impl Cut {
+    /// Remembers a connection; one that comes too late is cut at once.
+    fn watch(&self, connection: &Connection) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 = connection.socket();
+        if state.0 {
+            drop(state);
+            self.cut();
+        }
+    }
+
+    fn cut(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        if let Some(socket) = state.1.take() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// A lane's thread. When this goes, so does the thread's connection, and then the thread.
+struct Carrier {
+    asks: SyncSender<Ask>,
+    cut: Arc<Cut>,
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.cut.cut();
+    }
+}
+
 struct Loop {
     client: Client,
-    lanes: BTreeMap<Lane, SyncSender<Ask>>,
+    lanes: BTreeMap<Lane, Carrier>,
     own: SyncSender<Input>,
     received: Receiver<Input>,
     tell: SyncSender<News>,
@@ -158,7 +196,7 @@ impl Loop {
             Input::Host(host) => self.client.handle_host(host),
             Input::Rotate(key) => self.client.handle_rotation(key),
             Input::NetworkChange => {
-                // Threads that wait on a dead connection end by themselves; new ones take over.
+                // Threads that wait on dead connections are cut off; new ones take over.
                 self.lanes.clear();
                 self.client.handle_network_change();
             }
@@ -188,7 +226,7 @@ impl Loop {
     fn post(&mut self, ask: Ask) {
         let (id, lane) = (ask.id, ask.lane);
         let given = match self.lanes.get(&lane) {
-            Some(thread) => thread.try_send(ask).map_err(|error| match error {
+            Some(carrier) => carrier.asks.try_send(ask).map_err(|error| match error {
                 std::sync::mpsc::TrySendError::Full(ask)
                 | std::sync::mpsc::TrySendError::Disconnected(ask) => ask,
             }),
@@ -197,10 +235,12 @@ impl Loop {
         let Err(ask) = given else { return };
         let (asks, received) = sync_channel(1);
         let (own, proxies) = (self.own.clone(), self.proxies.clone());
-        let run = move || carry(&received, &own, &proxies);
+        let cut = Arc::new(Cut::default());
+        let watched = Arc::clone(&cut);
+        let run = move || carry(&received, &own, &proxies, &watched);
         let started = thread::Builder::new().name("warren-lane".to_owned()).spawn(run);
         if started.is_ok() && asks.try_send(ask).is_ok() {
-            self.lanes.insert(lane, asks);
+            self.lanes.insert(lane, Carrier { asks, cut });
         } else {
             self.take(Input::Outcome(id, Outcome::Failed));
         }
@@ -208,17 +248,22 @@ impl Loop {
 }
 
 /// Posts what comes, one at a time, over a connection that is kept.
-fn carry(asks: &Receiver<Ask>, own: &SyncSender<Input>, proxies: &Proxies) {
+fn carry(asks: &Receiver<Ask>, own: &SyncSender<Input>, proxies: &Proxies, cut: &Cut) {
     let mut kept: Option<(String, Connection)> = None;
     while let Ok(ask) = asks.recv() {
-        let outcome = post(&ask, &mut kept, proxies);
+        let outcome = post(&ask, &mut kept, proxies, cut);
         if own.send(Input::Outcome(ask.id, outcome)).is_err() {
             return;
         }
     }
 }
 
-fn post(ask: &Ask, kept: &mut Option<(String, Connection)>, proxies: &Proxies) -> Outcome {
+fn post(
+    ask: &Ask,
+    kept: &mut Option<(String, Connection)>,
+    proxies: &Proxies,
+    cut: &Cut,
+) -> Outcome {
     let authority = ask.url.authority();
     let again = kept.take().filter(|(to, open)| *to == authority && open.is_usable());
     let was_kept = again.is_some();
@@ -227,7 +272,10 @@ fn post(ask: &Ask, kept: &mut Option<(String, Connection)>, proxies: &Proxies) -
         let mut open = match connection.take() {
             Some(open) => open,
             None => match Connection::open(&ask.url, proxies) {
-                Ok(open) => open,
+                Ok(open) => {
+                    cut.watch(&open);
+                    open
+                }
                 Err(_) => return Outcome::Failed,
             },
         };

@@ -187,7 +187,7 @@ fn co_12_a_wrong_server_is_refused() {
     // One of several URLs that is right is found.
     token.urls.push(right.url());
     let mut node = right.node(&token, "two");
-    node.until_enrolled();
+    node.until("a map", |_, map| map.is_some());
 
     // One that was joined, replaced by another on the same port.
     let Stage { server, address, folder } = right;
