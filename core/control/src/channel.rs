@@ -8,9 +8,9 @@
 //!
 //! After the handshake each request has a number, and its answer the same one, in the other
 //! direction's key. The number is the upper 48 bits of the nonce and the place of a piece in a
-//! message the lower 16, so no nonce repeats. A server takes a number only if it is greater than
-//! every one before: a repeated request, which a proxy may send, is refused. Requests may come
-//! over several connections.
+//! message the lower 16, so no nonce repeats. A server takes each number once: a repeated request,
+//! which a proxy may send, is refused. Requests may come over several connections and overtake
+//! each other a little.
 //!
 //! A message is cut into pieces: length (2 bytes, big endian), ciphertext of 1 byte that is 1 for
 //! the last piece and 0 for others, and of up to 65,518 bytes of content, so that no piece is

@@ -372,7 +372,8 @@ mod tests {
             &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..],
             b"HTTP/1.1 200 OK\ncontent-length:5\n\nhello",
             b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+              3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
         ] {
             assert_eq!(said(answer, 5).unwrap(), whole(b"hello"));
             assert!(said(answer, 4).is_err(), "longer than it may be");

@@ -16,11 +16,16 @@ const MEMBERS_MAX: usize = 32_768;
 const STRANGERS_MAX: usize = 1024;
 /// A channel that says nothing for so long is closed, in seconds; a poll waits 45.
 const IDLE_S: u64 = 180;
+/// How far a number may be behind the highest; the bits of a word.
+const LATE_MAX: u64 = 63;
 
 struct Open {
     channel: Arc<Channel>,
     machine: PublicKey,
-    last_number: u64,
+    /// The highest number that was used.
+    highest: u64,
+    /// Which of the numbers from it downwards were used, its own in the lowest bit.
+    seen: u64,
     used: u64,
     is_member: bool,
 }
@@ -37,7 +42,7 @@ pub(crate) struct Channels {
 pub(crate) enum NoChannel {
     /// None has this name; the client opens another.
     Unknown,
-    /// The number was seen, or one after it.
+    /// The number was used, or is too old to tell.
     Repeated,
 }
 
@@ -60,7 +65,7 @@ impl Channels {
         self.make_room(is_member);
         self.strangers += usize::from(!is_member);
         let channel = Arc::new(channel);
-        let open = Open { channel, machine, last_number: 0, used: now, is_member };
+        let open = Open { channel, machine, highest: 0, seen: 1, used: now, is_member };
         self.open.insert(name, open);
         Ok(answer)
     }
@@ -71,7 +76,8 @@ impl Channels {
         Ok((Arc::clone(&open.channel), open.machine))
     }
 
-    /// Uses up a number, after its message was opened. Each is used once, in ascending order.
+    /// Uses up a number, after its message was opened. Each is used once; one that was overtaken
+    /// by another connection may be late by [`LATE_MAX`].
     pub(crate) fn use_number(
         &mut self,
         name: &[u8; 16],
@@ -79,10 +85,16 @@ impl Channels {
         now: u64,
     ) -> Result<(), NoChannel> {
         let open = self.open.get_mut(name).ok_or(NoChannel::Unknown)?;
-        if number <= open.last_number {
+        if let Some(ahead) = number.checked_sub(open.highest).filter(|ahead| *ahead > 0) {
+            open.seen = if ahead > LATE_MAX { 0 } else { open.seen << ahead };
+            open.highest = number;
+        }
+        let late = open.highest - number;
+        if late > LATE_MAX || open.seen >> late & 1 == 1 {
             return Err(NoChannel::Repeated);
         }
-        (open.last_number, open.used) = (number, now);
+        open.seen |= 1 << late;
+        open.used = now;
         Ok(())
     }
 
@@ -155,11 +167,14 @@ mod tests {
         let server = PrivateKey::generate(&mut SystemRandom);
         let mut channels = Channels::default();
         let name = open(&mut channels, &server, false, 0);
-        assert_eq!(channels.use_number(&name, 0, 1), Err(NoChannel::Repeated));
-        assert_eq!(channels.use_number(&name, 1, 1), Ok(()));
-        assert_eq!(channels.use_number(&name, 1, 1), Err(NoChannel::Repeated));
-        assert_eq!(channels.use_number(&name, 9, 1), Ok(()));
-        assert_eq!(channels.use_number(&name, 5, 1), Err(NoChannel::Repeated));
+        let mut used = std::collections::BTreeSet::from([0]);
+        for number in [0, 1, 1, 9, 5, 5, 9, 2, 72, 9, 8, 10, 200, 137, 136, 137, 1 << 40, 200] {
+            let highest = used.last().copied().unwrap_or(0);
+            let fits = number + LATE_MAX >= highest && !used.contains(&number);
+            let taken = channels.use_number(&name, number, 1);
+            assert_eq!(taken.is_ok(), fits, "{number} after {used:?}");
+            used.extend(taken.is_ok().then_some(number));
+        }
         channels.promote(&name);
         channels.promote(&name);
         assert_eq!(channels.strangers, 0);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use control::address::Pool;
 use control::limits::ENDPOINTS_MAX;
 use control::{
-    Answer, Code, Delta, Dns, Map, NodeId, Peer, Policy, Poll, Prefix, SelfNode, Statement,
+    Answer, Code, Delta, Dns, HostInfo, Map, NodeId, Peer, Policy, Poll, SelfNode, Statement,
 };
 use noise::PublicKey;
 
@@ -198,9 +198,9 @@ impl Network {
         self.machines.contains_key(machine)
     }
 
-    /// The routes that a node offers.
-    pub(crate) fn routes_of(&self, id: u64) -> Option<Vec<Prefix>> {
-        self.nodes.get(&id).map(|node| node.host.routes.clone())
+    /// What a node last said of itself.
+    pub(crate) fn host_of(&self, id: u64) -> Option<HostInfo> {
+        self.nodes.get(&id).map(|node| node.host.clone())
     }
 
     /// The node with this machine key and this node key (threat CO-05), or the refusal.
@@ -353,7 +353,7 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use control::{HostInfo, address};
+    use control::address;
     use proptest::prelude::*;
 
     use super::*;

@@ -138,9 +138,13 @@ impl Asked {
             Ok(id) => id,
             Err(refused) => return refused,
         };
+        let before = self.app.network().host_of(id);
+        // Every node reports after a restart of the server, mostly what is known.
+        if before.as_ref() == Some(host) {
+            return Answer::Done;
+        }
         // An approved route that is offered anew changes what the node itself is told.
-        let before = self.app.network().routes_of(id);
-        let is_other = before.is_some_and(|routes| routes != host.routes);
+        let is_other = before.is_some_and(|before| before.routes != host.routes);
         match self.app.write_node(is_other, |store, now| store.report(id, host, now)) {
             Ok(_) => Answer::Done,
             Err(error) => refuse(&error),

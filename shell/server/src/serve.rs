@@ -77,8 +77,13 @@ impl Server {
             Some(text) => policy::compile(&text).map_err(io::Error::other)?,
             None => control::Policy::default(),
         };
-        let stun = config.stun.iter().map(|at| stun_name(&config, *at)).collect();
-        let shared = Shared { pool: store.pool(), domain: config.domain.clone(), stun };
+        let stun = config.stun.map(bind_stun).transpose()?;
+        let stun_address = stun.as_ref().map(std::net::UdpSocket::local_addr).transpose()?;
+        let shared = Shared {
+            pool: store.pool(),
+            domain: config.domain.clone(),
+            stun: stun_address.iter().map(|at| stun_name(&config, *at)).collect(),
+        };
         let network = Network::new(shared, epoch, nodes, rules, app::now());
         let (certificate, key) = match &config.tls {
             Some(files) => files.clone(),
@@ -100,18 +105,13 @@ impl Server {
         let socket = data.join(SOCKET);
         let (listener, local, stun) = runtime.block_on(async {
             let listener = TcpListener::bind(config.listen).await;
-            let stun = match config.stun {
-                Some(at) => Some(UdpSocket::bind(at).await.map_err(named("--stun", at))?),
-                None => None,
-            };
             Ok::<_, io::Error>((
                 listener.map_err(named("--listen", config.listen))?,
                 bind_local(&socket)?,
-                stun,
+                stun.map(UdpSocket::from_std).transpose()?,
             ))
         })?;
         let address = listener.local_addr()?;
-        let stun_address = stun.as_ref().map(UdpSocket::local_addr).transpose()?;
         runtime.spawn(http::serve_tls(Arc::clone(&app), listener, tls));
         runtime.spawn(http::serve_local(Arc::clone(&app), local, owner));
         if let Some(stun) = stun {
@@ -232,6 +232,12 @@ fn bind_local(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path).map_err(at(path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(at(path))?;
     Ok(listener)
+}
+
+fn bind_stun(at: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    let socket = std::net::UdpSocket::bind(at).map_err(named("--stun", at))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// How nodes reach STUN: by the host that they reach us by, at the port where it is bound.

@@ -81,7 +81,7 @@ impl Store {
     pub fn audit(&self, before: Option<u64>, limit: u32) -> Stored<Vec<Entry>> {
         let sql = "SELECT id, time, actor, action, object, detail FROM audit
                    WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
-        let mut query = self.db.prepare_cached(sql)?;
+        let mut query = self.db.prepare(sql)?;
         let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
         let rows = query.query_map(params![before, limit.min(PAGE_MAX)], |row| {
             let detail: String = row.get(5)?;

@@ -95,10 +95,18 @@ impl Node {
     }
 }
 
-const COLUMNS: &str = "SELECT n.id, machine_key, node_key, n.name, number, u.name, tags, ephemeral,
-    approved, n.created, expires, last_seen, host,
-    (SELECT json_group_array(prefix) FROM approved_routes WHERE node = n.id)
-    FROM nodes n LEFT JOIN users u ON u.id = n.user ";
+/// The question about nodes, with its end.
+macro_rules! nodes {
+    ($end:literal) => {
+        concat!(
+            "SELECT n.id, machine_key, node_key, n.name, number, u.name, tags, ephemeral, approved,
+             n.created, expires, last_seen, host,
+             (SELECT json_group_array(prefix) FROM approved_routes WHERE node = n.id)
+             FROM nodes n LEFT JOIN users u ON u.id = n.user ",
+            $end
+        )
+    };
+}
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Node> {
     let host: String = row.get(12)?;
@@ -122,33 +130,12 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Node> {
 }
 
 fn by_id(db: &Connection, id: u64) -> Stored<Node> {
-    let sql = const_sql(Where::Id);
-    let found = db.query_row(sql, [id], read).optional()?;
+    let found = db.query_row(nodes!("WHERE n.id = ?1"), [id], read).optional()?;
     found.ok_or_else(|| StoreError::Missing(format!("node {id}")))
 }
 
 fn by_machine(db: &Connection, key: &PublicKey) -> Stored<Option<Node>> {
-    Ok(db.query_row(const_sql(Where::Machine), [key.0], read).optional()?)
-}
-
-enum Where {
-    All,
-    Id,
-    Machine,
-}
-
-/// The three questions about nodes, each a constant.
-fn const_sql(which: Where) -> &'static str {
-    use std::sync::LazyLock;
-    static ALL: LazyLock<String> = LazyLock::new(|| COLUMNS.to_owned() + "ORDER BY n.id");
-    static ID: LazyLock<String> = LazyLock::new(|| COLUMNS.to_owned() + "WHERE n.id = ?1");
-    static MACHINE: LazyLock<String> =
-        LazyLock::new(|| COLUMNS.to_owned() + "WHERE machine_key = ?1");
-    match which {
-        Where::All => &ALL,
-        Where::Id => &ID,
-        Where::Machine => &MACHINE,
-    }
+    Ok(db.query_row(nodes!("WHERE machine_key = ?1"), [key.0], read).optional()?)
 }
 
 fn object(id: u64) -> String {
@@ -161,7 +148,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub fn nodes(&self) -> Stored<Vec<Node>> {
-        let mut query = self.db.prepare_cached(const_sql(Where::All))?;
+        let mut query = self.db.prepare(nodes!("ORDER BY n.id"))?;
         let rows = query.query_map([], read)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -422,7 +409,7 @@ fn insert(
         return Err(StoreError::Full);
     }
     let label = name::label_of(&joining.host.hostname);
-    let mut query = tx.prepare_cached("SELECT EXISTS (SELECT 1 FROM nodes WHERE name = ?1)")?;
+    let mut query = tx.prepare("SELECT EXISTS (SELECT 1 FROM nodes WHERE name = ?1)")?;
     let mut failed = None;
     let name = name::unique(&label, |name| {
         query.query_row([name], |row| row.get(0)).unwrap_or_else(|error| {
@@ -461,7 +448,7 @@ fn insert(
 fn next_number(tx: &Transaction<'_>, pool: control::address::Pool, now: u64) -> Stored<u32> {
     tx.execute("DELETE FROM released WHERE until <= ?1", [now])?;
     let sql = "SELECT number FROM nodes UNION SELECT number FROM released ORDER BY 1";
-    let mut query = tx.prepare_cached(sql)?;
+    let mut query = tx.prepare(sql)?;
     let taken: Vec<u32> = query.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     let from = super::setting(tx, "next_number")?.and_then(|text| text.parse().ok()).unwrap_or(1);
     let number = pool.allocate(from, &taken).ok_or(StoreError::Full)?;

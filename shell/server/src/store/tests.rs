@@ -315,3 +315,33 @@ fn routes_are_told_when_offered_and_approved_and_never_overlap_the_network() {
     }
     assert_eq!(store.node(id).unwrap().approved_routes.len(), 2, "nothing was changed");
 }
+
+#[test]
+fn lc_02_a_full_disk_changes_nothing_and_is_recovered_from() {
+    let folder = Folder::new("full");
+    let mut store = folder.open().unwrap();
+    key(&mut store, 1, &NewJoinKey { reusable: true, ..NewJoinKey::default() });
+    // The database's own bound makes it say what a full disk makes it say.
+    let pages: u32 = store.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    let bound = |store: &Store, pages: u32| {
+        store.db.pragma_update(None, "max_page_count", pages).unwrap();
+    };
+    bound(&store, pages + 4);
+    let (mut joined, mut failed) = (0, None);
+    for machine in 0..1000 {
+        match join(&mut store, machine, 1, NOW) {
+            Ok(_) => joined += 1,
+            Err(error) => {
+                failed = Some((machine, error));
+                break;
+            }
+        }
+    }
+    let (machine, error) = failed.expect("four pages are filled");
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert!(error.to_string().contains("disk"), "{error}");
+    assert_eq!(store.nodes().unwrap().len(), joined, "no half registration");
+    store.verify_audit().unwrap();
+    bound(&store, pages + 1000);
+    assert!(join(&mut store, machine, 1, NOW).unwrap().is_new, "without a restart");
+}

@@ -90,7 +90,8 @@ fn a_single_use_token_lets_one_in_and_says_why_not_to_the_other() {
     one.until_enrolled();
     let mut two = stage.node(&token, "two");
     two.until("refusal", |event, _| {
-        matches!(event, Event::Ended(why) if why.code == Code::KeyUsed && why.detail.contains("new one"))
+        let is_told = |detail: &str| detail.contains("ask for a new one");
+        matches!(event, Event::Ended(w) if w.code == Code::KeyUsed && is_told(&w.detail))
     });
     let mut wrong = stage.token(&json!({}));
     wrong.secret.0[0] ^= 1;
