@@ -73,7 +73,9 @@ impl Session {
         let answer = self.call("GET", "/api/v1/nodes", &Value::Null)?;
         let nodes = answer["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
         let by_name = nodes.iter().find(|node| node["name"] == named);
-        let by_number = || nodes.iter().find(|node| node["id"].to_string() == named);
+        let number = named.parse::<u64>().ok();
+        let by_number =
+            || nodes.iter().find(|node| number.is_some() && node["id"].as_u64() == number);
         let found = by_name.or_else(by_number).and_then(|node| node["id"].as_u64());
         found.with_context(|| format!("there is no node {named:?}; see `warren node list`"))
     }

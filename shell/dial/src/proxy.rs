@@ -43,8 +43,8 @@ impl Proxies {
     /// [`BadProxy`].
     pub fn from_environment() -> Result<Self, BadProxy> {
         let read = |names: [&str; 2]| {
-            let values = names.into_iter().filter_map(|name| std::env::var(name).ok());
-            values.filter(|value| !value.is_empty()).next().unwrap_or_default()
+            let mut values = names.into_iter().filter_map(|name| std::env::var(name).ok());
+            values.find(|value| !value.is_empty()).unwrap_or_default()
         };
         let proxy = read(["HTTPS_PROXY", "https_proxy"]);
         Self::new(&proxy, &read(["NO_PROXY", "no_proxy"]))

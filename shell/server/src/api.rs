@@ -122,8 +122,8 @@ impl Call {
 
     /// A number of the query.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
-        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
-        let found = pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next();
+        let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        let found = pairs.find(|(key, _)| *key == name).map(|(_, value)| value);
         found
             .map(|text| text.parse())
             .transpose()

@@ -116,7 +116,8 @@ impl Network {
         } else {
             self.expired.remove(&id);
         }
-        self.presence.entry(id).or_insert(Presence { seen: now, ..Presence::default() });
+        let fresh = || Presence { seen: now, ..Presence::default() };
+        self.presence.entry(id).or_insert_with(fresh);
         self.nodes.insert(id, Arc::new(node));
         self.note(Change::Node { id, own });
     }

@@ -52,7 +52,7 @@ pub(crate) fn make(certificate: &Path, key: &Path, urls: &[ServerUrl]) -> io::Re
     let hosts: Vec<String> = urls.iter().map(|url| url.host().to_owned()).collect();
     let mut params = CertificateParams::new(hosts).map_err(io::Error::other)?;
     let mut name = DistinguishedName::new();
-    name.push(DnType::CommonName, "warren");
+    name.push(DnType::OrganizationName, "warren");
     params.distinguished_name = name;
     let now = SystemTime::now();
     let day = std::time::Duration::from_secs(86_400);

@@ -1,5 +1,7 @@
 //! The service as its users meet it: a real server, real TLS, real connections.
 
+#![expect(clippy::unwrap_used, reason = "all of it is tests, also what they share")]
+
 #[path = "service/api.rs"]
 mod api;
 #[path = "service/limits.rs"]
