@@ -26,10 +26,10 @@ pub(crate) struct Args {
     /// Where TCP connections are taken
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443")]
     listen: SocketAddr,
-    /// What nodes connect to, https://HOST[:PORT]; several, the preferred first
+    /// What nodes connect to, as in https://HOST:PORT; several, the preferred first
     #[arg(long, value_name = "URL", required = true)]
     url: Vec<ServerUrl>,
-    /// Where STUN requests are answered, as in [::]:3478
+    /// Where STUN requests are answered, as in 0.0.0.0:3478
     #[arg(long, value_name = "ADDR:PORT")]
     stun: Option<SocketAddr>,
     /// The IPv4 range of a new network [default: 100.64.0.0/10]

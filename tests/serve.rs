@@ -253,3 +253,40 @@ fn lc_01_kill_9_during_registrations_loses_nothing_that_was_acknowledged() {
     println!("{acknowledged} of 96 registrations were acknowledged before the kill; all are there");
     assert!((1..96).contains(&acknowledged), "the kills came too early or too late");
 }
+
+/// Resident memory of the server in KiB.
+fn resident_kib(serve: &Serve) -> u64 {
+    let path = format!("/proc/{}/status", serve.child.id());
+    let status = std::fs::read_to_string(path).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+#[ignore = "soak: hundreds of nodes on one machine"]
+fn co_10_hundreds_of_nodes_join_and_come_back_after_a_kill() {
+    const NODES: usize = 300;
+    let mut serve = Serve::new();
+    let token = serve.token(&["--reusable"]);
+    let begin = Instant::now();
+    let members: Vec<_> = (0..NODES).map(|n| join(&token, &format!("n{n}"))).collect();
+    let mut epoch = 0;
+    for member in &members {
+        until(member, "all peers", |_, map| map.is_some_and(|m| m.peers.len() == NODES - 1));
+    }
+    println!("{NODES} nodes have whole maps after {:?}", begin.elapsed());
+    println!("the server has {} KiB", resident_kib(&serve));
+    for member in &members {
+        while let Some(news) = member.wait(Duration::ZERO) {
+            epoch = news.map.map_or(epoch, |map| map.epoch);
+        }
+    }
+    serve.kill();
+    serve.restart();
+    let begin = Instant::now();
+    for member in &members {
+        until(member, "a new map", |_, map| map.is_some_and(|map| map.epoch > epoch));
+    }
+    println!("{NODES} nodes are back after {:?}", begin.elapsed());
+    println!("the server has {} KiB", resident_kib(&serve));
+}

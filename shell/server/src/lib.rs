@@ -7,23 +7,23 @@
 //!
 //! The life of one request to join:
 //!
-//! 1. [`http`] accepts a connection and ends TLS. What certificate was shown does not matter: the
-//!    node posts the first message of a channel, [`protocol`] answers it, and only the holder of
+//! 1. `http` accepts a connection and ends TLS. What certificate was shown does not matter: the
+//!    node posts the first message of a channel, `protocol` answers it, and only the holder of
 //!    the key that the token pins can.
-//! 2. The next post is sealed in that channel. [`protocol`] finds the channel in [`channels`],
+//! 2. The next post is sealed in that channel. `protocol` finds the channel in `channels`,
 //!    opens the message, uses up its number, and knows whose machine asks.
 //! 3. `Enrol` becomes [`Store::enrol`](store::Store::enrol): one transaction that judges the join
 //!    key, uses it up, picks a name and an address, and writes the audit log. When it returns, it
 //!    is on the disk.
-//! 4. Under the same lock [`network`] takes the node as it was committed, and the sequence grows.
+//! 4. Under the same lock `network` takes the node as it was committed, and the sequence grows.
 //!    Every poll that waits wakes, asks what is new for its own node, and gets a signed delta.
 //! 5. The node's own poll begins with a whole map, and then waits too.
 //!
-//! The life of one administrator's call: [`http`] knows the caller by the socket's credentials or
-//! by a token, [`api`] finds the route, decides once, reads the body, and runs one function of the
+//! The life of one administrator's call: `http` knows the caller by the socket's credentials or
+//! by a token, `api` finds the route, decides once, reads the body, and runs one function of the
 //! store on a thread that may wait. The commands of the program come in this way and no other.
 //!
-//! A policy text is compiled in one place, [`policy`], before it is stored.
+//! A policy text is compiled in one place, `policy`, before it is stored.
 
 mod api;
 mod app;
