@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use host::quick::{self, Plan, Scripts, Settings};
 
+use crate::frames::{self, Frames};
 use crate::log::{self, Level};
 
 /// Bring up a link from a wg-quick file.
@@ -38,6 +39,9 @@ struct Up {
     /// Run on this processor only, counted from 0
     #[arg(long, value_name = "N", env = "WARREN_CPU")]
     cpu: Option<u32>,
+    #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_FRAMES", ignore_case = true)]
+    #[arg(help = format!("{} [default: the file's Frames, or on]", frames::HELP))]
+    frames: Option<Frames>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
 }
@@ -50,7 +54,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         host::affinity::pin(cpu)?;
     }
     let path = std::path::absolute(quick::locate(&args.file))?;
-    let settings = quick::read(&path)?;
+    let mut settings = quick::read(&path)?;
+    if let Some(frames) = args.frames {
+        settings.interface.frames = Some(frames == Frames::On);
+    }
     let name = args.name.or_else(|| quick::name_of(&path)).with_context(|| {
         format!(
             "{} names no interface: it is not 1 to 15 letters and digits before .conf; use --name",

@@ -11,6 +11,7 @@
 //!   `policy`, `token` and `audit` call its API through [`dial`], here or far away.
 //! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
 //! - `demo` shows the link at work in one of them.
+//! - `policy check` checks a policy file without a server.
 //! - `completions` and `man` print what a package installs beside the program.
 //!
 //! An error ends the program with exit code 1 and one line on standard error: what failed, why,
@@ -22,6 +23,7 @@ mod audit;
 mod bench;
 mod completions;
 mod demo;
+mod frames;
 mod key;
 mod keys;
 mod lab;
@@ -68,13 +70,13 @@ enum Command {
     Key(key::Args),
     Node(node::Args),
     Route(route::Args),
-    Policy(policy::Args),
     Token(token::Args),
     Audit(audit::Args),
     Lab(lab::Args),
     /// Measure beside other VPNs and beside none.
     Bench(bench::Args),
     Demo(demo::Args),
+    Policy(policy::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -92,12 +94,12 @@ fn main() -> ExitCode {
         Command::Key(args) => key::run(args),
         Command::Node(args) => node::run(args),
         Command::Route(args) => route::run(args),
-        Command::Policy(args) => policy::run(args),
         Command::Token(args) => token::run(args),
         Command::Audit(args) => audit::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Policy(args) => policy::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

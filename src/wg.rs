@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use host::daemon::{self, Readiness};
 use host::driver::{Driver, Error};
 
+use crate::frames::{self, Frames};
 use crate::log::{self, Level};
 
 /// Serve a WireGuard interface that `wg` and `wg-quick` drive.
@@ -22,6 +23,9 @@ pub(crate) struct Args {
     /// Run on this processor only, counted from 0
     #[arg(long, value_name = "N", env = "WARREN_CPU")]
     cpu: Option<u32>,
+    #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_FRAMES", default_value = "on")]
+    #[arg(help = frames::HELP, ignore_case = true)]
+    frames: Frames,
     /// The interface to create, at most 15 characters
     name: String,
 }
@@ -37,21 +41,23 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let in_foreground = std::env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|v| v == "1");
     if args.foreground || in_foreground {
         log::start(level);
-        return serve(&args.name, Readiness::take());
+        return serve(&args.name, args.frames, Readiness::take());
     }
     // who asked for a log wants it; who did not must not wait for the end of standard error
     let keep_stderr = asked.is_some_and(|level| level != Level::Silent);
-    let words = ["wg", "--foreground", "--log", level.word(), "--", &args.name];
+    let frames = args.frames.word();
+    let words = ["wg", "--foreground", "--log", level.word(), "--frames", frames, "--", &args.name];
     daemon::start(words, keep_stderr)?;
     Ok(())
 }
 
 /// Runs the node until something ends it; tells `readiness` when `wg` can talk to it.
-fn serve(name: &str, readiness: Option<Readiness>) -> Result<()> {
+fn serve(name: &str, frames: Frames, readiness: Option<Readiness>) -> Result<()> {
     let mut driver = match Driver::new(name) {
         Ok(driver) => driver,
         Err(error) => return refuse(readiness, error),
     };
+    driver.set_frames(frames == Frames::On);
     if let Some(readiness) = readiness {
         readiness.ready();
     }

@@ -294,3 +294,38 @@ fn warren_wg_goes_to_the_background_when_wg_can_talk_to_it() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn a_policy_file_is_checked_with_its_tests_and_its_mistakes_have_places() {
+    let folder = Folder::new("policy");
+    let good = folder.file(
+        "good.hujson",
+        "{ // ours\n\"tagOwners\": {\"tag:web\": []},\n\"acls\": [{\"action\": \"accept\", \
+         \"src\": [\"ann@\"], \"dst\": [\"tag:web:443\"]}],\n\"ssh\": [],\n\
+         \"tests\": [{\"src\": \"ann@\", \"accept\": [\"tag:web:443\"], \
+         \"deny\": [\"tag:web:22\"]}]}",
+    );
+    let output = run(&["policy", "check", &good]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), format!("{good}: 1 rules, 1 tests passed\n"));
+    assert!(text(&output.stderr).starts_with(&format!("warning: {good}:4:1: \"ssh\"")));
+
+    let nodes = folder.file("nodes.hujson", "{\"nodes\": [{\"id\": 1}, {\"id\": 1}]}");
+    let plain = folder.file("plain.hujson", "{\"acls\": []}");
+    let said = failure(&["policy", "check", &plain, "--nodes", &nodes], b"");
+    assert!(said.contains("two nodes have the number 1"), "{said}");
+
+    let wrong = folder.file("wrong.hujson", "{\"acls\": [],\n\"group\": {},\n\"hosts\": 5}");
+    let said = failure(&["policy", "check", &wrong], b"");
+    assert!(said.contains(&format!("\n{wrong}:2:1: the key \"group\" is not known")), "{said}");
+    assert!(said.contains(&format!("\n{wrong}:3:10: a number stands where")), "{said}");
+
+    let failing = folder.file(
+        "failing.hujson",
+        "{\"grants\": [{\"src\": [\"*\"], \"dst\": [\"*\"], \"ip\": [\"*\"]}],\n\
+         \"tests\": [{\"src\": \"ann@\", \"deny\": [\"ben@:22\"]}]}",
+    );
+    let said = failure(&["policy", "check", &failing], b"");
+    assert!(said.contains("grants[0] (line 1) allows it"), "{said}");
+    assert!(failure(&["policy", "check", "/nowhere"], b"").contains("cannot read /nowhere"));
+}

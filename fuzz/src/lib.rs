@@ -14,8 +14,11 @@
 //! And of what stands above it:
 //!
 //! - [`datagram`]: a node with a session, and anything from outside or from its own machine.
+//! - [`frames`]: the same node, whose peer seals anything at all.
 //! - [`control`], [`link_file`], [`topology`]: the texts of the control socket, of wg-quick and of
 //!   the lab; good or refused with a place, and good ones mean what they say.
+//! - [`policy`]: a policy file; refused with a place, or enforced by both ends as it is explained.
+//! - [`filter`]: the filter and any packets; everything is counted, the table keeps its bound.
 //!
 //! The life of one input: libFuzzer (or the smoke test, which needs no nightly toolchain) takes a
 //! seed from [`seeds`], mutates it, and calls the body. `superpacket` reads a virtio header from
@@ -26,6 +29,8 @@
 //! What it is not: a place for test cases. An input that once broke something becomes a unit test
 //! beside the code that it broke.
 
+mod access;
+mod frames;
 mod machine;
 mod text;
 
@@ -36,6 +41,8 @@ use wire::packet::{self, Ecn, Transport};
 use wire::wireguard::{self, CookieReply, Initiation, Message, Response};
 use wire::{coalesce, superpacket, virtio};
 
+pub use access::{filter, policy};
+pub use frames::frames;
 pub use machine::datagram;
 pub use text::{control, link_file, topology};
 
@@ -43,15 +50,18 @@ pub use text::{control, link_file, topology};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 8] = [
+pub const TARGETS: [(&str, Body); 11] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("superpacket", superpacket),
     ("coalesce", coalesce),
     ("datagram", datagram),
+    ("frames", frames),
     ("control", control),
     ("link_file", link_file),
     ("topology", topology),
+    ("policy", policy),
+    ("filter", filter),
 ];
 
 /// Views any bytes as an IP packet, whole and quoted.
@@ -203,7 +213,9 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             (0..40).flat_map(|step| [step & 1, 0, 5, 0, step / 9, step]).collect(),
         ],
         "datagram" => machine::seeds(),
+        "frames" => frames::seeds(),
         "control" | "link_file" | "topology" => text::seeds(target),
+        "policy" | "filter" => access::seeds(target),
         _ => panic!("no target named {target}"),
     }
 }

@@ -76,9 +76,9 @@ fn overlaid(bytes: &[u8], at: usize, over: &[u8]) -> Vec<u8> {
 
 /// Memory for datagrams.
 #[derive(Default)]
-struct Tray {
+pub(crate) struct Tray {
     slot: Option<(SocketAddr, Vec<u8>)>,
-    sent: Vec<(SocketAddr, Vec<u8>)>,
+    pub(crate) sent: Vec<(SocketAddr, Vec<u8>)>,
 }
 
 impl Outbox for Tray {
@@ -94,22 +94,22 @@ impl Outbox for Tray {
 }
 
 /// A node and its machine: number 2 is 192.0.2.2 outside and 10.0.0.2 inside.
-struct Machine {
-    node: Node,
+pub(crate) struct Machine {
+    pub(crate) node: Node,
     public: PublicKey,
     number: u8,
     random: Seeded,
-    out: Tray,
-    delivered: Vec<Vec<u8>>,
+    pub(crate) out: Tray,
+    pub(crate) delivered: Vec<Vec<u8>>,
     now: Instant,
 }
 
-fn address(number: u8) -> SocketAddr {
+pub(crate) fn address(number: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number], 51820))
 }
 
 impl Machine {
-    fn new(number: u8) -> Self {
+    pub(crate) fn new(number: u8) -> Self {
         let mut random = Seeded(u64::from(number));
         let key = PrivateKey::generate(&mut random);
         let public = key.public();
@@ -122,11 +122,15 @@ impl Machine {
     }
 
     fn knows(&mut self, other: &Self) {
-        let inside = format!("10.0.0.{}/32", other.number);
+        self.knows_key(other.number, other.public);
+    }
+
+    pub(crate) fn knows_key(&mut self, number: u8, key: PublicKey) {
+        let inside = format!("10.0.0.{number}/32");
         let change = PeerChange {
-            endpoint: Some(address(other.number)),
+            endpoint: Some(address(number)),
             allowed_ips: vec![AllowedIp::give(inside.parse().expect("a prefix"))],
-            ..PeerChange::new(other.public)
+            ..PeerChange::new(key)
         };
         self.node.change_peer(&change, &mut self.random).expect("there is room");
         self.act();
@@ -141,12 +145,26 @@ impl Machine {
         self.node.handle_handshakes(usize::MAX, clock, &mut self.random, &mut self.out);
         self.node.handle_actions(clock, &mut self.random, &mut self.out);
         let counters = self.node.counters();
-        let arrived = counters.delivered + counters.keepalives_in + counters.handshakes_in;
+        let arrived = counters.delivered
+            + counters.keepalives_in
+            + counters.handshakes_in
+            + counters.frames_in;
         assert_eq!(counters.datagrams_in, arrived + counters.dropped_in());
     }
 
     fn send(&mut self, header: virtio::Header, packet: &[u8]) {
         self.node.handle_packet(header, &mut packet.to_vec(), self.now, &mut self.out);
+        self.act();
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.node.handle_timeout(self.now);
+        let mut inbox = Inbox::default();
+        while self.node.poll_packets(&mut inbox) || !inbox.is_empty() {
+            self.delivered.extend(inbox.take_packets(&mut []));
+        }
         self.act();
     }
 
@@ -156,7 +174,7 @@ impl Machine {
         self.out.sent.pop().expect("there is a session").1
     }
 
-    fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
+    pub(crate) fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
         let (mut memory, mut inbox, clock) = (datagram.to_vec(), Inbox::default(), self.clock());
         self.node.handle_datagram(
             Endpoint::new(from),
@@ -167,7 +185,11 @@ impl Machine {
             &mut inbox,
             &mut self.out,
         );
-        self.delivered.extend(inbox.packets().iter().map(|range| memory[range.clone()].to_vec()));
+        self.delivered.extend(inbox.take_packets(&mut memory));
+        while self.node.poll_packets(&mut inbox) {
+            self.delivered.extend(inbox.take_packets(&mut memory));
+        }
+        self.delivered.extend(inbox.take_packets(&mut memory));
         self.act();
     }
 }
@@ -193,7 +215,7 @@ fn pair() -> (Machine, Machine) {
 }
 
 /// An IPv4 packet of protocol 253 with so many bytes of payload.
-fn inner(from: u8, to: u8, len: usize) -> Vec<u8> {
+pub(crate) fn inner(from: u8, to: u8, len: usize) -> Vec<u8> {
     let total = (20 + len) as u16;
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, from, 10, 0, 0, to];
     packet[2..4].copy_from_slice(&total.to_be_bytes());

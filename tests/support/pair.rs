@@ -18,6 +18,8 @@ pub enum Outer {
     Loopback,
     /// A veth, 10.9.0.1 and .2, fd09::1 and ::2, named `va` in `one` and `vb` in `two`.
     Veth,
+    /// An impaired wire, the profile of that name each way, with the veth's names and addresses.
+    Wire(&'static str),
 }
 
 /// How a pair is to be made.
@@ -78,16 +80,20 @@ impl Pair {
         let [host_one, host_two] = [scene.host("one")?, scene.host("two")?];
         let outer = match plan.outer {
             Outer::Loopback => scene.host("outer")?,
-            Outer::Veth => {
+            Outer::Veth | Outer::Wire(_) => {
                 let one = ["10.9.0.1/24", "fd09::1/64"];
                 let two = ["10.9.0.2/24", "fd09::2/64"];
-                scene.veth((&host_one, "va", &one), (&host_two, "vb", &two))?;
+                let ends = [(&host_one, "va", &one[..]), (&host_two, "vb", &two[..])];
+                match plan.outer {
+                    Outer::Wire(profile) => scene.wire(ends, profile)?,
+                    _ => scene.veth(ends[0], ends[1])?,
+                }
                 host_one.clone()
             }
         };
         let [sut_one, sut_two] = &plan.suts;
         let one = node(scene, sut_one, host_one, &outer, 0, plan.outer)?;
-        let home = if plan.outer == Outer::Veth { host_two.clone() } else { outer.clone() };
+        let home = if plan.outer != Outer::Loopback { host_two.clone() } else { outer.clone() };
         let two = node(scene, sut_two, host_two, &home, 1, plan.outer)?;
         let psk = plan.preshared.then(preshared_key);
         let pair = Self { one, two, outer, psk };
@@ -213,7 +219,9 @@ fn node(
     let ifname = scene.ifname(["a", "b"][index]);
     let daemon = scene.daemon(sut, home, &ifname)?;
     let (outer_v4, outer_v6) = match outer {
-        Outer::Veth => (["10.9.0.1", "10.9.0.2"][index], ["fd09::1", "fd09::2"][index]),
+        Outer::Veth | Outer::Wire(_) => {
+            (["10.9.0.1", "10.9.0.2"][index], ["fd09::1", "fd09::2"][index])
+        }
         Outer::Loopback => {
             daemon.move_to(&host)?;
             ("127.0.0.1", "::1")

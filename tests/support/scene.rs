@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use lab::netns::{Host, Net};
+use lab::wire::{Config, Wire};
 
 use super::{Daemon, Sut, turn};
 
@@ -12,6 +13,7 @@ use super::{Daemon, Sut, turn};
 pub struct Scene {
     // Dropped in this order: programs before the hosts they run in.
     daemons: RefCell<Vec<Rc<Daemon>>>,
+    wires: RefCell<Vec<Wire>>,
     hosts: RefCell<Vec<Host>>,
     pub net: RefCell<Net>,
     id: String,
@@ -34,6 +36,7 @@ fn in_turn(id: &str, body: impl FnOnce(&Scene) -> Result<()>) -> Result<()> {
     let net = Net::new(&format!("wt-acc-{id}"))?;
     let scene = Scene {
         daemons: RefCell::default(),
+        wires: RefCell::default(),
         hosts: RefCell::default(),
         net: RefCell::new(net),
         id: id.to_owned(),
@@ -53,6 +56,18 @@ impl Scene {
         let host = self.net.borrow_mut().host(name)?;
         self.hosts.borrow_mut().push(host.clone());
         Ok(host)
+    }
+
+    /// Joins two hosts by an impaired wire, with the same weather each way.
+    pub fn wire(&self, ends: [(&Host, &str, &[&str]); 2], profile: &str) -> Result<()> {
+        let impairment = sim::profile::named(profile).context("a profile's name")?;
+        let [a, b] = ends.map(|(host, ifname, _)| (host, ifname));
+        self.wires.borrow_mut().push(Wire::start(Config::between(a, b, impairment))?);
+        for (host, ifname, addresses) in ends {
+            host.bring_up(ifname, addresses)?;
+            host.wait_until_ready(ifname)?;
+        }
+        Ok(())
     }
 
     /// Joins two hosts by a veth pair.

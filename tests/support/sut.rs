@@ -14,6 +14,8 @@ pub static QUIET: AtomicBool = AtomicBool::new(false);
 pub enum Sut {
     /// Our own.
     Warren,
+    /// Our own, speaking plain WireGuard with everybody.
+    Plain,
     /// Another one, started as `PROGRAM -f NAME`.
     Foreign(PathBuf),
 }
@@ -37,13 +39,14 @@ impl Sut {
     }
 
     pub fn is_warren(&self) -> bool {
-        *self == Self::Warren
+        matches!(self, Self::Warren | Self::Plain)
     }
 
     /// The words that start it in the foreground for one interface.
     pub fn argv(&self, ifname: &str) -> Vec<String> {
         let words: &[&str] = match self {
             Self::Warren => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", ifname],
+            Self::Plain => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "--frames", "off", ifname],
             Self::Foreign(path) => &[path.to_str().expect("an UTF-8 path"), "-f", ifname],
         };
         words.iter().map(|&word| word.to_owned()).collect()
@@ -56,6 +59,10 @@ impl Sut {
         let mut command = host.command(&words);
         let level = if QUIET.load(Ordering::Relaxed) { "error" } else { "verbose" };
         command.env("LOG_LEVEL", std::env::var("LOG_LEVEL").as_deref().unwrap_or(level));
+        // The cases of netns.sh are about plain WireGuard, and count bytes.
+        if env!("CARGO_CRATE_NAME") == "netns" {
+            command.env("WARREN_FRAMES", "off");
+        }
         command
     }
 

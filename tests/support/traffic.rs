@@ -109,7 +109,11 @@ pub fn exact_stream(from: &Host, to: &Host, address: &str, bytes: u64) -> Result
     let mut buffer = vec![0; 65_536];
     let mut at = 0;
     loop {
-        let n = stream.read(&mut buffer).with_context(|| format!("receiving at byte {at}"))?;
+        let n = match stream.read(&mut buffer) {
+            // A socket with a time limit is not restarted after a signal to this process.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            got => got.with_context(|| format!("receiving at byte {at}"))?,
+        };
         if n == 0 {
             break;
         }

@@ -15,24 +15,42 @@
 //! 3. With a session each segment is written once, straight into a slot of the outbox, padded,
 //!    and sealed where it stands. The slot is then complete; the shell sends it.
 //!
+//! Toward a peer that speaks frames the third step differs. A superpacket leaves as one head and
+//! its segments' payloads as chunks (`sender`); where the path loses, each of them has its place in
+//! a block that repair chunks follow; where it reorders, TCP's chunks are numbered by flow.
+//!
 //! And on its way in: [`Link::receive`] opens a datagram where the shell received it and tells
 //! where the plaintext lies; the datagram's source becomes the link's endpoint, since it was
-//! authentic and fresh (roaming). What the plaintext may claim is the node's to judge.
+//! authentic and fresh (roaming). What the plaintext may claim is the node's to judge. Frames go to
+//! [`Link::handle_frame`]: their arrival is noted for the next report, what is missing is rebuilt,
+//! a piece of TCP that is ahead of its flow waits a little (`receiver`), and
+//! [`Link::poll_pieces`] moves the rest into the [`Inbox`], which makes superpackets of it again.
 //!
 //! What the peer wants to do by itself (handshakes, keepalives) is done by
 //! [`Link::handle_actions`], after every input.
 //!
-//! Left open on purpose (docs/decisions.md, "the seam for frames and paths"): a plaintext whose
-//! first nibble is neither 4 nor 6 is a frame, and is dropped and counted until frames exist; the
-//! one `endpoint` becomes a set of paths; `Destination` gets further carriers. None of the three
-//! changes a signature here.
+//! Left open on purpose (docs/decisions.md, "the seam for frames and paths"): the one `endpoint`
+//! becomes a set of paths; `Destination` gets further carriers. Neither changes a signature here.
 
 #![forbid(unsafe_code)]
 
+mod codel;
+mod frames;
+mod inbox;
 mod link;
 mod outbox;
+mod piece;
+mod pool;
+mod receiver;
+mod sender;
 mod staged;
+mod weather;
 
-pub use self::link::{Link, Outcome, Refusal, World};
+pub use self::frames::features;
+pub use self::inbox::{Inbox, OWN_BYTES_MAX};
+pub use self::link::{Link, Outcome, Refusal, Wake, World};
 pub use self::outbox::{Destination, Endpoint, Outbox, Source};
+pub use self::piece::{Counters as PieceCounters, Judge};
+pub use self::receiver::{ORPHANS_MAX, UNITS_MAX};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
+pub use self::weather::Weather;

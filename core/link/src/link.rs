@@ -13,8 +13,13 @@ use wire::frame::{self, Frame, Hello};
 use wire::superpacket::{self, Superpacket};
 use wire::{virtio, wireguard};
 
+use crate::frames::{self, Frames};
+use crate::inbox::Inbox;
 use crate::outbox::{Destination, Endpoint, Outbox};
+use crate::piece::Judge;
+use crate::sender::Way;
 use crate::staged::Staged;
+use crate::weather::Weather;
 
 /// What a link needs from outside for anything that may send: our keys and indices, randomness,
 /// the two clocks, and the inner MTU, above which nothing is padded (threat DP-24).
@@ -72,12 +77,19 @@ pub struct Link {
     staged: Staged,
     rx_bytes: u64,
     tx_bytes: u64,
-    /// What we say of ourselves to a peer that speaks frames; none while we speak none.
-    own: Option<Hello>,
-    /// The session on which we last said it.
-    greeted: Option<Index>,
-    /// The session on which the peer last said who it is, and what it said.
-    heard: Option<(Index, Hello)>,
+    /// Another one in each life of the link.
+    salt: u32,
+    /// What is spoken beside packets with a peer that knows frames; none while we speak none.
+    frames: Option<Box<Frames>>,
+}
+
+/// Why a link wants to be woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A timer of the session protocol.
+    Peer(Why),
+    /// Something waits for its time: repair, a report, a flow.
+    Frames,
 }
 
 impl std::fmt::Debug for Link {
@@ -91,30 +103,45 @@ impl Link {
     #[must_use]
     pub fn new(id: PeerId, key: PublicKey, random: &mut dyn Random) -> Self {
         let peer = Peer::new(id, key, random);
+        let mut salt = [0; 4];
+        random.fill(&mut salt);
         Self {
             peer,
             endpoint: None,
             staged: Staged::default(),
             rx_bytes: 0,
             tx_bytes: 0,
-            own: None,
-            greeted: None,
-            heard: None,
+            salt: u32::from_le_bytes(salt),
+            frames: None,
         }
     }
 
     /// Speaks frames with a peer that knows them, from the next handshake on; `None` ends that, and
     /// nobody can tell this link from a plain one.
     pub fn set_frames(&mut self, own: Option<Hello>) {
-        self.own = own;
         self.peer.set_word(if own.is_some() { frame::CAPABILITY } else { 0 });
+        let Some(own) = own else {
+            self.frames = None;
+            return;
+        };
+        match &mut self.frames {
+            Some(frames) => frames.set_own(own),
+            None => self.frames = Some(Box::new(Frames::new(self.peer.id().0, self.salt, own))),
+        }
     }
 
     /// What the peer can do on the session that is sent on; none if it is a plain peer.
     #[must_use]
     pub fn hello(&self) -> Option<Hello> {
         let (current, _) = self.peer.current()?;
-        self.heard.filter(|(index, _)| *index == current).map(|(_, hello)| hello)
+        self.frames.as_ref()?.hello(current)
+    }
+
+    /// What is known of the path's weather, and done about it; none toward a plain peer.
+    #[must_use]
+    pub fn weather(&self) -> Option<Weather> {
+        let halves = self.frames.as_ref()?.halves()?;
+        Some(Weather::of(&halves.sender, &halves.receiver))
     }
 
     /// The protocol machine.
@@ -168,6 +195,9 @@ impl Link {
     /// Ends every session, and gives back indices and staged packets (whose number is returned).
     pub fn clear(&mut self, indices: &mut Indices) -> u64 {
         self.peer.clear(indices);
+        if let Some(frames) = &mut self.frames {
+            frames.clear();
+        }
         self.staged.clear()
     }
 
@@ -193,6 +223,15 @@ impl Link {
             return outcome;
         };
         let to = Destination::Udp(endpoint);
+        let index = session.index();
+        if let Some(sender) = self.frames.as_mut().and_then(|frames| frames.sender(index)) {
+            let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
+            let outcome = sender.send(header, packet, now, mtu, &mut way);
+            let (datagrams, bytes) = (way.datagrams, way.bytes);
+            self.tx_bytes += bytes;
+            self.peer.data_sent(now, datagrams, bytes);
+            return outcome;
+        }
         let (mut bytes, mut datagrams) = (0, 0);
         for i in 0..packet.segments() {
             match seal_segment(session, packet, i, mtu, &to, out) {
@@ -231,34 +270,59 @@ impl Link {
         let len = datagram.len();
         let plain = self.peer.open(indices, index, datagram, now)?;
         self.learn(from, len);
-        // Frames are no data: they begin no timer, and nothing needs to answer them.
-        let is_frame = frame::is_frame(&datagram[plain.clone()]);
-        self.peer.data_received(now, 1, if is_frame { 0 } else { plain.len() as u64 });
+        if !frame::is_frame(&datagram[plain.clone()]) {
+            self.peer.data_received(now, 1, plain.len() as u64);
+            if let Some(frames) = &mut self.frames {
+                frames.note_bare(index, wireguard::counter(datagram), !plain.is_empty(), now);
+            }
+        }
         Ok(plain)
     }
 
-    /// Takes a frame that came on the session `index`, and answers it if it wants that.
+    /// Takes the frame that lies at `plain` of a datagram just received, which lies at `start` of
+    /// the lent memory, and answers it if it wants that. Packets in it wait for
+    /// [`Link::poll_pieces`].
     ///
     /// # Errors
     /// `Malformed`, also for a frame of a kind unknown here, or where we speak none.
+    #[expect(clippy::too_many_arguments, reason = "one call a datagram; each is lent by the shell")]
     pub fn handle_frame<O: Outbox>(
         &mut self,
         index: Index,
-        plain: &[u8],
+        datagram: &[u8],
+        plain: Range<usize>,
+        start: usize,
+        judge: &mut impl Judge,
         now: Instant,
         out: &mut O,
     ) -> Result<(), Drop> {
-        if self.own.is_none() {
-            return Err(Drop::Malformed);
-        }
-        match frame::parse(plain) {
+        let parsed = frame::parse(&datagram[plain.clone()]);
+        // Frames without packets begin no timer, and nothing needs to answer them.
+        let is_data = parsed.as_ref().is_ok_and(frames::carries_data);
+        self.peer.data_received(now, 1, if is_data { plain.len() as u64 } else { 0 });
+        let Some(frames) = &mut self.frames else { return Err(Drop::Malformed) };
+        let counter = wireguard::counter(datagram);
+        match parsed {
             Ok(Frame::Hello(hello)) => {
-                self.heard = Some((index, hello));
-                self.greet(now, out);
+                let wants_answer = frames.handle_hello(index, hello);
+                frames.note_bare(index, counter, false, now);
+                if wants_answer {
+                    self.greet(now, out);
+                }
                 Ok(())
             }
-            Ok(Frame::Unknown(_)) | Err(_) => Err(Drop::Malformed),
+            Ok(ref frame) => {
+                frames.handle_frame((index, counter), frame, start + plain.start, judge, now)
+            }
+            Err(_) => Err(Drop::Malformed),
         }
+    }
+
+    /// Moves packets that came in frames into `inbox`, in order. Returns whether all went that are
+    /// ready; otherwise the inbox has to be drained first.
+    pub fn poll_pieces(&mut self, inbox: &mut Inbox) -> bool {
+        let halves = self.frames.as_mut().and_then(|frames| frames.halves_mut());
+        halves.is_none_or(|halves| halves.receiver.poll_pieces(inbox))
     }
 
     /// Answers an initiation that names this peer.
@@ -312,6 +376,9 @@ impl Link {
     /// Does what is due at `now`. What is to be sent comes with [`Link::handle_actions`].
     pub fn handle_timeout(&mut self, indices: &mut Indices, now: Instant) {
         self.peer.handle_timeout(indices, now);
+        if let Some(frames) = &mut self.frames {
+            frames.handle_timeout(now);
+        }
     }
 
     /// Does all that the peer wants done, and says what became of staged packets.
@@ -332,13 +399,20 @@ impl Link {
                 Action::DropStaged => total.expired += self.staged.clear(),
             }
         }
+        if let Some(frames) = &mut self.frames {
+            let to = self.endpoint.map(Destination::Udp);
+            self.tx_bytes += frames.handle_due(&mut self.peer, to, world.now, out);
+        }
         total
     }
 
     /// When to call [`Link::handle_timeout`] next, and why.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<(Instant, Why)> {
-        self.peer.poll_timeout()
+    pub fn poll_timeout(&self) -> Option<(Instant, Wake)> {
+        let peer = self.peer.poll_timeout().map(|(at, why)| (at, Wake::Peer(why)));
+        let frames = self.frames.as_ref().and_then(|frames| frames.poll_timeout());
+        let frames = frames.map(|at| (at, Wake::Frames));
+        [peer, frames].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     fn learn(&mut self, from: Endpoint, len: usize) {
@@ -380,23 +454,16 @@ impl Link {
         }
     }
 
-    /// Says who we are, once on each session.
+    /// Says who we are.
     fn greet<O: Outbox>(&mut self, now: Instant, out: &mut O) {
-        let (Some(own), Some(endpoint)) = (self.own, self.endpoint) else { return };
-        let current = self.peer.current().map(|(index, _)| index);
-        if current.is_none() || current == self.greeted {
-            return;
-        }
+        let (Some(frames), Some(endpoint)) = (&mut self.frames, self.endpoint) else { return };
+        let Some((current, _)) = self.peer.current() else { return };
         let Some(session) = self.peer.sealer(now) else { return };
-        let total = Hello::LEN + wireguard::OVERHEAD_LEN;
-        let Some(slot) = out.reserve(&Destination::Udp(endpoint), total) else { return };
-        slot[wireguard::TRANSPORT_HEADER_LEN..][..Hello::LEN].copy_from_slice(&own.build());
-        if session.seal(slot).is_ok() {
-            out.commit();
-            self.greeted = current;
-            self.tx_bytes += total as u64;
-            self.peer.data_sent(now, 1, 0);
-        }
+        let mut way = Way { session, to: Destination::Udp(endpoint), out, datagrams: 0, bytes: 0 };
+        frames.greet(current, now, &mut way);
+        let (datagrams, bytes) = (way.datagrams, way.bytes);
+        self.tx_bytes += bytes;
+        self.peer.data_sent(now, datagrams, 0);
     }
 
     fn send_staged<O: Outbox>(&mut self, world: &World<'_>, out: &mut O, total: &mut Outcome) {

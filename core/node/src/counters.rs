@@ -115,8 +115,10 @@ pub struct Counters {
     pub sealed: u64,
     /// Datagrams that came.
     pub datagrams_in: u64,
-    /// Inner packets delivered to the machine.
+    /// Datagrams that were one inner packet, delivered to the machine.
     pub delivered: u64,
+    /// Packets and chunks of superpackets delivered that came in frames.
+    pub framed: u64,
     /// Keepalives received.
     pub keepalives_in: u64,
     /// Frames that peers sent.
@@ -133,6 +135,7 @@ impl Default for Counters {
             sealed: 0,
             datagrams_in: 0,
             delivered: 0,
+            framed: 0,
             keepalives_in: 0,
             frames_in: 0,
             handshakes_in: 0,

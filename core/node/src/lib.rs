@@ -32,13 +32,11 @@ pub mod allowed;
 mod circles;
 pub mod config;
 mod counters;
-mod inbox;
 mod node;
 mod peers;
 mod timers;
 
 pub use config::*;
 pub use counters::{Counters, Reason};
-pub use inbox::Inbox;
-pub use link::{Destination, Endpoint, Outbox, Source, World};
+pub use link::{Destination, Endpoint, Inbox, Outbox, Source, Weather, World};
 pub use node::{Clock, ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX};

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use link::{Destination, Endpoint, Link, Outbox, Outcome, World};
+use link::{Destination, Endpoint, Inbox, Judge, Link, Outbox, Outcome, World};
 use noise::{
     Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
     read_initiation,
@@ -23,7 +23,6 @@ use crate::allowed;
 use crate::circles::Circles;
 use crate::config::{PeerChange, PeerStatus, Prefix};
 use crate::counters::{Counters, Reason};
-use crate::inbox::Inbox;
 use crate::peers::Peers;
 use crate::timers::Timers;
 
@@ -55,6 +54,8 @@ pub struct Node {
     timers: Timers,
     /// Peers that may want something done.
     touched: Vec<PeerId>,
+    /// Peers of whose frames packets may be ready.
+    ready: Vec<PeerId>,
     mtu: usize,
     listen_port: u16,
     up: bool,
@@ -98,6 +99,7 @@ impl Node {
             loaded_until: Instant::ZERO,
             timers: Timers::default(),
             touched: Vec::new(),
+            ready: Vec::new(),
             mtu: 0,
             listen_port: 0,
             up: false,
@@ -209,8 +211,12 @@ impl Node {
         let inner = &datagram[plain.clone()];
         if !matches!(inner[0] >> 4, 4 | 6) {
             let link = self.peers.link(id).ok_or(unknown)?;
-            link.handle_frame(index, inner, now, out).map_err(|_| Reason::UnknownFrame)?;
+            let mut judge = Owner { allowed: &self.allowed, id };
+            link.handle_frame(index, datagram, plain, start, &mut judge, now, out)
+                .map_err(|_| Reason::UnknownFrame)?;
             self.counters.frames_in += 1;
+            self.ready.push(id);
+            self.poll_packets(inbox);
             return Ok(());
         }
         let len = packet::total_len(inner).map_err(|_| Reason::InnerMalformed)?;
@@ -225,6 +231,22 @@ impl Node {
         let from = start + plain.start;
         inbox.push(from..from + len);
         Ok(())
+    }
+
+    /// Moves packets that came in frames, and waited, into `inbox`. Returns whether more are
+    /// ready: then the inbox has to be drained, and this called again before the next datagram.
+    #[inline]
+    pub fn poll_packets(&mut self, inbox: &mut Inbox) -> bool {
+        while let Some(&id) = self.ready.last() {
+            let before = inbox.len();
+            let all = self.peers.link(id).is_none_or(|link| link.poll_pieces(inbox));
+            self.counters.framed += (inbox.len() - before) as u64;
+            if !all {
+                return true;
+            }
+            self.ready.pop();
+        }
+        false
     }
 
     /// The cheap half of a handshake message: the gate, then the queue.
@@ -347,12 +369,16 @@ impl Node {
         }
     }
 
-    /// Wakes every peer whose deadline has come.
+    /// Wakes every peer whose deadline has come. Then ask [`Node::poll_packets`] for packets that
+    /// waited in vain for older ones.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(id) = self.timers.pop_due(now) {
             let Some(link) = self.peers.link(id) else { continue };
             if link.poll_timeout().is_some_and(|(deadline, _)| deadline <= now) {
                 link.handle_timeout(&mut self.indices, now);
+                if self.ready.last() != Some(&id) {
+                    self.ready.push(id);
+                }
             }
             self.touch(id);
         }
@@ -419,6 +445,18 @@ impl Node {
         if let Some((refusal, segments)) = outcome.refused {
             self.counters.drop(refusal.into(), segments);
         }
+    }
+}
+
+/// Asks of what came in a frame whether its source is its sender's (threat PF-01).
+struct Owner<'a> {
+    allowed: &'a allowed::Table,
+    id: PeerId,
+}
+
+impl Judge for Owner<'_> {
+    fn admits(&mut self, packet: &[u8]) -> bool {
+        packet::source(packet).is_ok_and(|source| self.allowed.lookup(source) == Some(self.id))
     }
 }
 

@@ -1,6 +1,6 @@
 //! How many repair chunks a block gets. A table, made when a report comes; a look-up for a block.
 //!
-//! The table has the smallest r whose residual loss under the fitted model is at most
+//! For each k the table has the smallest r whose residual loss under the fitted model is at most
 //! [`TARGET`], and at most half of k. Three factors stand between model and table: a boost
 //! while more is lost for good than promised, trust, which falls while repair rebuilds little of
 //! what is missing, and the estimate itself, which leaves out what was lost in a queue. The
@@ -10,18 +10,18 @@ use crate::code::DATA_MAX;
 use crate::estimate::{Estimate, Estimator};
 use crate::model::{Model, Residuals};
 use crate::report::Report;
-use crate::sparse::SPAN;
-use crate::spread::{DEPTH_MAX, HOLD_US, LANE_CHUNKS};
+use crate::spread::{DEPTH_MAX, FEW, HOLD_US, LANE_CHUNKS};
 
 /// Residual loss aimed at, share of data chunks.
 pub const TARGET: f64 = 1e-5;
 /// Repair chunks of a block: at most one for so many data chunks (threat BC-09).
 pub const CAP: usize = 2;
+/// Loss assumed of a path that is not known: a new flow can bear the least, and that is when a path
+/// becomes known.
+pub const UNKNOWN_LOSS: f64 = 0.01;
 /// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one.
 const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
-/// Data chunks of a full superpacket, about.
-const USUAL_DATA: usize = 45;
 /// Missing chunks that a judgement of the repair's worth takes.
 const EVIDENCE: u32 = 16;
 const BOOST_MAX: f64 = 2.0;
@@ -33,7 +33,7 @@ pub struct Control {
     estimate: Estimate,
     /// By data chunks: repair chunks.
     table: [u8; DATA_MAX + 1],
-    sparse: [u8; SPAN + 1],
+    few: [u8; FEW + 1],
     trust: f64,
     boost: f64,
     missing: u32,
@@ -42,9 +42,8 @@ pub struct Control {
     /// Data chunks a second, smoothed, and when the last report came.
     rate: f64,
     before_us: Option<u64>,
-    /// Lanes that pay, and the table for blocks dealt to them.
+    /// Lanes that pay; the tables are for blocks dealt to so many.
     depth: usize,
-    spread: [u8; LANE_CHUNKS + 1],
 }
 
 impl Default for Control {
@@ -54,16 +53,16 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Nothing known, nothing spent.
+    /// Nothing known, [`UNKNOWN_LOSS`] assumed.
     #[must_use]
     pub fn new() -> Self {
         let estimator = Estimator::default();
         let estimate = estimator.estimate();
-        Self {
+        let mut control = Self {
             estimator,
             estimate,
             table: [0; DATA_MAX + 1],
-            sparse: [0; SPAN + 1],
+            few: [0; FEW + 1],
             trust: 1.0,
             boost: 1.0,
             missing: 0,
@@ -72,8 +71,9 @@ impl Control {
             rate: 0.0,
             before_us: None,
             depth: 1,
-            spread: [0; LANE_CHUNKS + 1],
-        }
+        };
+        control.tabulate();
+        control
     }
 
     /// Takes a report in and makes the table anew. `sent` are the data chunks sent since the
@@ -86,8 +86,8 @@ impl Control {
         self.tabulate();
     }
 
-    /// Repair chunks for a block of `data` chunks; at most half as many. A single chunk has none:
-    /// [`crate::sparse`] cares for it.
+    /// Repair chunks for a block of `data` chunks dealt to [`Control::depth`] lanes; at most half
+    /// as many.
     #[must_use]
     pub fn repair_chunks(&self, data: usize) -> usize {
         self.table.get(data).copied().map_or(0, usize::from)
@@ -100,17 +100,18 @@ impl Control {
         self.depth
     }
 
-    /// Repair chunks for a block of `data` chunks dealt to [`Control::depth`] lanes.
+    /// Repair chunks wanted for a block that closed with no more than [`FEW`] chunks: up to one for
+    /// each pair, and one for a single one. What may be spent is the business of
+    /// [`crate::spread`].
     #[must_use]
-    pub fn spread_chunks(&self, data: usize) -> usize {
-        self.spread.get(data).copied().map_or(0, usize::from)
+    pub fn few_chunks(&self, data: usize) -> usize {
+        self.few.get(data).copied().map_or(0, usize::from)
     }
 
-    /// Repair chunks wanted for `data` packets that travel alone: up to one for each pair, and one
-    /// for a single one. What may be spent is the business of [`crate::sparse`].
+    /// Data chunks a second, smoothed over some reports.
     #[must_use]
-    pub fn sparse_chunks(&self, data: usize) -> usize {
-        self.sparse.get(data).copied().map_or(0, usize::from)
+    pub fn rate(&self) -> f64 {
+        self.rate
     }
 
     /// What is believed about the path.
@@ -132,7 +133,8 @@ impl Control {
     }
 
     fn expected_loss(&self) -> f64 {
-        (self.estimate.loss_upper * self.boost).min(1.0)
+        let assumed = if self.estimate.known { 0.0 } else { UNKNOWN_LOSS };
+        (self.estimate.loss_upper * self.boost).clamp(assumed, 1.0)
     }
 
     /// Holds what was promised against what came of it.
@@ -167,47 +169,46 @@ impl Control {
     }
 
     fn tabulate(&mut self) {
-        (self.table, self.sparse) = ([0; DATA_MAX + 1], [0; SPAN + 1]);
-        (self.depth, self.spread) = (1, [0; LANE_CHUNKS + 1]);
+        (self.table, self.few) = ([0; DATA_MAX + 1], [0; FEW + 1]);
+        self.depth = 1;
         if self.is_calm() {
             return;
         }
         let model = self.estimate.model.with_loss(self.expected_loss());
-        let residuals = Residuals::new(&model);
+        let residuals = self.choose_depth(&model);
         for (data, repair) in self.table.iter_mut().enumerate() {
             *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, TARGET));
         }
-        if self.trust > TRUST_MIN {
-            for (data, repair) in self.sparse.iter_mut().enumerate() {
+        // A few packets on a path that is not known travel as they are: most paths are clear.
+        if self.trust > TRUST_MIN && self.estimate.known {
+            for (data, repair) in self.few.iter_mut().enumerate() {
                 *repair = residuals.fewest(data, data.div_ceil(CAP), TARGET) as u8;
             }
         }
-        self.choose_depth(&model, residuals);
     }
 
     /// Deals to the fewest lanes that save a tenth over fewer, or, where the cap binds, half of the
-    /// residual loss.
-    fn choose_depth(&mut self, model: &Model, mut residuals: Residuals) {
-        let cost = |residuals: &Residuals, data: usize| {
-            let repair = residuals.fewest(data, data / CAP, TARGET);
-            (repair as f64 / data as f64, residuals.residual(data, repair))
+    /// residual loss; returns what is lost with so many.
+    fn choose_depth(&mut self, model: &Model) -> Residuals {
+        let cost = |residuals: &Residuals| {
+            let repair = residuals.fewest(LANE_CHUNKS, LANE_CHUNKS / CAP, TARGET);
+            (repair as f64 / LANE_CHUNKS as f64, residuals.residual(LANE_CHUNKS, repair))
         };
         let fits = self.rate * HOLD_US as f64 / 1e6 / LANE_CHUNKS as f64;
-        let mut least = cost(&residuals, USUAL_DATA);
+        let mut residuals = Residuals::new(model);
+        let mut least = cost(&residuals);
         for depth in [2, 4, 8, 16] {
             if depth > DEPTH_MAX || depth as f64 > fits || model.memory <= 0.0 {
                 break;
             }
             let tried = Residuals::new(&model.interleaved(depth));
-            let (share, residual) = cost(&tried, LANE_CHUNKS);
+            let (share, residual) = cost(&tried);
             let mends = least.1 > TARGET && residual < least.1 / 2.0 && share <= least.0 * 1.05;
             if share < least.0 * 0.9 || mends {
                 (self.depth, least, residuals) = (depth, (share, residual), tried);
             }
         }
-        for (data, repair) in self.spread.iter_mut().enumerate() {
-            *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, TARGET));
-        }
+        residuals
     }
 }
 
@@ -243,6 +244,18 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_is_not_known_is_not_trusted() {
+        let mut control = Control::new();
+        assert!(!control.is_calm() && control.repair_chunks(48) > 3 && control.few_chunks(1) == 0);
+        control.handle_report(&report(500, 0), 500, 0);
+        assert!(!control.is_calm(), "not yet");
+        control.handle_report(&report(600, 0), 600, 100_000);
+        assert!(control.is_calm());
+        control.handle_report(&report(0, 0), 0, 3_600_000_000);
+        assert!(!control.is_calm(), "an hour later the weather may have changed");
+    }
+
+    #[test]
     fn the_smallest_number_that_meets_the_target_is_chosen() {
         let control = fed(&report(5_000, 100));
         let residuals = Residuals::new(&Model::independent(control.estimate().loss_upper));
@@ -258,7 +271,9 @@ mod tests {
     #[test]
     fn losses_in_a_queue_raise_nothing() {
         let queued = Losses { judged: 5_000, lost: 300, runs: 100, ..Losses::default() };
-        let control = fed(&Report { queued, queue_us: 20_000, ..Report::default() });
+        let mut control = fed(&report(5_000, 0));
+        let jam = Report { queued, queue_us: 20_000, ..Report::default() };
+        (0..200).for_each(|n| control.handle_report(&jam, 4_000, (200 + n) * 100_000));
         assert_eq!(control.repair_chunks(45), 0);
     }
 

@@ -19,9 +19,16 @@ const SHOWN_US: f64 = 1_000_000.0;
 /// Longest time between two reports that counts.
 const PAUSE_US_MAX: u64 = 120_000_000;
 
+/// Below so many judged chunks, and so many of them lost, a path is not known.
+pub const KNOWN_CHUNKS: f64 = 1_000.0;
+/// See [`KNOWN_CHUNKS`].
+pub const KNOWN_LOSSES: f64 = 2.0;
+
 /// What is believed about a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
+    /// Whether enough was judged, and not too long ago, to believe it.
+    pub known: bool,
     /// The losses that are not congestion.
     pub model: Model,
     /// Their share, with a margin for what chance hides.
@@ -98,7 +105,9 @@ impl Estimator {
             share + (share * (2.0 * model.burst_mean() - 1.0).max(1.0) / sum.judged).sqrt()
         };
         let loss_upper = self.sums.iter().map(upper).fold(0.0, f64::max).min(1.0);
+        let known = slow.judged >= KNOWN_CHUNKS || slow.lost >= KNOWN_LOSSES;
         Estimate {
+            known,
             model,
             loss_upper,
             queued_share: ratio(self.lost_queued, self.lost_clear + self.lost_queued),

@@ -6,13 +6,12 @@
 //!
 //! The life of one chunk:
 //!
-//! 1. A sender cuts a superpacket into k chunks of a block and asks [`control::Control`] how many
-//!    repair chunks it is worth: a look-up in a table. On a clear path the answer is none, and
-//!    nothing below happens.
-//! 2. [`block::encode`] makes them with the erasure code of [`code`], in memory that is lent:
-//!    any k of the k + r chunks are enough. Data and repair chunks go out, each counted on
-//!    its path. Packets that travel alone share a block over time, in [`sparse::Sparse`]. Where
-//!    losses come in bursts, neighbours go into different blocks, in [`spread::Spread`].
+//! 1. A sender asks [`control::Control`] whether the path is calm. If so, nothing below happens.
+//! 2. Otherwise [`spread::Spread`] gives the chunk its place in a block that fills as chunks come,
+//!    and the chunk leaves at once. Where losses come in bursts, neighbours go into different
+//!    blocks. When a block is full, or its time is over, [`block::encode`] makes as many repair
+//!    chunks as `Control`'s table says, with the erasure code of [`code`]: any k of the k + r
+//!    chunks are enough. Data and repair chunks are counted on their path.
 //! 3. At the other end [`observe::Observer`] sees number and time of every chunk that arrives. It
 //!    tells loss from lateness, weather from a full queue.
 //! 4. [`block::Assembler`] passes a data chunk on at once and keeps a copy as long as its block
@@ -43,6 +42,5 @@ pub mod observe;
 pub mod order;
 mod recent;
 pub mod report;
-pub mod sparse;
 pub mod spread;
 mod store;

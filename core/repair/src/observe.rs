@@ -20,6 +20,10 @@ use crate::report::{Losses, Report};
 pub const WINDOW: u64 = 16_384;
 /// Neighbours of whose delays the smallest counts.
 pub const GROUP: u64 = 8;
+/// A queue stands if it does so for this time, and for so many chunks.
+pub const STANDING_US: u64 = 10_000;
+/// See [`STANDING_US`].
+pub const STANDING_CHUNKS: u32 = 64;
 /// A shorter queue is none.
 pub const QUEUE_US_MIN: u32 = 3_000;
 /// A chunk that is missing is judged after at least and at most this time.
@@ -61,9 +65,10 @@ pub struct Observer {
     base: Recent,
     peak: Recent,
     extent: Recent,
-    /// Smallest delay of the last chunks to arrive: of a full half and of one being filled.
+    /// Smallest delay of the chunks that arrived last: of a full half and of one being filled.
     live: [i32; 2],
-    live_count: u64,
+    live_count: u32,
+    live_since_us: u64,
     judging: Judging,
     clear: Losses,
     queued: Losses,
@@ -106,6 +111,7 @@ impl Observer {
             extent: Recent::new(PEAK_US),
             live: [i32::MAX; 2],
             live_count: 0,
+            live_since_us: 0,
             judging: Judging::default(),
             clear: Losses::default(),
             queued: Losses::default(),
@@ -117,33 +123,14 @@ impl Observer {
     /// A chunk arrived, data or repair. `sequence` counts what was sent on this path; `sent_us` is
     /// the low half of the sender's clock.
     pub fn handle_chunk(&mut self, sequence: u64, sent_us: u32, now_us: u64) {
-        if sequence >= SEQUENCE_END {
-            return;
+        if self.note_arrival(sequence, now_us) {
+            self.note_delay(sequence, sent_us, now_us);
         }
-        if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
-            self.restart(sequence);
-        }
-        if sequence < self.end {
-            self.note_lateness(sequence, now_us);
-        }
-        if sequence < self.next {
-            self.late += 1;
-            return;
-        }
-        if sequence >= self.end {
-            // Whole groups, for a group's place is used again by the one a window later.
-            self.judge((sequence + GROUP).saturating_sub(WINDOW) / GROUP * GROUP, now_us);
-            self.end = sequence + 1;
-            self.end_us = now_us;
-            if self.marks.back().is_none_or(|mark| mark.at_us + MARK_US <= now_us) {
-                if self.marks.len() == MARKS_MAX {
-                    self.marks.pop_front();
-                }
-                self.marks.push_back(Mark { at_us: now_us, end: self.end });
-            }
-        }
-        self.arrived[word(sequence)] |= 1 << (sequence % 64);
-        self.note_delay(sequence, sent_us, now_us);
+    }
+
+    /// Something arrived that has a number, but no time at which it was sent.
+    pub fn handle_number(&mut self, sequence: u64, now_us: u64) {
+        self.note_arrival(sequence, now_us);
     }
 
     /// Judges what is due and returns what happened since the last call. `missing` and `rebuilt`
@@ -179,12 +166,14 @@ impl Observer {
         u32::try_from(self.extent.max().unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
-    /// Whether the path's queue is long just now: what is lost meanwhile may be congestion, and
-    /// flows should see it (RFC 6040: mark or drop).
+    /// Whether a queue stands just now: what is lost meanwhile may be congestion, and flows should
+    /// see it (RFC 6040: mark or drop). The smallest delay of [`STANDING_US`] and
+    /// [`STANDING_CHUNKS`] at least decides, for jitter may hold up a few chunks, but not so many.
     #[must_use]
     pub fn is_queued(&self) -> bool {
+        let [before, _] = self.live;
         let delay = self.live[0].min(self.live[1]);
-        delay != i32::MAX && self.exceeds(self.above_base(delay))
+        before != i32::MAX && self.exceeds(self.above_base(delay))
     }
 
     /// Chunks that came after they were judged lost.
@@ -200,6 +189,37 @@ impl Observer {
         self.marks.clear();
         (self.next, self.end) = (sequence, sequence);
         self.judging = Judging::default();
+    }
+
+    /// Returns whether it came in time to be judged by what it says.
+    fn note_arrival(&mut self, sequence: u64, now_us: u64) -> bool {
+        if sequence >= SEQUENCE_END {
+            return false;
+        }
+        if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
+            self.restart(sequence);
+        }
+        if sequence < self.end {
+            self.note_lateness(sequence, now_us);
+        }
+        if sequence < self.next {
+            self.late += 1;
+            return false;
+        }
+        if sequence >= self.end {
+            // Whole groups, for a group's place is used again by the one a window later.
+            self.judge((sequence + GROUP).saturating_sub(WINDOW) / GROUP * GROUP, now_us);
+            self.end = sequence + 1;
+            self.end_us = now_us;
+            if self.marks.back().is_none_or(|mark| mark.at_us + MARK_US <= now_us) {
+                if self.marks.len() == MARKS_MAX {
+                    self.marks.pop_front();
+                }
+                self.marks.push_back(Mark { at_us: now_us, end: self.end });
+            }
+        }
+        self.arrived[word(sequence)] |= 1 << (sequence % 64);
+        true
     }
 
     fn note_lateness(&mut self, sequence: u64, now_us: u64) {
@@ -222,8 +242,10 @@ impl Observer {
         let smallest = &mut self.delays[group(sequence)];
         *smallest = delay_us.min(*smallest);
         self.base.handle_value(-i64::from(delay_us), now_us);
-        if self.live_count.is_multiple_of(GROUP) {
-            self.live = [self.live[1], i32::MAX];
+        let aged = self.live_since_us + STANDING_US <= now_us;
+        if aged && self.live_count >= STANDING_CHUNKS {
+            (self.live, self.live_count) = ([self.live[1], i32::MAX], 0);
+            self.live_since_us = now_us;
         }
         self.live_count += 1;
         self.live[1] = self.live[1].min(delay_us);

@@ -95,6 +95,14 @@ impl<T> Order<T> {
         self.wait_us = wait_us.min(WAIT_US_MAX);
     }
 
+    /// Whether a piece with this number is ahead of its flow: it may have to wait, so it must not
+    /// lie in memory that is lent for the moment. All others are ready at once.
+    #[must_use]
+    pub fn is_ahead(&self, tag: u8, number: u32) -> bool {
+        let next = self.flows.get(usize::from(tag)).and_then(|flow| flow.next);
+        next.is_some_and(|next| number != next && next.wrapping_sub(number) > SPAN)
+    }
+
     /// A piece of `len` bytes came.
     pub fn handle_piece(&mut self, tag: u8, number: u32, item: T, len: usize, now_us: u64) {
         if self.flows.is_empty() {
@@ -249,6 +257,7 @@ mod tests {
         let mut order = Order::new();
         order.set_wait_us(10_000);
         for number in [7, 9, 10, 12] {
+            assert_eq!(order.is_ahead(1, number), number != 7);
             order.handle_piece(1, number, number, 100, u64::from(number));
         }
         assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![7], 300));
@@ -261,6 +270,7 @@ mod tests {
         assert_eq!(drain(&mut order), [0; 0]);
         order.handle_timeout(10_012);
         assert_eq!((drain(&mut order), order.poll_timeout()), (vec![12], None));
+        assert!(!order.is_ahead(1, 11) && !order.is_ahead(1, 13) && order.is_ahead(1, 14));
         order.handle_piece(1, 11, 11, 100, 11_000);
         order.handle_piece(1, 13, 13, 100, 11_000);
         assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![11, 13], 0));

@@ -6,6 +6,13 @@
 //! its data chunks were. What grows is the time
 //! until a repair: the sender bounds it by [`HOLD_US`], and by choosing the depth
 //! ([`crate::control::Control::depth`]) for the rate at which chunks come.
+//!
+//! With one lane, the usual case, that is simply a block that fills as chunks come: of one
+//! superpacket or of several, of one flow or of many. Where they come so slowly that waiting would
+//! bring few together, a block is closed after [`HOLD_US_MIN`]: one packet's repair is its copy,
+//! two packets' their exclusive or; the code is the same. What a block of [`FEW`] chunks or less
+//! may cost is an allowance that every chunk adds a half to, so the whole stays within 1.5
+//! (threat BC-09).
 
 use crate::block::{self, Place, Shape};
 use crate::code::CHUNK_LEN_MAX;
@@ -14,9 +21,18 @@ use crate::control::{CAP, Control};
 /// Lanes, at most.
 pub const DEPTH_MAX: usize = 16;
 /// Data chunks of a lane's block.
-pub const LANE_CHUNKS: usize = 32;
-/// How long a lane's block fills: half of what flows wait.
+pub const LANE_CHUNKS: usize = 48;
+/// How long a lane's block fills, at most: half of what flows wait.
 pub const HOLD_US: u64 = 15_000;
+/// How long it fills where chunks come so slowly that few would come together.
+pub const HOLD_US_MIN: u64 = 1_000;
+/// Blocks of so many chunks live on the allowance.
+pub const FEW: usize = 8;
+/// Allowance, in half chunks: what one chunk adds, the price of a repair chunk, and how much can
+/// be saved up.
+const EARNED: u32 = 1;
+const PRICE: u32 = 2;
+const SAVED_MAX: u32 = 32;
 /// When no chunks follow, the repair chunks wait for so long.
 pub const PAUSE_US: u64 = 1_000;
 const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
@@ -38,8 +54,8 @@ pub struct Repair<'a> {
 struct Lane {
     /// Copies, [`CHUNK_LEN_MAX`] bytes each.
     copies: Vec<u8>,
-    lens: [u16; LANE_CHUNKS],
-    count: usize,
+    /// Of each copy, its length; as many as there are chunks.
+    lens: Vec<u16>,
     block: u32,
     opened_us: u64,
     closed: Closed,
@@ -69,6 +85,8 @@ pub struct Spread {
     dealt: u64,
     /// Whose repair chunk is next.
     repair_turn: usize,
+    hold_us: u64,
+    saved: u32,
 }
 
 impl Default for Spread {
@@ -81,7 +99,15 @@ impl Spread {
     /// No lanes yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { lanes: Vec::new(), depth: 1, turn: 0, dealt: 0, repair_turn: 0 }
+        Self {
+            lanes: Vec::new(),
+            depth: 1,
+            turn: 0,
+            dealt: 0,
+            repair_turn: 0,
+            hold_us: HOLD_US,
+            saved: 0,
+        }
     }
 
     /// Lanes in use.
@@ -90,10 +116,12 @@ impl Spread {
         self.depth
     }
 
-    /// Deals to so many lanes from now on, up to [`DEPTH_MAX`]; blocks in the others are closed
-    /// when their time is over.
-    pub fn set_depth(&mut self, depth: usize) {
-        self.depth = depth.clamp(1, DEPTH_MAX);
+    /// Deals as `control` says from now on; blocks in lanes that are no longer used are closed when
+    /// their time is over. Call after each report.
+    pub fn heed(&mut self, control: &Control) {
+        self.depth = control.depth().clamp(1, DEPTH_MAX);
+        let together = control.rate() * HOLD_US as f64 / 1e6;
+        self.hold_us = if together < FEW as f64 { HOLD_US_MIN } else { HOLD_US };
     }
 
     /// A data chunk is about to be sent: returns its place, or nothing if its lane waits
@@ -113,19 +141,19 @@ impl Spread {
             self.lanes.resize_with(self.turn + 1, Lane::default);
         }
         let lane = &mut self.lanes[self.turn];
-        if lane.count == LANE_CHUNKS {
+        if lane.lens.len() == LANE_CHUNKS {
             return None;
         }
         self.dealt += 1;
-        if lane.count == 0 {
+        self.saved = (self.saved + EARNED).min(SAVED_MAX);
+        if lane.lens.is_empty() {
             (lane.block, lane.opened_us) = (*next_block, now_us);
             *next_block = next_block.wrapping_add(1);
             lane.copies.resize(LANE_CHUNKS * CHUNK_LEN_MAX, 0);
         }
-        let index = lane.count;
+        let index = lane.lens.len();
         lane.copies[index * CHUNK_LEN_MAX..][..chunk.len()].copy_from_slice(chunk);
-        lane.lens[index] = chunk.len() as u16;
-        lane.count += 1;
+        lane.lens.push(chunk.len() as u16);
         let shape = Shape { data: 0, repair: 1 };
         Some(Place { block: lane.block, shape, index: index as u8 })
     }
@@ -133,10 +161,10 @@ impl Spread {
     /// The next repair chunk that is due, of lanes that are full or whose time is over. Call after
     /// each chunk and when [`Spread::poll_timeout`] says so, until there are no more.
     pub fn poll_repair(&mut self, control: &Control, now_us: u64) -> Option<Repair<'_>> {
-        let (dealt, depth) = (self.dealt, self.depth as u64);
+        let (dealt, depth, hold_us) = (self.dealt, self.depth as u64, self.hold_us);
         for lane in &mut self.lanes {
-            if lane.due_us().is_some_and(|due_us| due_us <= now_us) {
-                lane.close(control);
+            if lane.due_us(hold_us).is_some_and(|due_us| due_us <= now_us) {
+                lane.close(control, &mut self.saved);
                 (lane.closed.due_dealt, lane.closed.due_us) = (dealt + depth, now_us + PAUSE_US);
             }
         }
@@ -160,20 +188,25 @@ impl Spread {
     pub fn poll_timeout(&self) -> Option<u64> {
         let waiting = self.lanes.iter().filter(|lane| lane.closed.sent < lane.closed.shape.repair);
         let closed = waiting.map(|lane| lane.closed.due_us);
-        self.lanes.iter().filter_map(Lane::due_us).chain(closed).min()
+        let due = self.lanes.iter().filter_map(|lane| lane.due_us(self.hold_us));
+        due.chain(closed).min()
     }
 }
 
 impl Lane {
     /// Makes the repair chunks. Any of the block before that were not sent are given up: a lane
     /// takes longer to fill than they take to leave.
-    fn close(&mut self, control: &Control) {
-        let count = std::mem::take(&mut self.count);
-        let repair = control.spread_chunks(count);
+    fn close(&mut self, control: &Control, saved: &mut u32) {
+        let count = self.lens.len();
+        let repair = match count {
+            0..=FEW => control.few_chunks(count).min((*saved / PRICE) as usize),
+            _ => control.repair_chunks(count),
+        };
+        *saved = saved.saturating_sub(repair as u32 * PRICE);
         let mut data: [&[u8]; LANE_CHUNKS] = [&[]; LANE_CHUNKS];
         let copies = self.copies.chunks_exact(CHUNK_LEN_MAX);
-        for ((slice, copy), len) in data.iter_mut().zip(copies).zip(self.lens) {
-            *slice = &copy[..usize::from(len)];
+        for ((slice, copy), len) in data.iter_mut().zip(copies).zip(&self.lens) {
+            *slice = &copy[..usize::from(*len)];
         }
         let closed = &mut self.closed;
         closed.coded.resize(CODED_LEN, 0);
@@ -182,14 +215,15 @@ impl Lane {
         let repair = if encoded.is_ok() { repair as u8 } else { 0 };
         (closed.block, closed.sent) = (self.block, 0);
         closed.shape = Shape { data: count as u8, repair };
-        closed.len = usize::from(self.lens[..count].iter().max().copied().unwrap_or(0));
+        closed.len = usize::from(self.lens.iter().max().copied().unwrap_or(0));
+        self.lens.clear();
     }
 
-    fn due_us(&self) -> Option<u64> {
-        match self.count {
+    fn due_us(&self, hold_us: u64) -> Option<u64> {
+        match self.lens.len() {
             0 => None,
             LANE_CHUNKS => Some(0),
-            _ => Some(self.opened_us.saturating_add(HOLD_US)),
+            _ => Some(self.opened_us.saturating_add(hold_us)),
         }
     }
 }
@@ -214,7 +248,12 @@ impl Closed {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use sim::rng::Rng;
+
     use super::*;
+    use crate::block::{Assembler, BYTES_MAX};
     use crate::report::{Losses, Report};
 
     #[test]
@@ -223,7 +262,7 @@ mod tests {
         let mut control = Control::default();
         control.handle_report(&Report { clear, ..Report::default() }, 1_000, 0);
         let (mut spread, mut next) = (Spread::new(), 9);
-        spread.set_depth(4);
+        spread.depth = 4;
         let mut last = None;
         for n in 0..4 * LANE_CHUNKS {
             let place = spread.handle_chunk(&[n as u8; 50], &mut next, 5).expect("room");
@@ -234,7 +273,7 @@ mod tests {
         assert_eq!(spread.handle_chunk(&[1; 50], &mut next, 5), None);
         assert!(spread.poll_repair(&control, 5).is_none(), "they keep their distance");
         assert_eq!(spread.poll_timeout(), Some(5 + PAUSE_US));
-        let each = control.spread_chunks(LANE_CHUNKS);
+        let each = control.repair_chunks(LANE_CHUNKS);
         for n in 0..4 * each {
             let repair = spread.poll_repair(&control, 5 + PAUSE_US).expect("four blocks are full");
             assert_eq!((repair.block, usize::from(repair.index)), (9 + (n as u32 + 3) % 4, n / 4));
@@ -242,6 +281,55 @@ mod tests {
         }
         assert!(each > 0 && spread.poll_repair(&control, 5 + PAUSE_US).is_none());
         assert_eq!(spread.poll_timeout(), None);
+    }
+
+    /// Sends `packets` alone, `gap_us` apart, over 2 % loss; returns the shares lost and spent.
+    fn alone(packets: u32, gap_us: u64) -> (f64, f64) {
+        let clear = Losses { judged: 10_000, lost: 200, runs: 200, ..Losses::default() };
+        let (mut control, report) = (Control::default(), Report { clear, ..Report::default() });
+        (0..20).for_each(|n| control.handle_report(&report, 1_000_000 / gap_us, n * 1_000_000));
+        let (mut spread, mut assembler) = (Spread::new(), Assembler::new(BYTES_MAX));
+        spread.heed(&control);
+        let (mut rng, mut next, mut sent) = (Rng::new(1), 0, BTreeMap::new());
+        let (mut passed, mut spent) = (0u32, 0u32);
+        for n in 0..packets {
+            let now_us = u64::from(n) * gap_us;
+            let packet = vec![n as u8; 40 + n as usize % 1_000];
+            let place = spread.handle_chunk(&packet, &mut next, now_us).expect("room");
+            sent.insert((place.block, place.index), packet.clone());
+            if !rng.chance(0.02) {
+                assembler.handle_data(place.block, place.shape, place.index, &packet, now_us);
+                passed += 1;
+            }
+            let end_us = now_us + gap_us - 1;
+            let mut at_us = now_us;
+            while at_us <= end_us {
+                while let Some(repair) = spread.poll_repair(&control, at_us) {
+                    spent += 1;
+                    if !rng.chance(0.02) {
+                        let Repair { block, shape, index, coded } = repair;
+                        assembler.handle_repair(block, shape, index, coded, at_us);
+                        while let Some(rebuilt) = assembler.poll_rebuilt() {
+                            assert_eq!(rebuilt.bytes, sent[&(rebuilt.block, rebuilt.index)]);
+                            passed += 1;
+                        }
+                    }
+                }
+                let Some(due_us) = spread.poll_timeout() else { break };
+                at_us = due_us.max(at_us + 1);
+            }
+        }
+        (1.0 - f64::from(passed) / f64::from(packets), f64::from(spent) / f64::from(packets))
+    }
+
+    #[test]
+    fn bc_09_lone_packets_are_repaired_within_the_allowance() {
+        for (gap_us, residual_max) in [(100, 2e-4), (1_500, 4e-4), (6_000, 0.012), (50_000, 0.012)]
+        {
+            let (residual, spent) = alone(40_000, gap_us);
+            assert!(residual <= residual_max, "{gap_us} us apart: {residual} lost");
+            assert!(spent > 0.0 && spent <= 0.501, "{gap_us} us apart: {spent} spent");
+        }
     }
 
     #[test]

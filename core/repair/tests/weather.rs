@@ -12,7 +12,7 @@ use path::{Outcome, Path, Traffic};
 use sim::impair::{Impairment, LossModel};
 use sim::profile;
 
-/// Chunks of 1400 bytes, 45 a block, on a line of 1 Gbit/s: 600 Mbit/s of data.
+/// Chunks of 1400 bytes, 45 at a time, on a line of 1 Gbit/s: 600 Mbit/s of data.
 const BULK: Traffic = Traffic { data: 45, chunk_len: 1_400, rate_bps: 600_000_000 };
 
 /// `seconds` of bulk traffic after one second in which the path is learned.
@@ -64,8 +64,8 @@ fn a_clear_sky_costs_no_repair_chunk() {
 #[test]
 fn the_grid_is_that_of_the_snapshot_and_little_is_lost_for_good() {
     let mut text = String::from(
-        "# 45 chunks a block, 600 Mbit/s of data on 1 Gbit/s, 3 s a row; jitter half the delay.\n\
-         # r is for 45 chunks, or for 32 where they are dealt to lanes (depth).\n\
+        "# 45 chunks at a time, 600 Mbit/s of data on 1 Gbit/s, 3 s a row; jitter half the delay.\n\
+         # r is for a block of 48 chunks, depth the lanes that they are dealt to.\n\
          # loss %  burst  delay ms    r depth  before %  residual  overhead\n",
     );
     for name in ["low", "medium", "high"] {
@@ -76,7 +76,7 @@ fn the_grid_is_that_of_the_snapshot_and_little_is_lost_for_good() {
         for burst in [1.0, 2.0, 4.0, 8.0] {
             for delay_us in [1_000, 30_000] {
                 let outcome = bulk(line(loss, burst, delay_us), 3, 3);
-                let bound = if loss > 0.05 { 5e-4 } else { 1e-4 };
+                let bound = if loss > 0.05 { 5e-4 } else { 2e-4 };
                 assert!(outcome.residual() <= bound, "{loss} {burst} {delay_us}: {outcome}");
                 assert!(outcome.overhead() <= 1.5, "{loss} {burst} {delay_us}: {outcome}");
                 let label = format!("{:>8} {burst:>6} {:>9}", loss * 100.0, delay_us / 1_000);

@@ -166,6 +166,13 @@ impl World {
         self.add(address, Some(nat))
     }
 
+    /// A host speaks frames from now on, also after a restart, or does so no more.
+    pub fn set_frames(&mut self, id: HostId, frames: bool) {
+        let host = &mut self.hosts[id.0];
+        host.frames = frames;
+        host.node.set_frames(frames);
+    }
+
     /// Two hosts become peers with a pre-shared key; each is told where the other is, unless that
     /// one is behind a translator.
     pub fn join(&mut self, a: HostId, b: HostId) {
@@ -237,7 +244,7 @@ impl World {
         self.hand(from, to, made);
     }
 
-    /// Hands a superpacket of UDP for `to` to `from`.
+    /// Hands a superpacket of UDP for `to` to `from`, or of TCP where `segments` is even.
     pub fn send_superpacket(&mut self, from: HostId, to: HostId, segments: usize, len: usize) {
         let route = route(from, to, len % 2 == 1);
         let made = self.ledger.superpacket(route, segments, len);

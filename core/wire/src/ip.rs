@@ -56,6 +56,8 @@ pub(crate) struct Layout {
     pub(crate) protocol: u8,
     pub(crate) fragment: Fragment,
     pub(crate) fragment_offset: usize,
+    /// The identification that fragments of one datagram share.
+    pub(crate) fragment_id: u32,
     /// A routing header was walked: the pseudo header may have another destination.
     pub(crate) routed: bool,
 }
@@ -104,6 +106,7 @@ fn layout_v4(bytes: &[u8], total_len: usize) -> Layout {
         protocol: bytes[9],
         fragment: fragment_kind(offset, word & 0x2000 != 0),
         fragment_offset: offset,
+        fragment_id: u32::from(u16::from_be_bytes([bytes[4], bytes[5]])),
         routed: false,
     }
 }
@@ -115,6 +118,7 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
         protocol: bytes[6],
         fragment: Fragment::Whole,
         fragment_offset: 0,
+        fragment_id: 0,
         routed: false,
     };
     for walked in 0..EXTENSION_HEADERS_MAX {
@@ -136,6 +140,7 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
         if extension == Extension::Fragment {
             let word = u16::from_be_bytes([head[2], head[3]]);
             layout.fragment_offset = usize::from(word & 0xfff8);
+            layout.fragment_id = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
             let kind = fragment_kind(layout.fragment_offset, word & 1 != 0);
             if kind == Fragment::Later {
                 layout.fragment = kind;

@@ -22,8 +22,9 @@
 //!
 //! The way is the same for UDP where the queue supports it; everything else passes alone.
 //!
-//! Beside that stand [`checksum`] (RFC 1071 and its incremental form) and the plain views [`tcp`],
-//! [`udp`] and [`icmp`], all of which borrow and none of which copy.
+//! Beside that stand [`checksum`] (RFC 1071 and its incremental form), the plain views [`tcp`],
+//! [`udp`] and [`icmp`], all of which borrow and none of which copy, and [`prefix`], the text form
+//! of a network.
 
 #![forbid(unsafe_code)]
 
@@ -34,11 +35,13 @@ pub mod icmp;
 pub mod ip;
 mod malformed;
 pub mod packet;
+pub mod prefix;
 #[cfg(test)]
 mod sample;
 pub mod superpacket;
 pub mod tcp;
 pub mod udp;
+pub mod unit;
 pub mod virtio;
 pub mod wireguard;
 

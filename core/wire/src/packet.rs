@@ -138,6 +138,16 @@ pub fn total_len(bytes: &[u8]) -> Result<usize, Malformed> {
     ip::total_len(bytes, true)
 }
 
+/// The ECN field of headers that were checked; not capable where there are none.
+#[must_use]
+pub fn ecn_of(bytes: &[u8]) -> Ecn {
+    match bytes {
+        [first, second, ..] if first >> 4 == 6 => Ecn::from_bits(second >> 4),
+        [_, second, ..] => Ecn::from_bits(*second),
+        _ => Ecn::NotEct,
+    }
+}
+
 /// Rewrites the ECN field in place and keeps an IPv4 header checksum right.
 ///
 /// # Errors
@@ -240,6 +250,36 @@ impl<'a> Packet<'a> {
         self.layout.fragment_offset
     }
 
+    /// The identification that all fragments of one datagram share (RFC 791 §3.1, RFC 8200 §4.5);
+    /// of no meaning for a packet that is whole.
+    #[must_use]
+    pub const fn fragment_id(&self) -> u32 {
+        self.layout.fragment_id
+    }
+
+    /// Whether the packet asks to be routed by its source: an IPv6 routing header (RFC 5095), an
+    /// IPv4 loose or strict source route (RFC 7126), or IPv4 options that cannot be read.
+    #[must_use]
+    pub fn asks_source_route(&self) -> bool {
+        const LOOSE: u8 = 131;
+        const STRICT: u8 = 137;
+        if self.version() == 6 {
+            return self.layout.routed;
+        }
+        let mut options = &self.bytes[ip::V4_HEADER_LEN..self.layout.header_len];
+        loop {
+            options = match options {
+                [] | [0, ..] => return false,
+                [1, rest @ ..] => rest,
+                [LOOSE | STRICT, ..] | [_] | [_, 0 | 1, ..] => return true,
+                [_, len, ..] => match options.get(usize::from(*len)..) {
+                    Some(rest) => rest,
+                    None => return true,
+                },
+            };
+        }
+    }
+
     /// Views the transport header.
     ///
     /// # Errors
@@ -287,7 +327,8 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether a routing header was walked (RFC 8200 §8.1: it may change the pseudo header).
-    pub(crate) const fn is_routed(&self) -> bool {
+    #[must_use]
+    pub const fn is_routed(&self) -> bool {
         self.layout.routed
     }
 

@@ -114,6 +114,24 @@ impl<'a> Superpacket<'a> {
         self.packet.destination()
     }
 
+    /// All headers, which are repeated on each segment; of a plain packet the whole of it.
+    #[must_use]
+    pub fn header(&self) -> &'a [u8] {
+        &self.packet.bytes()[..self.header_len]
+    }
+
+    /// What follows the headers, of all segments together; nothing of a plain packet.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        &self.packet.bytes()[self.header_len..]
+    }
+
+    /// Payload bytes of each segment but the last; 1 for a plain packet.
+    #[must_use]
+    pub const fn segment_size(&self) -> usize {
+        self.segment_size
+    }
+
     /// How many IP packets this becomes; at least one, at most [`SEGMENTS_MAX`].
     #[must_use]
     pub const fn segments(&self) -> usize {

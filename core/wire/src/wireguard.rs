@@ -254,6 +254,14 @@ impl<'a> CookieReply<'a> {
     }
 }
 
+/// The counter of a transport message; zero of anything shorter than its header.
+#[inline]
+#[must_use]
+pub fn counter(datagram: &[u8]) -> u64 {
+    let header = datagram.first_chunk::<TRANSPORT_HEADER_LEN>();
+    header.and_then(|header| header.last_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
 /// The header of a transport message.
 #[must_use]
 pub fn transport_header(receiver: u32, counter: u64) -> [u8; TRANSPORT_HEADER_LEN] {

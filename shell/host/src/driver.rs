@@ -126,6 +126,11 @@ impl Driver {
         Ok(Self { control, rest })
     }
 
+    /// Whether to speak frames with peers that know them, from their next handshake on.
+    pub fn set_frames(&mut self, frames: bool) {
+        self.rest.engine.node.set_frames(frames);
+    }
+
     /// Applies configuration steps in order.
     ///
     /// # Errors
@@ -186,6 +191,7 @@ impl Driver {
             let is_news = more_out && !rest.up && rest.complaint.is_none();
             if is_news || now >= next_look {
                 next_look = now.after(LOOK_EVERY);
+                rest.note_weather();
                 if let Sorted::End(end) = rest.look_or_end() {
                     return Ok(end);
                 }
@@ -366,6 +372,19 @@ impl Rest {
             self.poll.watch(fd, interest).map_err(|error| Error::System("epoll", error))?;
         }
         Ok(())
+    }
+
+    /// Tells who debugs what the paths are like.
+    fn note_weather(&self) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let node = &self.engine.node;
+        for peer in node.peers(self.engine.clock.now, Engine::wall()) {
+            if let Some(weather) = node.weather(&peer.key) {
+                tracing::debug!(endpoint = ?peer.endpoint, ?weather, "weather");
+            }
+        }
     }
 
     /// Notices that the interface went up or down. `false` once it is gone.

@@ -159,8 +159,14 @@ impl Engine {
                     &mut self.inbox,
                     &mut out,
                 );
+                // What was rebuilt or had waited needs room of its own.
+                while self.node.poll_packets(&mut self.inbox) {
+                    let refused =
+                        deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory);
+                    self.refused.device += refused;
+                }
             }
-            if self.inbox.bytes() >= FLUSH_LEN || self.inbox.packets().len() >= INBOX_FLUSH {
+            if self.inbox.bytes() >= FLUSH_LEN || self.inbox.len() >= INBOX_FLUSH {
                 let refused = deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory);
                 self.refused.device += refused;
             }
@@ -181,6 +187,10 @@ impl Engine {
         self.node.handle_timeout(self.clock.now);
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
+        while self.node.poll_packets(&mut self.inbox) || !self.inbox.is_empty() {
+            let refused = deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut []);
+            self.refused.device += refused;
+        }
     }
 
     /// The socket for which datagrams wait because it is full.
@@ -216,23 +226,9 @@ fn deliver(
     memory: &mut [u8],
 ) -> u64 {
     let mut refused = 0;
-    let mut write = |header: virtio::Header, memory: &[u8], pieces: &[std::ops::Range<usize>]| {
-        let mut places = [&memory[..0]; tun::GATHER_MAX];
-        let count = pieces.len().min(tun::GATHER_MAX);
-        for (place, piece) in places.iter_mut().zip(pieces) {
-            *place = &memory[piece.clone()];
-        }
-        refused += u64::from(device.write(&header.encode(), &places[..count]).is_err());
-    };
-    for packet in inbox.packets() {
-        if coalescer.push(memory, packet.clone()).is_err() {
-            coalescer.flush(memory, &mut write);
-            // An empty coalescer takes any packet.
-            let _ = coalescer.push(memory, packet.clone());
-        }
-    }
-    coalescer.flush(memory, &mut write);
-    inbox.clear();
+    inbox.drain(memory, coalescer, |header, parts| {
+        refused += u64::from(device.write(&header.encode(), parts).is_err());
+    });
     refused
 }
 

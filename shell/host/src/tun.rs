@@ -20,6 +20,8 @@ pub const UNIT_LEN_MAX: usize = HEADER_LEN + 65_535;
 /// Packets that the kernel holds for us before it drops: 10 ms of small ones, which is as long as
 /// it takes to make their senders wait.
 const QUEUE_PACKETS: u32 = 4096;
+/// The MTU of a new interface, as every WireGuard has it: it fits an IPv6 path of 1500 bytes.
+const MTU: u32 = 1420;
 /// Pieces of memory that one write may gather.
 pub const GATHER_MAX: usize = wire::coalesce::GATHER_MAX;
 
@@ -186,13 +188,15 @@ impl Device {
         usize::try_from(link.mtu).ok()
     }
 
-    /// The default of 500 packets overflows within a millisecond of UDP load; and a link-local
-    /// address that nobody asked for would have no peer, as the kernel's WireGuard knows, too.
-    /// A kernel that refuses leaves its defaults.
+    /// The default MTU of 1500 would have every full datagram fragmented. The default queue of 500
+    /// packets overflows within a millisecond of UDP load. And a link-local address that nobody
+    /// asked for would have no peer, as the kernel's WireGuard knows, too. A kernel that refuses
+    /// leaves its defaults.
     fn settle(&mut self) {
         let settled = Netlink::open().and_then(|mut netlink| {
             let Some(link) = netlink.link(&self.name)? else { return Ok(()) };
             self.index = link.index;
+            netlink.set_mtu(&link, MTU)?;
             netlink.set_queue_len(&link, QUEUE_PACKETS)?;
             netlink.set_no_own_address(&link)
         });
@@ -279,6 +283,7 @@ mod tests {
     fn the_mtu_is_that_of_this_device_whatever_it_and_others_are_called() {
         in_fresh_namespace(|| {
             let device = Device::create("wt0").unwrap();
+            assert_eq!(device.mtu(), Some(1420), "as other WireGuards have it");
             ip("link set wt0 mtu 1337");
             assert_eq!(device.mtu(), Some(1337));
             ip("link set wt0 name wt1");

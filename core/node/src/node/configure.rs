@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use link::Weather;
 use noise::PublicKey;
 use wire::frame::Hello;
 
@@ -60,9 +61,15 @@ impl Node {
         self.peers.link_ref(self.peers.id(key)?)?.hello()
     }
 
+    /// What is known of the weather between us and the peer with this key, if it speaks frames.
+    #[must_use]
+    pub fn weather(&self, key: &PublicKey) -> Option<Weather> {
+        self.peers.link_ref(self.peers.id(key)?)?.weather()
+    }
+
     fn own_hello(&self) -> Option<Hello> {
         let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
-        self.frames.then(|| Hello { mtu, ..Hello::default() })
+        self.frames.then(|| Hello { mtu, features: link::features(), ..Hello::default() })
     }
 
     /// The UDP port that our datagrams leave from, to recognise them where they must not appear.

@@ -131,13 +131,23 @@ impl Machine {
             &mut inbox,
             &mut self.out,
         );
-        self.delivered.extend(inbox.packets().iter().map(|range| memory[range.clone()].to_vec()));
+        self.delivered.extend(inbox.take_packets(&mut memory));
+        self.collect();
         self.act();
+    }
+
+    /// Takes what waited for older ones, and waits no more.
+    fn collect(&mut self) {
+        let mut inbox = Inbox::default();
+        while self.node.poll_packets(&mut inbox) || !inbox.is_empty() {
+            self.delivered.extend(inbox.take_packets(&mut []));
+        }
     }
 
     pub(super) fn wait(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
         self.node.handle_timeout(self.now);
+        self.collect();
         self.act();
     }
 
@@ -157,7 +167,7 @@ impl Machine {
     /// No peer wants to be woken before the node does.
     fn wakes_in_time(&self) {
         let wanted = self.node.peers.iter().filter_map(|(_, link)| link.poll_timeout());
-        let Some((earliest, why)) = wanted.min() else { return };
+        let Some((earliest, why)) = wanted.min_by_key(|(at, _)| *at) else { return };
         if self.node.up {
             let wake = self.node.poll_timeout();
             assert!(wake.is_some_and(|wake| wake <= earliest), "{why:?} at {earliest:?}: {wake:?}");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use repair::block::{self, Arrival, Assembler, BYTES_MAX, Shape};
+use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::control::Control;
 use repair::observe::Observer;
 use repair::report::Report;
@@ -19,7 +19,7 @@ const CODED_LEN: usize = 8;
 /// What is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Traffic {
-    /// Data chunks of a block.
+    /// Data chunks that come together.
     pub(crate) data: usize,
     /// Bytes of each.
     pub(crate) chunk_len: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Outcome {
     pub(crate) lost: u64,
     /// Of the whole run: dropped by the line's queue.
     pub(crate) dropped: u64,
-    /// At the end: for a block of the traffic, or of a lane where chunks are dealt.
+    /// At the end: for a full block.
     pub(crate) repair_chunks: usize,
     pub(crate) depth: usize,
     judged: u64,
@@ -145,10 +145,7 @@ impl Path {
             }
         }
         self.outcome.depth = self.control.depth();
-        self.outcome.repair_chunks = match self.outcome.depth {
-            1 => self.control.repair_chunks(self.traffic.data),
-            _ => self.control.spread_chunks(spread::LANE_CHUNKS),
-        };
+        self.outcome.repair_chunks = self.control.repair_chunks(spread::LANE_CHUNKS);
         self.handle_events(end_us + 2_000_000, &mut report_us);
         self.outcome.lost = self.blocks.iter().filter(|block| block.counts).map(Sent::lost).sum();
         self.outcome.dropped = self.pipe.counters().queue_dropped;
@@ -157,35 +154,6 @@ impl Path {
 
     fn send_block(&mut self, now_us: u64, counts: bool) {
         self.send_spread_repair(now_us);
-        if self.control.depth() > 1 {
-            return self.send_spread(now_us, counts);
-        }
-        let block = self.blocks.len() as u32;
-        let repair = self.control.repair_chunks(self.traffic.data);
-        let shape = Shape { data: self.traffic.data as u8, repair: repair as u8 };
-        let bytes: Vec<[u8; CODED_LEN]> =
-            (0..u64::from(shape.data)).map(|n| content(self.sequence + n)).collect();
-        let borrowed: Vec<&[u8]> = bytes.iter().map(|bytes| bytes.as_slice()).collect();
-        let mut memory = vec![0; repair * (CODED_LEN + 2)];
-        let encoded = block::encode(&borrowed, repair, &mut memory).expect("a right geometry");
-        self.blocks.push(Sent { contents: bytes.clone(), counts, ..Sent::default() });
-        for index in 0..shape.data {
-            self.send(now_us, block, shape, index, None);
-        }
-        for (index, (lengths, chunk)) in (0..).zip(encoded.chunks()) {
-            let coded = (lengths, chunk.try_into().expect("as long as the data"));
-            self.send(now_us, block, shape, index, Some(coded));
-        }
-        self.sent += u64::from(shape.data);
-        if counts {
-            self.outcome.data += u64::from(shape.data);
-            self.outcome.repair += repair as u64;
-        }
-    }
-
-    /// Deals the chunks of a superpacket to lanes.
-    fn send_spread(&mut self, now_us: u64, counts: bool) {
-        self.spread.set_depth(self.control.depth());
         for _ in 0..self.traffic.data {
             let bytes = content(self.sequence);
             let mut next = self.blocks.len() as u32;
@@ -239,6 +207,7 @@ impl Path {
             match event {
                 Event::Report(report) => {
                     self.control.handle_report(&report, std::mem::take(&mut self.sent), at_us);
+                    self.spread.heed(&self.control);
                 }
                 Event::Look { block, index } => self.look(block, index, at_us),
                 Event::Chunk { sequence, sent_us, block, shape, index, repair } => {

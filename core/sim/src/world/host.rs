@@ -41,6 +41,7 @@ pub(super) struct Host {
     pub(super) nat: Option<NatId>,
     pub(super) peers: BTreeMap<HostId, Peering>,
     pub(super) up: bool,
+    pub(super) frames: bool,
     pub(super) asleep_until: Option<Instant>,
     /// What one handshake message costs, and until when the last ones take.
     pub(super) handshake_cost: Duration,
@@ -70,6 +71,7 @@ impl Host {
             nat,
             peers: BTreeMap::new(),
             up: true,
+            frames: false,
             asleep_until: None,
             handshake_cost: Duration::ZERO,
             busy_until: Instant::ZERO,
@@ -87,6 +89,7 @@ impl Host {
     pub(super) fn boot(&mut self) {
         self.node = Node::new();
         self.node.set_mtu(MTU);
+        self.node.set_frames(self.frames);
         self.node.set_identity(Some(Identity::new(self.key.clone())), &mut self.random);
         if self.up {
             self.node.set_up(true, &mut self.random);

@@ -20,6 +20,10 @@ pub const PAYLOAD_MIN: usize = 8;
 const EXPERIMENT: u8 = 253;
 const UDP: u8 = 17;
 const UDP_HEADER_LEN: usize = 8;
+const TCP: u8 = 6;
+const TCP_HEADER_LEN: usize = 20;
+/// TCP's flags for data: acknowledged, and pushed at the end.
+const ACK_PSH: u8 = 0x18;
 
 /// One packet that was handed to a host.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +56,8 @@ pub struct Ledger {
     entries: Vec<Entry>,
     passed: BTreeMap<(HostId, HostId), Passed>,
     marked: usize,
+    /// TCP's next sequence number, of all flows.
+    sequence: u32,
 }
 
 /// A packet as a host's kernel would hand it over.
@@ -98,10 +104,12 @@ impl Ledger {
         Made { header: virtio::Header::default(), bytes, segments: 1 }
     }
 
-    /// A superpacket of UDP datagrams with `len` bytes of payload each.
+    /// A superpacket with `len` bytes of payload a segment: of TCP if the segments are even in
+    /// number and more than two, of UDP otherwise.
     pub fn superpacket(&mut self, route: Route, segments: usize, len: usize) -> Made {
         let len = len.max(PAYLOAD_MIN);
-        let mut upper = vec![0; UDP_HEADER_LEN];
+        let is_tcp = segments > 2 && segments.is_multiple_of(2);
+        let mut upper = vec![0; if is_tcp { TCP_HEADER_LEN } else { UDP_HEADER_LEN }];
         for _ in 0..segments {
             let mut payload = vec![0; len];
             self.enter(&route, &mut payload);
@@ -110,16 +118,25 @@ impl Ledger {
         let upper_len = u16::try_from(upper.len()).expect("a superpacket is below 64 KiB");
         upper[..2].copy_from_slice(&7_u16.to_be_bytes());
         upper[2..4].copy_from_slice(&9_u16.to_be_bytes());
-        upper[4..6].copy_from_slice(&upper_len.to_be_bytes());
-        let bytes = ip_packet(route.source, route.destination, UDP, &upper);
+        let is_v4 = route.source.is_ipv4();
+        let (protocol, gso_type, csum_offset) = if is_tcp {
+            upper[4..8].copy_from_slice(&self.sequence.to_be_bytes());
+            (upper[12], upper[13]) = (5 << 4, ACK_PSH);
+            self.sequence = self.sequence.wrapping_add((len * segments) as u32);
+            (TCP, if is_v4 { virtio::GSO_TCPV4 } else { virtio::GSO_TCPV6 }, 16)
+        } else {
+            upper[4..6].copy_from_slice(&upper_len.to_be_bytes());
+            (UDP, virtio::GSO_UDP_L4, 6)
+        };
+        let bytes = ip_packet(route.source, route.destination, protocol, &upper);
         let header_len = u16::try_from(bytes.len() - upper.len()).expect("20 or 40");
         let header = virtio::Header {
             flags: virtio::FLAG_NEEDS_CSUM,
-            gso_type: virtio::GSO_UDP_L4,
-            hdr_len: header_len + UDP_HEADER_LEN as u16,
+            gso_type,
+            hdr_len: header_len,
             gso_size: u16::try_from(len).expect("a segment is below 64 KiB"),
             csum_start: header_len,
-            csum_offset: 6,
+            csum_offset,
         };
         Made { header, bytes, segments: segments as u64 }
     }
@@ -146,8 +163,11 @@ impl Ledger {
             return Err(format!("{host} delivered a packet with {} bytes around it", bytes.len()));
         }
         let payload = match parsed.protocol() {
-            UDP if !parsed.checksums_hold() => return Err(format!("{host}: a wrong checksum")),
+            UDP | TCP if !parsed.checksums_hold() => {
+                return Err(format!("{host}: a wrong checksum"));
+            }
             UDP => &parsed.payload()[UDP_HEADER_LEN..],
+            TCP => &parsed.payload()[TCP_HEADER_LEN..],
             _ => parsed.payload(),
         };
         let marker = payload.first_chunk().ok_or("a packet without marker")?;

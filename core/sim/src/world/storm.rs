@@ -93,6 +93,10 @@ fn build(world: &mut World, rng: &mut Rng) -> Vec<(HostId, HostId)> {
         world.host_behind(nat);
     }
     let ids: Vec<HostId> = world.host_ids().collect();
+    for &id in &ids {
+        let frames = rng.chance(0.7);
+        world.set_frames(id, frames);
+    }
     let mut links = Vec::new();
     for (number, &a) in ids.iter().enumerate() {
         for &b in &ids[number + 1..] {
@@ -127,9 +131,18 @@ fn storm(world: &mut World, rng: &mut Rng, links: &[(HostId, HostId)]) {
         world.run(Duration::from_millis(mostly_small(rng, 16)));
         let (a, b) = links[rng.below(links.len() as u64) as usize];
         let (from, to) = if rng.chance(0.5) { (a, b) } else { (b, a) };
-        match rng.below(8) {
+        match rng.below(9) {
             0 => world.send_spoofed(from, to, to),
-            1 => world.send_superpacket(from, to, 1 + rng.below(40) as usize, 1000),
+            1 => {
+                let len = 8 + rng.below(1300) as usize;
+                for _ in 0..mostly_small(rng, 6) {
+                    world.send_superpacket(from, to, 1 + rng.below(45) as usize, len);
+                }
+            }
+            4 => {
+                let frames = rng.chance(0.7);
+                world.set_frames(from, frames);
+            }
             2 => (0..rng.below(200)).for_each(|len| world.send(from, to, len as usize)),
             3 => world.set_weather(weather(rng)),
             _ => {

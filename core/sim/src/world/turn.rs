@@ -1,5 +1,6 @@
 //! One turn of a host: an input, everything it wants to put out, and what must hold afterwards.
 
+use node::Inbox;
 use noise::Instant;
 
 use super::host::Host;
@@ -67,16 +68,26 @@ impl World {
             &mut inbox,
             &mut self.tray,
         );
-        self.drain(id);
-        for range in inbox.packets() {
-            match self.ledger.deliver(id, &memory[range.clone()], now) {
-                Ok(marker) => self.note(Note::Delivered(id, marker)),
-                Err(what) => self.fail(&what),
-            }
-        }
-        inbox.clear();
+        self.deliver(id, &mut inbox, &mut memory);
         self.tray.inbox = inbox;
         self.tray.give_back(memory);
+        self.drain(id);
+    }
+
+    /// Takes what a host passes on to its machine, and what waited for it.
+    fn deliver(&mut self, id: HostId, inbox: &mut Inbox, memory: &mut [u8]) {
+        let now = self.now();
+        loop {
+            for packet in inbox.take_packets(memory) {
+                match self.ledger.deliver(id, &packet, now) {
+                    Ok(marker) => self.note(Note::Delivered(id, marker)),
+                    Err(what) => self.fail(&what),
+                }
+            }
+            if !self.hosts[id.0].node.poll_packets(inbox) && inbox.is_empty() {
+                return;
+            }
+        }
     }
 
     /// A host's time has come.
@@ -93,6 +104,9 @@ impl World {
         let host = &mut self.hosts[id.0];
         let clock = host.clock(now);
         host.node.handle_timeout(clock.now);
+        let mut inbox = std::mem::take(&mut self.tray.inbox);
+        self.deliver(id, &mut inbox, &mut []);
+        self.tray.inbox = inbox;
         self.drain(id);
     }
 
@@ -140,6 +154,7 @@ impl World {
         }
         let known = counters.delivered
             + counters.keepalives_in
+            + counters.frames_in
             + counters.handshakes_in
             + counters.dropped_in();
         let waiting = counters.datagrams_in.checked_sub(known);

@@ -294,3 +294,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fragments_of_one_datagram_share_its_identification() {
+    let mut bytes = v6(44, &[6, 0, 0, 1, 0xde, 0xad, 0xbe, 0xef], &[0; 120]);
+    assert_eq!(parse(&bytes).unwrap().fragment_id(), 0xdead_beef);
+    bytes[42..44].copy_from_slice(&[1, 1]);
+    assert_eq!(parse(&bytes).unwrap().fragment_id(), 0xdead_beef);
+    let mut bytes = Sample::udp(true, vec![0; 120]).build();
+    bytes[4..8].copy_from_slice(&[0x12, 0x34, 0x20, 0]);
+    assert_eq!(parse(&bytes).unwrap().fragment_id(), 0x1234);
+}
+
+#[test]
+fn a_source_route_is_seen_and_options_that_lie_count_as_one() {
+    for (options, asks) in [
+        (&[1, 1, 1, 0][..], false),
+        (&[0, 131, 4, 0], false),
+        (&[148, 4, 0, 0], false),
+        (&[7, 4, 4, 0, 1, 1, 1, 1], false),
+        (&[131, 3, 4, 0], true),
+        (&[1, 137, 3, 4], true),
+        (&[148, 4, 0, 0, 131, 3, 4, 0], true),
+        (&[7, 1, 0, 0], true),
+        (&[7, 9, 0, 0], true),
+        (&[1, 1, 1, 7], true),
+    ] {
+        let mut bytes = Sample::udp(true, vec![0; 9]).build();
+        bytes.splice(20..20, options.iter().copied());
+        bytes[0] = 0x45 + (options.len() / 4) as u8;
+        let len = bytes.len() as u16;
+        bytes[2..4].copy_from_slice(&len.to_be_bytes());
+        assert_eq!(parse(&bytes).unwrap().asks_source_route(), asks, "{options:?}");
+    }
+    assert!(!parse(&v6(6, &[], &tcp_segment())).unwrap().asks_source_route());
+    let routed = v6(43, &[6, 0, 4, 0, 0, 0, 0, 0], &tcp_segment());
+    assert!(parse(&routed).unwrap().asks_source_route());
+}

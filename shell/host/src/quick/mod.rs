@@ -79,6 +79,8 @@ pub struct Interface {
     pub table: Table,
     /// Scripts, by occasion.
     pub hooks: Hooks,
+    /// Whether to speak frames with peers that know them; none is yes.
+    pub frames: Option<bool>,
     /// Whether the file asks to be rewritten; it is not.
     pub save_config: bool,
 }

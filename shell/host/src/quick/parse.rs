@@ -21,7 +21,7 @@ pub(super) const MTU_MIN: u32 = 68;
 pub(super) const MTU_MIN_V6: u32 = 1280;
 const MTU_MAX: u32 = 65535;
 
-const INTERFACE_KEYS: [&str; 12] = [
+const INTERFACE_KEYS: [&str; 13] = [
     "PrivateKey",
     "ListenPort",
     "FwMark",
@@ -34,6 +34,7 @@ const INTERFACE_KEYS: [&str; 12] = [
     "PreDown",
     "PostDown",
     "SaveConfig",
+    "Frames",
 ];
 const PEER_KEYS: [&str; 5] =
     ["PublicKey", "PresharedKey", "AllowedIPs", "Endpoint", "PersistentKeepalive"];
@@ -223,6 +224,13 @@ impl Reader {
             "PostUp" => interface.hooks.post_up.push(value.to_owned()),
             "PreDown" => interface.hooks.pre_down.push(value.to_owned()),
             "PostDown" => interface.hooks.post_down.push(value.to_owned()),
+            "Frames" => {
+                interface.frames = match value {
+                    "on" => Some(true),
+                    "off" => Some(false),
+                    _ => return Err(at(format!("`{}` is neither on nor off", cut(value)))),
+                };
+            }
             _ => {
                 interface.save_config = match value {
                     "true" => true,

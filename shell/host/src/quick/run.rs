@@ -80,6 +80,7 @@ pub fn run(
     };
 
     let mut driver = Driver::new(name)?;
+    driver.set_frames(settings.interface.frames.unwrap_or(true));
     let mut go = |driver: &mut Driver, occasion: &str, what: &[String]| {
         serve_while(driver, &mut reload, || scripts.run(occasion, what))
     };

@@ -1,0 +1,222 @@
+//! Frames with one peer: who said Hello on which session, and the two halves that then work.
+
+use noise::{Index, Instant, Peer};
+use wire::frame::{Features, Frame, Hello};
+
+use crate::outbox::{Destination, Outbox};
+use crate::piece::Judge;
+use crate::receiver::Receiver;
+use crate::sender::{Sender, Way};
+
+/// What is not answered is said again after so long, and then after twice as long.
+const AGAIN_NS: u64 = 250_000_000;
+/// So often it is said at most on one session.
+const GREETINGS_MAX: u32 = 6;
+
+/// What a link that speaks frames remembers.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    own: Hello,
+    peer: u32,
+    salt: u32,
+    /// The session on which we said Hello, how often, and when it was last.
+    greeted: Option<(Index, u32, Instant)>,
+    /// The session on which the peer said it last, and what it said.
+    heard: Option<(Index, Hello)>,
+    /// Made when the peer was heard first.
+    halves: Option<Box<Halves>>,
+}
+
+/// The two directions.
+#[derive(Debug)]
+pub(crate) struct Halves {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+}
+
+impl Frames {
+    /// Nothing said yet. `salt` is any number that is another one in each life of the program.
+    pub(crate) fn new(peer: u32, salt: u32, own: Hello) -> Self {
+        Self { own, peer, salt, greeted: None, heard: None, halves: None }
+    }
+
+    /// Forgets the peer: every session has ended.
+    pub(crate) fn clear(&mut self) {
+        (self.greeted, self.heard, self.halves) = (None, None, None);
+    }
+
+    /// What we say of ourselves from now on.
+    pub(crate) fn set_own(&mut self, own: Hello) {
+        self.own = own;
+    }
+
+    /// What the peer said on the session `current`.
+    pub(crate) fn hello(&self, current: Index) -> Option<Hello> {
+        self.heard.filter(|(index, _)| *index == current).map(|(_, hello)| hello)
+    }
+
+    pub(crate) fn halves(&self) -> Option<&Halves> {
+        self.halves.as_deref()
+    }
+
+    pub(crate) fn halves_mut(&mut self) -> Option<&mut Halves> {
+        self.halves.as_deref_mut()
+    }
+
+    /// The sending half, if the peer takes frames on the session `current`.
+    pub(crate) fn sender(&mut self, current: Index) -> Option<&mut Sender> {
+        let takes = self.hello(current)?.features.has(Features::REPAIR);
+        let halves = self.halves.as_deref_mut().filter(|_| takes)?;
+        halves.sender.begin(current);
+        Some(&mut halves.sender)
+    }
+
+    /// Takes a Hello that came on the session `index`; says whether it wants an answer.
+    pub(crate) fn handle_hello(&mut self, index: Index, hello: Hello) -> bool {
+        self.heard = Some((index, hello));
+        if hello.features.has(Features::REPAIR) {
+            self.make_halves();
+        }
+        !hello.heard
+    }
+
+    fn make_halves(&mut self) -> &mut Halves {
+        self.halves.get_or_insert_with(|| {
+            let (sender, receiver) = (Sender::new(self.salt), Receiver::new(self.peer));
+            Box::new(Halves { sender, receiver })
+        })
+    }
+
+    /// Whether Hello was said on `current`, had no answer, and is due again.
+    fn is_unanswered(&self, current: Index, now: Instant) -> bool {
+        let unheard = self.hello(current).is_none();
+        self.greeted.is_some_and(|(index, times, at)| {
+            let due = at.0.saturating_add(AGAIN_NS << times.min(GREETINGS_MAX));
+            unheard && index == current && times < GREETINGS_MAX && now.0 >= due
+        })
+    }
+
+    /// Says who we are on the session `current`, unless that is known.
+    pub(crate) fn greet<O: Outbox>(&mut self, current: Index, now: Instant, way: &mut Way<'_, O>) {
+        let times = match self.greeted {
+            Some((index, times, _)) if index == current => times,
+            _ => 0,
+        };
+        if times >= GREETINGS_MAX {
+            return;
+        }
+        let hello = Hello { heard: self.hello(current).is_some(), ..self.own };
+        if way.seal(Hello::LEN, |plain| plain.copy_from_slice(&hello.build())).is_ok() {
+            self.greeted = Some((current, times + 1, now));
+        }
+    }
+
+    /// Takes any other frame that came on the session `index`; its plaintext lies at `start` of
+    /// the lent memory.
+    pub(crate) fn handle_frame(
+        &mut self,
+        received: (Index, u64),
+        frame: &Frame<'_>,
+        start: usize,
+        judge: &mut impl Judge,
+        now: Instant,
+    ) -> Result<(), noise::Drop> {
+        // A frame says as much as the Hello that was lost before it.
+        let halves = self.make_halves();
+        let (index, counter) = received;
+        let now_us = now.0 / 1_000;
+        match frame {
+            Frame::Report(report) => {
+                halves.receiver.handle_number(index, counter, false, now_us);
+                halves.sender.handle_report(report, now);
+            }
+            Frame::Hello(_) | Frame::Unknown(_) => return Err(noise::Drop::Malformed),
+            _ => halves.receiver.handle_frame(received, frame, start, judge, now_us),
+        }
+        Ok(())
+    }
+
+    /// Notes a datagram that was no frame; `is_data` unless it was a keepalive.
+    #[inline]
+    pub(crate) fn note_bare(&mut self, index: Index, counter: u64, is_data: bool, now: Instant) {
+        if let Some(halves) = &mut self.halves {
+            halves.receiver.handle_number(index, counter, is_data, now.0 / 1_000);
+        }
+    }
+
+    /// Lets go on what has waited long enough.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if let Some(halves) = &mut self.halves {
+            halves.receiver.handle_timeout(now.0 / 1_000);
+            halves.sender.trim();
+        }
+    }
+
+    /// Sends what is due of itself: Hello again, repair chunks, a report. What cannot be sent now,
+    /// since nobody knows where to, or the peer has not said Hello on this session, is dropped.
+    /// Returns the bytes of the datagrams.
+    pub(crate) fn handle_due<O: Outbox>(
+        &mut self,
+        peer: &mut Peer,
+        to: Option<Destination>,
+        now: Instant,
+        out: &mut O,
+    ) -> u64 {
+        let now_us = now.0 / 1_000;
+        let current = peer.current().map(|(current, _)| current);
+        let again = current.is_some_and(|current| self.is_unanswered(current, now));
+        let takes = current.is_some_and(|current| self.hello(current).is_some());
+        let (report, due) = match self.halves.as_deref_mut() {
+            Some(Halves { sender, receiver }) => {
+                if let Some(current) = current {
+                    sender.begin(current);
+                }
+                let due = sender.poll_timeout().is_some_and(|at| at <= now);
+                (receiver.poll_report(now_us), due)
+            }
+            None => (None, false),
+        };
+        let is_wanted = again || (takes && (due || report.is_some()));
+        let session = if is_wanted { peer.sealer(now) } else { None };
+        let (Some(session), Some(to), Some(current)) = (session, to, current) else {
+            if let (true, Some(halves)) = (due, &mut self.halves) {
+                halves.sender.discard(now_us);
+            }
+            return 0;
+        };
+        let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
+        if again {
+            self.greet(current, now, &mut way);
+        }
+        if let (true, Some(report)) = (takes, report) {
+            let bytes = report.build();
+            let _ = way.seal(bytes.len(), |plain| plain.copy_from_slice(&bytes));
+        }
+        if let (true, Some(halves)) = (due, &mut self.halves) {
+            // What is refused here is refused to data, too, and counted there.
+            if !takes || halves.sender.flush(now_us, &mut way).is_err() {
+                halves.sender.discard(now_us);
+            }
+        }
+        let (datagrams, bytes) = (way.datagrams, way.bytes);
+        peer.data_sent(now, datagrams, 0);
+        bytes
+    }
+
+    /// When [`Frames::handle_timeout`] or [`Frames::handle_due`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let halves = self.halves.as_deref()?;
+        [halves.receiver.poll_timeout(), halves.sender.poll_timeout()].into_iter().flatten().min()
+    }
+}
+
+/// Whether a frame carries packets, for the timers of the session: the others need no answer.
+pub(crate) fn carries_data(frame: &Frame<'_>) -> bool {
+    !matches!(frame, Frame::Hello(_) | Frame::Report(_) | Frame::Unknown(_))
+}
+
+/// What we can do, for [`Hello`].
+#[must_use]
+pub fn features() -> Features {
+    Features::REPAIR
+}

@@ -1,0 +1,101 @@
+//! What a receiver deals with: pieces, where they come from, and what became of them.
+
+use std::ops::Range;
+
+use wire::unit::Unit;
+
+use crate::pool::Kept;
+
+/// Who may send what: asked once for each unit and each packet.
+pub trait Judge {
+    /// Whether the machine takes this packet, of which at least the headers are there.
+    fn admits(&mut self, packet: &[u8]) -> bool;
+}
+
+/// Pieces by what became of them, beside what `repair` counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets and chunks passed on.
+    pub passed: u64,
+    /// Of these, rebuilt.
+    pub rebuilt: u64,
+    /// Of these, marked for congestion (RFC 6040).
+    pub marked: u64,
+    /// Rebuilt, and dropped so that the flow sees the congestion that it met.
+    pub congestion: u64,
+    /// Chunks whose head did not come in time.
+    pub headless: u64,
+    /// Chunks and packets without room to wait.
+    pub no_room: u64,
+    /// Of a unit or a packet that the machine does not take, or that is none.
+    pub refused: u64,
+}
+
+/// A unit whose chunks are expected.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) number: u16,
+    /// The session that its head came on: another one may belong to a peer that began anew.
+    pub(crate) ordinal: Ordinal,
+    /// Tells a copy of the head from the head of another unit with this number.
+    pub(crate) sent_us: u32,
+    /// `None` for one that the machine does not take.
+    pub(crate) unit: Option<Unit>,
+    pub(crate) order: Option<(u8, u32)>,
+    pub(crate) is_tcp: bool,
+}
+
+/// Something that will be passed on.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// A chunk of the unit with that number.
+    Chunk { unit: u16, index: u8, marked: bool, at: At },
+    /// A packet.
+    Packet { marked: bool, at: At },
+    /// What was given up on purpose: nobody shall wait for it.
+    Nothing,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum At {
+    Lent(Range<usize>),
+    Kept(Kept),
+}
+
+/// Where the bytes at hand come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Origin {
+    /// They lie in lent memory from this offset on.
+    Lent(usize),
+    /// They were rebuilt, and will not stay.
+    Rebuilt,
+    /// They waited for their head, in the pool.
+    Waited { kept: Kept, rebuilt: bool },
+}
+
+/// A session's place among those that the peer sent on.
+pub(crate) type Ordinal = u64;
+
+#[derive(Debug)]
+pub(crate) struct Orphan {
+    pub(crate) unit: u16,
+    pub(crate) ordinal: Ordinal,
+    pub(crate) index: u8,
+    pub(crate) kept: Kept,
+    pub(crate) since_us: u64,
+    pub(crate) rebuilt: bool,
+}
+
+impl Origin {
+    /// Of the bytes behind the first `len`.
+    pub(crate) fn behind(self, len: usize) -> Self {
+        match self {
+            Self::Lent(start) => Self::Lent(start + len),
+            other => other,
+        }
+    }
+
+    pub(crate) fn is_rebuilt(self) -> bool {
+        matches!(self, Self::Rebuilt | Self::Waited { rebuilt: true, .. })
+    }
+}

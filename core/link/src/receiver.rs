@@ -1,0 +1,525 @@
+//! The receiving half of a link whose peer speaks frames: what arrives is noted, repaired, put in
+//! order and passed on.
+//!
+//! Stages, in the order in which they appear below: `handle_*` for each frame, `open` for what
+//! was protected, `take_*` for heads, chunks and packets, `wait_or_pass`, `pass`.
+
+use std::collections::VecDeque;
+
+use noise::{Index, Instant};
+use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
+use repair::code::CHUNK_LEN_MAX;
+use repair::observe::Observer;
+use repair::order::Order;
+use wire::frame::{self, Chunk, Frame, Head, Ordered, Protected};
+use wire::ip::protocol;
+use wire::packet::{self, Ecn};
+use wire::unit::Unit;
+
+use crate::codel::Codel;
+use crate::inbox::{Inbox, Place};
+use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Orphan, Piece};
+use crate::pool::Pool;
+
+/// Units whose chunks may still come.
+pub const UNITS_MAX: usize = 1_024;
+/// Chunks that wait for the head of their unit.
+pub const ORPHANS_MAX: usize = 512;
+/// How long they wait: as long as a block.
+const ORPHAN_US: u64 = repair::block::PATIENCE_US_MAX;
+/// Time between two reports under traffic.
+const REPORT_US: u64 = 100_000;
+/// After the first loss of a quiet time the report goes out sooner: as soon as it can be told
+/// from lateness.
+const ALARM_US: u64 = 20_000;
+/// What repair may take: a block fills for 15 ms at most, and its repair chunks follow.
+const REPAIR_US: u64 = 16_000;
+/// Memory is given back after a pause of so long.
+const KEEP_US: u64 = 1_000_000;
+/// Sessions are counted from here on in what the observer numbers.
+const EPOCH_SHIFT: u32 = 44;
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    peer: u32,
+    observer: Observer,
+    /// The newest session and its ordinal; the one before has the ordinal before.
+    epochs: [(Option<Index>, Ordinal); 2],
+    /// That of the datagram at hand; of what was rebuilt, the newest.
+    ordinal: Ordinal,
+    /// The highest sequence number so far.
+    highest: u64,
+    assembler: Assembler,
+    order: Order<Piece>,
+    units: Vec<Option<Open>>,
+    orphans: VecDeque<Orphan>,
+    pool: Pool,
+    /// Pieces that wait for nothing but room in an inbox.
+    ready: VecDeque<Piece>,
+    counters: Counters,
+    report_number: u16,
+    report_us: Option<u64>,
+    /// What the assembler had counted at the last report.
+    reported: (u64, u64),
+    /// The newest clock of the peer, and when it came.
+    echo: Option<(u32, u64)>,
+    /// When a protected piece came last.
+    protected_us: Option<u64>,
+    active_us: u64,
+    codel: Codel,
+}
+
+impl Receiver {
+    pub(crate) fn new(peer: u32) -> Self {
+        Self {
+            peer,
+            observer: Observer::new(),
+            epochs: [(None, 0); 2],
+            ordinal: 0,
+            highest: 0,
+            assembler: Assembler::new(BYTES_MAX),
+            order: Order::new(),
+            units: Vec::new(),
+            orphans: VecDeque::new(),
+            pool: Pool::default(),
+            ready: VecDeque::new(),
+            counters: Counters::default(),
+            report_number: 0,
+            report_us: None,
+            reported: (0, 0),
+            echo: None,
+            protected_us: None,
+            active_us: 0,
+            codel: Codel::default(),
+        }
+    }
+
+    /// A datagram without a clock came. With `arm` it is data, and wants a report.
+    pub(crate) fn handle_number(&mut self, index: Index, counter: u64, arm: bool, now_us: u64) {
+        let sequence = self.sequence(index, counter, now_us);
+        self.observer.handle_number(sequence, now_us);
+        if arm {
+            self.arm(now_us);
+        }
+    }
+
+    /// Takes a frame that carries data; its plaintext lies at `start` of the lent memory.
+    pub(crate) fn handle_frame(
+        &mut self,
+        (index, counter): (Index, u64),
+        frame: &Frame<'_>,
+        start: usize,
+        judge: &mut impl Judge,
+        now_us: u64,
+    ) {
+        let sent_us = match frame {
+            Frame::Head(head) => Some(head.sent_us),
+            Frame::Protected(protected) => Some(protected.sent_us),
+            Frame::Repair(repair) => Some(repair.sent_us),
+            _ => None,
+        };
+        match sent_us {
+            Some(sent_us) => {
+                let sequence = self.sequence(index, counter, now_us);
+                self.observer.handle_chunk(sequence, sent_us, now_us);
+                self.echo = Some((sent_us, now_us));
+                self.arm(now_us);
+            }
+            None => self.handle_number(index, counter, true, now_us),
+        }
+        match frame {
+            Frame::Protected(protected) => self.open(protected, start, judge, now_us),
+            Frame::Repair(repair) => {
+                let shape = Shape { data: repair.data, repair: repair.repair };
+                let coded = (repair.lengths, repair.bytes);
+                self.assembler.handle_repair(repair.block, shape, repair.index, coded, now_us);
+            }
+            _ => self.take_frame(frame, Origin::Lent(start), judge, now_us),
+        }
+        self.take_rebuilt(judge, now_us);
+    }
+
+    /// Lets go on what has waited long enough.
+    pub(crate) fn handle_timeout(&mut self, now_us: u64) {
+        self.order.handle_timeout(now_us);
+        self.assembler.handle_timeout(now_us);
+        while let Some(orphan) =
+            self.orphans.pop_front_if(|orphan| orphan.since_us + ORPHAN_US <= now_us)
+        {
+            self.counters.headless += 1;
+            self.pool.release(orphan.kept);
+        }
+        if self.active_us + KEEP_US <= now_us {
+            self.pool.trim();
+            if self.orphans.is_empty() && self.ready.is_empty() {
+                self.units = Vec::new();
+            }
+        }
+    }
+
+    /// Moves what is ready into `inbox`, as long as it has room. Returns whether all went.
+    pub(crate) fn poll_pieces(&mut self, inbox: &mut Inbox) -> bool {
+        loop {
+            if self.ready.is_empty() {
+                match self.order.poll_ready() {
+                    Some(piece) => self.ready.push_back(piece),
+                    None => return true,
+                }
+            }
+            let Some(piece) = self.ready.front() else { return true };
+            if let Piece::Chunk { at: At::Kept(kept), .. }
+            | Piece::Packet { at: At::Kept(kept), .. } = piece
+                && !inbox.has_room(kept.len())
+            {
+                return false;
+            }
+            if let Some(piece) = self.ready.pop_front() {
+                self.pass(piece, inbox);
+            }
+        }
+    }
+
+    /// The report that is due.
+    pub(crate) fn poll_report(&mut self, now_us: u64) -> Option<frame::Report> {
+        self.report_us.filter(|&due_us| due_us <= now_us)?;
+        let counted = self.assembler.counters();
+        let (lost, rebuilt) = self.reported;
+        self.reported = (counted.lost, counted.rebuilt);
+        let rebuilt = (counted.rebuilt - rebuilt) as u32;
+        let missing = (counted.lost - lost) as u32 + rebuilt;
+        let seen = self.observer.poll_report(missing, rebuilt, now_us);
+        self.report_us = self.observer.is_waiting().then_some(now_us + REPORT_US);
+        self.report_number = self.report_number.wrapping_add(1);
+        let held_us = self.echo.map_or(u32::MAX, |(_, at_us)| (now_us - at_us) as u32);
+        let losses = |of: &repair::report::Losses| frame::Losses {
+            judged: of.judged,
+            lost: of.lost,
+            runs: of.runs,
+            windows: of.windows,
+            window_losses: of.window_losses,
+            window_squares: of.window_squares,
+        };
+        Some(frame::Report {
+            number: self.report_number,
+            clear: losses(&seen.clear),
+            queued: losses(&seen.queued),
+            reorder_us: seen.reorder_us,
+            queue_us: seen.queue_us,
+            missing,
+            rebuilt,
+            echo_us: self.echo.map_or(0, |(sent_us, _)| sent_us),
+            held_us,
+        })
+    }
+
+    /// When to call [`Receiver::handle_timeout`] and to ask for a report next.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let orphan = self.orphans.front().map(|orphan| orphan.since_us + ORPHAN_US);
+        let holds = !self.units.is_empty() || self.pool.holds_memory();
+        let keep = holds.then_some(self.active_us + KEEP_US);
+        [self.report_us, self.order.poll_timeout(), self.assembler.poll_timeout(), orphan, keep]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|at_us| Instant(at_us.saturating_mul(1_000)))
+    }
+
+    /// What became of pieces.
+    pub(crate) fn counters(&self) -> (Counters, repair::block::Counters, repair::order::Counters) {
+        (self.counters, self.assembler.counters(), self.order.counters())
+    }
+
+    /// How late datagrams come behind younger ones, microseconds.
+    pub(crate) fn reorder_us(&self) -> u32 {
+        self.observer.reorder_us()
+    }
+
+    /// A datagram's place in all that the peer sent, over its sessions.
+    fn sequence(&mut self, index: Index, counter: u64, now_us: u64) -> u64 {
+        let [newest, before] = self.epochs;
+        let ordinal = if newest.0 == Some(index) {
+            newest.1
+        } else if before.0 == Some(index) {
+            before.1
+        } else {
+            self.epochs = [(Some(index), newest.1 + 1), newest];
+            newest.1 + 1
+        };
+        self.ordinal = ordinal;
+        let sequence = (ordinal << EPOCH_SHIFT) | (counter & ((1 << EPOCH_SHIFT) - 1));
+        let is_gap = sequence > self.highest + 1 && sequence - self.highest < 1_000;
+        self.highest = self.highest.max(sequence);
+        if is_gap && self.protected_us.is_none_or(|at_us| at_us + KEEP_US < now_us) {
+            let alarm_us = now_us + ALARM_US;
+            self.report_us = Some(self.report_us.map_or(alarm_us, |due_us| due_us.min(alarm_us)));
+        }
+        sequence
+    }
+
+    fn arm(&mut self, now_us: u64) {
+        self.active_us = now_us;
+        self.report_us.get_or_insert(now_us + REPORT_US);
+    }
+
+    fn open(
+        &mut self,
+        protected: &Protected<'_>,
+        start: usize,
+        judge: &mut impl Judge,
+        now_us: u64,
+    ) {
+        self.protected_us = Some(now_us);
+        let shape = Shape { data: 0, repair: 1 };
+        let Protected { block, index, inner, .. } = *protected;
+        if self.assembler.handle_data(block, shape, index, inner, now_us) == Arrival::Deliver {
+            self.take(inner, Origin::Lent(start + Protected::FIXED_LEN), judge, now_us);
+        }
+    }
+
+    fn take_rebuilt(&mut self, judge: &mut impl Judge, now_us: u64) {
+        let mut bytes = [0; CHUNK_LEN_MAX];
+        self.ordinal = self.epochs[0].1;
+        while let Some(rebuilt) = self.assembler.poll_rebuilt() {
+            let len = rebuilt.bytes.len();
+            bytes[..len].copy_from_slice(rebuilt.bytes);
+            self.take(&bytes[..len], Origin::Rebuilt, judge, now_us);
+        }
+    }
+
+    /// Takes what was protected: a packet or a frame.
+    fn take(&mut self, plain: &[u8], origin: Origin, judge: &mut impl Judge, now_us: u64) {
+        if !frame::is_frame(plain) {
+            return self.take_packet(plain, None, origin, judge, now_us);
+        }
+        match frame::parse(plain) {
+            Ok(frame) => self.take_frame(&frame, origin, judge, now_us),
+            Err(_) => self.counters.refused += 1,
+        }
+    }
+
+    fn take_frame(
+        &mut self,
+        frame: &Frame<'_>,
+        origin: Origin,
+        judge: &mut impl Judge,
+        now_us: u64,
+    ) {
+        match *frame {
+            Frame::Head(ref head) => self.take_head(head, judge, now_us),
+            Frame::Chunk(ref chunk) => {
+                self.take_chunk(chunk, origin.behind(Chunk::FIXED_LEN), now_us);
+            }
+            Frame::Ordered(Ordered { tag, number, packet }) => {
+                let origin = origin.behind(Ordered::FIXED_LEN);
+                self.take_packet(packet, Some((tag, number)), origin, judge, now_us);
+            }
+            _ => self.counters.refused += 1,
+        }
+    }
+
+    fn take_head(&mut self, head: &Head<'_>, judge: &mut impl Judge, now_us: u64) {
+        if self.units.is_empty() {
+            self.units.resize_with(UNITS_MAX, || None);
+        }
+        let place = &mut self.units[usize::from(head.unit) % UNITS_MAX];
+        let ordinal = self.ordinal;
+        let is_copy = |open: &Open| {
+            (open.number, open.sent_us, open.ordinal) == (head.unit, head.sent_us, ordinal)
+        };
+        if place.as_ref().is_some_and(is_copy) {
+            return;
+        }
+        let unit = Unit::new(head).ok().filter(|_| judge.admits(head.header));
+        let view = packet::parse_quoted(head.header);
+        *place = Some(Open {
+            number: head.unit,
+            ordinal,
+            sent_us: head.sent_us,
+            unit,
+            order: head.ordered.then_some((head.tag, head.number)),
+            is_tcp: view.is_ok_and(|view| view.protocol() == protocol::TCP),
+        });
+        let count = self.orphans.len();
+        for _ in 0..count {
+            let Some(orphan) = self.orphans.pop_front() else { return };
+            if (orphan.unit, orphan.ordinal) == (head.unit, ordinal) {
+                let Orphan { unit, index, kept, rebuilt, .. } = orphan;
+                let bytes = [0; CHUNK_LEN_MAX];
+                let chunk = Chunk { unit, index, payload: &bytes[..kept.len()] };
+                self.take_chunk(&chunk, Origin::Waited { kept, rebuilt }, now_us);
+            } else {
+                self.orphans.push_back(orphan);
+            }
+        }
+    }
+
+    /// Takes a chunk; of one that waited only the length is looked at here.
+    fn take_chunk(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
+        let open = self.units.get(usize::from(chunk.unit) % UNITS_MAX).and_then(Option::as_ref);
+        let is_its = |open: &&Open| (open.number, open.ordinal) == (chunk.unit, self.ordinal);
+        let Some(open) = open.filter(is_its) else {
+            return self.keep_orphan(chunk, origin, now_us);
+        };
+        let index = usize::from(chunk.index);
+        let fits = |unit: &&Unit| unit.chunk_len(index) == chunk.payload.len();
+        let Some(unit) = open.unit.as_ref().filter(fits) else {
+            self.counters.refused += 1;
+            return self.drop_waited(origin);
+        };
+        let order = open.order.map(|(tag, first)| (tag, first.wrapping_add(index as u32)));
+        let (number, index) = (open.number, chunk.index);
+        let congested = open.is_tcp
+            && origin.is_rebuilt()
+            && self.codel.is_due(self.observer.is_queued(), now_us);
+        match congested.then(|| packet::ecn_of(unit.header())) {
+            Some(Ecn::NotEct) => self.give_up(order, origin, now_us),
+            mark => {
+                let marked = mark.is_some();
+                let make = |at| Piece::Chunk { unit: number, index, marked, at };
+                self.put(chunk.payload, order, origin, now_us, make);
+            }
+        }
+    }
+
+    fn take_packet(
+        &mut self,
+        bytes: &[u8],
+        order: Option<(u8, u32)>,
+        origin: Origin,
+        judge: &mut impl Judge,
+        now_us: u64,
+    ) {
+        let view = packet::parse(bytes);
+        let Some(view) = view.ok().filter(|view| judge.admits(view.bytes())) else {
+            self.counters.refused += 1;
+            return self.give_up_quietly(order, now_us);
+        };
+        let is_tcp = view.protocol() == protocol::TCP;
+        let congested =
+            is_tcp && origin.is_rebuilt() && self.codel.is_due(self.observer.is_queued(), now_us);
+        match congested.then(|| view.ecn()) {
+            Some(Ecn::NotEct) => self.give_up(order, origin, now_us),
+            mark => {
+                let marked = mark.is_some();
+                self.put(view.bytes(), order, origin, now_us, |at| Piece::Packet { marked, at });
+            }
+        }
+    }
+
+    /// Gives a piece its place in its flow, or makes it ready.
+    fn put(
+        &mut self,
+        bytes: &[u8],
+        order: Option<(u8, u32)>,
+        origin: Origin,
+        now_us: u64,
+        make: impl FnOnce(At) -> Piece,
+    ) {
+        let ahead = order.is_some_and(|(tag, number)| self.order.is_ahead(tag, number));
+        if ahead {
+            self.order.set_wait_us(self.wait_us(now_us));
+        }
+        let at = match origin {
+            Origin::Lent(start) if !ahead && self.ready.is_empty() => {
+                At::Lent(start..start + bytes.len())
+            }
+            Origin::Waited { kept, .. } => At::Kept(kept),
+            Origin::Lent(_) | Origin::Rebuilt => match self.pool.keep(bytes) {
+                Some(kept) => At::Kept(kept),
+                None => {
+                    self.counters.no_room += 1;
+                    return self.give_up_quietly(order, now_us);
+                }
+            },
+        };
+        self.counters.rebuilt += u64::from(origin.is_rebuilt());
+        let piece = make(at);
+        match order {
+            Some((tag, number)) => {
+                self.order.handle_piece(tag, number, piece, bytes.len(), now_us);
+            }
+            None => self.ready.push_back(piece),
+        }
+    }
+
+    /// How long a piece may wait for an older one: as long as such a one was ever late, and as
+    /// long as repair takes where there is any.
+    fn wait_us(&self, now_us: u64) -> u64 {
+        let repaired = self.protected_us.is_some_and(|at_us| at_us + KEEP_US >= now_us);
+        let late_us = u64::from(self.observer.reorder_us());
+        late_us + late_us / 4 + if repaired { REPAIR_US } else { 0 }
+    }
+
+    /// Drops a rebuilt piece, so that its flow sees the congestion that it met.
+    fn give_up(&mut self, order: Option<(u8, u32)>, origin: Origin, now_us: u64) {
+        self.counters.congestion += 1;
+        self.drop_waited(origin);
+        self.give_up_quietly(order, now_us);
+    }
+
+    /// Lets nobody wait for a piece that will not be passed on.
+    fn give_up_quietly(&mut self, order: Option<(u8, u32)>, now_us: u64) {
+        if let Some((tag, number)) = order {
+            self.order.handle_piece(tag, number, Piece::Nothing, 0, now_us);
+        }
+    }
+
+    fn drop_waited(&mut self, origin: Origin) {
+        if let Origin::Waited { kept, .. } = origin {
+            self.pool.release(kept);
+        }
+    }
+
+    fn keep_orphan(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
+        if self.orphans.len() >= ORPHANS_MAX
+            && let Some(oldest) = self.orphans.pop_front()
+        {
+            self.counters.headless += 1;
+            self.pool.release(oldest.kept);
+        }
+        match self.pool.keep(chunk.payload) {
+            Some(kept) => self.orphans.push_back(Orphan {
+                unit: chunk.unit,
+                ordinal: self.ordinal,
+                index: chunk.index,
+                kept,
+                since_us: now_us,
+                rebuilt: origin.is_rebuilt(),
+            }),
+            None => self.counters.no_room += 1,
+        }
+    }
+
+    /// Hands a piece to the machine.
+    fn pass(&mut self, piece: Piece, inbox: &mut Inbox) {
+        let (at, marked) = match &piece {
+            Piece::Nothing => return,
+            Piece::Chunk { at, marked, .. } | Piece::Packet { at, marked } => (at.clone(), *marked),
+        };
+        let place = match at {
+            At::Lent(range) => Place::Lent(range),
+            At::Kept(kept) => {
+                let place = inbox.keep(self.pool.bytes(kept));
+                self.pool.release(kept);
+                place
+            }
+        };
+        match piece {
+            Piece::Chunk { unit, index, .. } => {
+                let open = self.units.get(usize::from(unit) % UNITS_MAX).and_then(Option::as_ref);
+                let open = open.filter(|open| open.number == unit);
+                let Some(unit_head) = open.and_then(|open| open.unit.as_ref()) else {
+                    self.counters.headless += 1;
+                    return;
+                };
+                let key = (self.peer, unit);
+                inbox.push_chunk(key, unit_head, usize::from(index), marked, place);
+            }
+            Piece::Packet { .. } => inbox.push_packet(place, marked),
+            Piece::Nothing => {}
+        }
+        self.counters.passed += 1;
+        self.counters.marked += u64::from(marked);
+    }
+}

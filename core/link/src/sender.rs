@@ -1,0 +1,443 @@
+//! The sending half of a link whose peer speaks frames: how a packet is cut, given its place in
+//! its flow, and protected.
+//!
+//! Stages, in the order in which they appear below: `send` decides how a packet travels, `unit`
+//! and `lone` cut it, `piece` protects and seals one plaintext, `flush` sends repair chunks.
+
+use noise::{Index, Instant, Session};
+use repair::code::CHUNK_LEN_MAX;
+use repair::control::Control;
+use repair::report;
+use repair::spread::Spread;
+use wire::frame::{self, Chunk, Head, Ordered, Protected};
+use wire::ip::protocol;
+use wire::packet::{Packet, Transport};
+use wire::superpacket::Superpacket;
+use wire::unit::CHUNKS_MAX;
+use wire::{virtio, wireguard};
+
+use crate::link::{Outcome, Refusal};
+use crate::outbox::{Destination, Outbox};
+
+/// A superpacket of fewer segments travels as bare packets where there is no weather.
+const UNIT_SEGMENTS_MIN: usize = 3;
+/// From so many segments on a unit's head goes out twice where nothing protects it: at the end
+/// again, so that its loss does not cost all segments.
+const HEAD_TWICE: usize = 8;
+/// A report that is older than the last one by less is late; by more, the peer began anew.
+const REPORTS_LATE_MAX: u16 = 64;
+/// Below this disorder is none: neighbours that changed places.
+const DISORDER_US_MIN: u32 = 100;
+/// What is assumed of the largest packet when nobody said: the smallest IPv6 link.
+const MTU_UNKNOWN: usize = 1280;
+/// Bytes of a lone packet's headers that go into its head when it is cut.
+const CUT_AT: usize = 40;
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    control: Control,
+    spread: Spread,
+    next_block: u32,
+    next_unit: u16,
+    /// The session that the open blocks are sent on.
+    session: Option<Index>,
+    /// Of each tag, the number of the next piece.
+    numbers: Box<[u32; repair::order::TAGS]>,
+    /// Data chunks since the last report.
+    sent: u64,
+    /// The report that was taken in last.
+    report: Option<u16>,
+    rtt_us: Option<u32>,
+    /// Bytes that were sent as data and as repair.
+    data_bytes: u64,
+    repair_bytes: u64,
+}
+
+/// What sealing one datagram needs, and how many were sealed.
+pub(crate) struct Way<'a, O> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) to: Destination,
+    pub(crate) out: &'a mut O,
+    pub(crate) datagrams: u32,
+    pub(crate) bytes: u64,
+}
+
+/// How a packet's pieces are told apart and in what order they are wanted.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// The flow's tag, if it suffers from disorder.
+    tag: Option<u8>,
+    protect: bool,
+    now_us: u64,
+    /// Bytes of the largest plaintext.
+    room: usize,
+}
+
+impl Sender {
+    /// Nothing sent yet. Numbers begin at `salt`, so that a peer which remembers an earlier life of
+    /// ours does not take what is new for something old.
+    pub(crate) fn new(salt: u32) -> Self {
+        Self {
+            control: Control::new(),
+            spread: Spread::new(),
+            next_block: salt,
+            next_unit: salt as u16,
+            session: None,
+            numbers: Box::new([salt; repair::order::TAGS]),
+            sent: 0,
+            report: None,
+            rtt_us: None,
+            data_bytes: 0,
+            repair_bytes: 0,
+        }
+    }
+
+    /// What follows goes out on the session `current`. A block is sent on one session, for the
+    /// other end of the next one may not have what was sent on the one before.
+    pub(crate) fn begin(&mut self, current: Index) {
+        if self.session != Some(current) {
+            self.session = Some(current);
+            self.spread = Spread::new();
+            self.spread.heed(&self.control);
+        }
+    }
+
+    /// Sends a packet or superpacket. On the path of every packet.
+    pub(crate) fn send<O: Outbox>(
+        &mut self,
+        header: virtio::Header,
+        packet: &Superpacket<'_>,
+        now: Instant,
+        mtu: usize,
+        way: &mut Way<'_, O>,
+    ) -> Outcome {
+        let protect = !self.control.is_calm();
+        let disorder = protect || self.control.estimate().reorder_us >= DISORDER_US_MIN;
+        let manner = Manner {
+            tag: if disorder { flow_tag(packet.packet()) } else { None },
+            protect,
+            now_us: now.0 / 1_000,
+            room: if mtu == 0 { MTU_UNKNOWN } else { mtu },
+        };
+        let segments = packet.segments();
+        let mut outcome = Outcome::default();
+        let framed_len = packet.segment_size() + Chunk::FIXED_LEN + frame::Repair::FIXED_LEN;
+        let result = if framed_len <= manner.room
+            && (UNIT_SEGMENTS_MIN..=CHUNKS_MAX).contains(&segments)
+            && packet.header().len() <= Head::HEADER_LEN_MAX
+            && packet.packet().protocol() == upper_of(header)
+            && !packet.packet().is_routed()
+        {
+            self.unit(header, packet, manner, way, &mut outcome)
+        } else {
+            // On a path that is not known, what is no part of a flow travels as it is.
+            let protect = protect && (self.control.estimate().known || manner.tag.is_some());
+            self.lone(packet, Manner { protect, ..manner }, mtu, way, &mut outcome)
+        };
+        if let Err(refusal) = result {
+            outcome.refused = Some((refusal, segments as u64 - outcome.sent));
+        }
+        outcome
+    }
+
+    /// A superpacket as a head and a chunk for each segment.
+    fn unit<O: Outbox>(
+        &mut self,
+        header: virtio::Header,
+        packet: &Superpacket<'_>,
+        manner: Manner,
+        way: &mut Way<'_, O>,
+        outcome: &mut Outcome,
+    ) -> Result<(), Refusal> {
+        let segments = packet.segments();
+        let parts = Parts {
+            gso_type: header.gso_type,
+            header: packet.header(),
+            segment_size: packet.segment_size(),
+            payload: packet.payload(),
+        };
+        let head = self.head(&parts, segments, manner);
+        self.piece(head.len(), manner, way, |out| head.write(out))?;
+        for index in 0..segments {
+            self.chunk(head.unit, index, packet.segment_payload(index), manner, way)?;
+            outcome.sent += 1;
+        }
+        if !manner.protect && segments >= HEAD_TWICE {
+            self.piece(head.len(), manner, way, |out| head.write(out))?;
+        }
+        Ok(())
+    }
+
+    /// Each segment as a packet of its own.
+    fn lone<O: Outbox>(
+        &mut self,
+        packet: &Superpacket<'_>,
+        manner: Manner,
+        mtu: usize,
+        way: &mut Way<'_, O>,
+        outcome: &mut Outcome,
+    ) -> Result<(), Refusal> {
+        let spent = if manner.protect { frame::Repair::FIXED_LEN } else { 0 };
+        for index in 0..packet.segments() {
+            let len = packet.segment_len(index);
+            let order_len = if manner.tag.is_some() { Ordered::FIXED_LEN } else { 0 };
+            let framed = manner.protect || manner.tag.is_some();
+            if !framed {
+                let padded = wireguard::padded_len(len, mtu);
+                way.seal(padded, |plain| {
+                    packet.write_segment(index, plain);
+                    plain[len..].fill(0);
+                })?;
+            } else if order_len + len + spent <= manner.room {
+                let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
+                self.piece(order_len + len, manner, way, |out| {
+                    if let Some((tag, number)) = number {
+                        Ordered::write_fixed(tag, number, out);
+                    }
+                    packet.write_segment(index, &mut out[order_len..]);
+                })?;
+            } else {
+                self.cut(packet, index, manner, way)?;
+            }
+            outcome.sent += 1;
+        }
+        Ok(())
+    }
+
+    /// A packet that is too large to be protected whole: its headers as a head, the rest as a
+    /// chunk.
+    fn cut<O: Outbox>(
+        &mut self,
+        packet: &Superpacket<'_>,
+        index: usize,
+        manner: Manner,
+        way: &mut Way<'_, O>,
+    ) -> Result<(), Refusal> {
+        let len = packet.segment_len(index);
+        if len > CHUNK_LEN_MAX {
+            // Beyond what the code takes: it travels bare.
+            return way.seal(len, |plain| {
+                packet.write_segment(index, plain);
+            });
+        }
+        let mut bytes = [0; CHUNK_LEN_MAX];
+        packet.write_segment(index, &mut bytes);
+        let at = packet.packet().header_len().clamp(CUT_AT, Head::HEADER_LEN_MAX);
+        let (header, payload) = bytes[..len].split_at(at);
+        let parts =
+            Parts { gso_type: virtio::GSO_NONE, header, segment_size: payload.len(), payload };
+        let head = self.head(&parts, 1, manner);
+        self.piece(head.len(), manner, way, |out| head.write(out))?;
+        self.chunk(head.unit, 0, payload, manner, way)
+    }
+
+    fn head<'a>(&mut self, parts: &Parts<'a>, chunks: usize, manner: Manner) -> Head<'a> {
+        self.next_unit = self.next_unit.wrapping_add(1);
+        let tag = manner.tag.unwrap_or(0);
+        Head {
+            unit: self.next_unit,
+            tag,
+            ordered: manner.tag.is_some(),
+            gso_type: parts.gso_type,
+            segment_size: parts.segment_size as u16,
+            number: manner.tag.map_or(0, |tag| self.number(tag, chunks as u32)),
+            sent_us: manner.now_us as u32,
+            payload_len: parts.payload.len() as u16,
+            header: parts.header,
+        }
+    }
+
+    fn chunk<O: Outbox>(
+        &mut self,
+        unit: u16,
+        index: usize,
+        payload: &[u8],
+        manner: Manner,
+        way: &mut Way<'_, O>,
+    ) -> Result<(), Refusal> {
+        self.piece(Chunk::FIXED_LEN + payload.len(), manner, way, |out| {
+            Chunk::write_fixed(unit, index as u8, out);
+            out[Chunk::FIXED_LEN..].copy_from_slice(payload);
+        })
+    }
+
+    /// The numbers of the next `count` pieces of a flow.
+    fn number(&mut self, tag: u8, count: u32) -> u32 {
+        let number = &mut self.numbers[usize::from(tag)];
+        let first = *number;
+        *number = first.wrapping_add(count);
+        first
+    }
+
+    /// Seals one plaintext of `len` bytes, protected if that is wanted.
+    #[inline]
+    fn piece<O: Outbox>(
+        &mut self,
+        len: usize,
+        manner: Manner,
+        way: &mut Way<'_, O>,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        self.sent += 1;
+        self.data_bytes += len as u64;
+        if !manner.protect || len > CHUNK_LEN_MAX {
+            return way.seal(len, write);
+        }
+        let Self { spread, next_block, .. } = self;
+        way.seal(Protected::FIXED_LEN + len, |plain| {
+            let (fixed, inner) = plain.split_at_mut(Protected::FIXED_LEN);
+            write(inner);
+            // A lane is never full here: what was due was sent after the piece before. If it were,
+            // the other end would count a piece of no block.
+            let place = spread.handle_chunk(inner, next_block, manner.now_us);
+            let (index, block) = place.map_or((u8::MAX, 0), |place| (place.index, place.block));
+            Protected::write_fixed(index, block, manner.now_us as u32, 0, fixed);
+        })?;
+        self.flush(manner.now_us, way)
+    }
+
+    /// Sends the repair chunks that are due.
+    pub(crate) fn flush<O: Outbox>(
+        &mut self,
+        now_us: u64,
+        way: &mut Way<'_, O>,
+    ) -> Result<(), Refusal> {
+        while let Some(due) = self.spread.poll_repair(&self.control, now_us) {
+            let (lengths, bytes) = due.coded;
+            let repair = frame::Repair {
+                index: due.index,
+                data: due.shape.data,
+                repair: due.shape.repair,
+                block: due.block,
+                lengths,
+                sent_us: now_us as u32,
+                bytes,
+            };
+            let len = frame::Repair::FIXED_LEN + bytes.len();
+            self.repair_bytes += len as u64;
+            way.seal(len, |plain| repair.write(plain))?;
+        }
+        Ok(())
+    }
+
+    /// Gives up the repair chunks that are due.
+    pub(crate) fn discard(&mut self, now_us: u64) {
+        while self.spread.poll_repair(&self.control, now_us).is_some() {}
+    }
+
+    /// Takes in what the other end saw.
+    pub(crate) fn handle_report(&mut self, report: &frame::Report, now: Instant) {
+        let age = self.report.map_or(u16::MAX, |last| last.wrapping_sub(report.number));
+        if age < REPORTS_LATE_MAX {
+            return;
+        }
+        self.report = Some(report.number);
+        let now_us = now.0 / 1_000;
+        if report.held_us != u32::MAX {
+            let rtt_us = (now_us as u32).wrapping_sub(report.echo_us).wrapping_sub(report.held_us);
+            self.rtt_us = Some(rtt_us).filter(|&us| us < 60_000_000);
+        }
+        let losses = |of: &frame::Losses| report::Losses {
+            judged: of.judged,
+            lost: of.lost,
+            runs: of.runs,
+            windows: of.windows,
+            window_losses: of.window_losses,
+            window_squares: of.window_squares,
+        };
+        let seen = report::Report {
+            clear: losses(&report.clear),
+            queued: losses(&report.queued),
+            reorder_us: report.reorder_us,
+            queue_us: report.queue_us,
+            missing: report.missing,
+            rebuilt: report.rebuilt,
+        };
+        self.control.handle_report(&seen, std::mem::take(&mut self.sent), now_us);
+        self.spread.heed(&self.control);
+    }
+
+    /// Gives memory back where nothing waits.
+    pub(crate) fn trim(&mut self) {
+        self.spread.trim();
+    }
+
+    /// When [`Sender::flush`] is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.spread.poll_timeout().map(|at_us| Instant(at_us.saturating_mul(1_000)))
+    }
+
+    /// What is believed about the path.
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// The round trip as the last report measured it, microseconds.
+    pub(crate) fn rtt_us(&self) -> Option<u32> {
+        self.rtt_us
+    }
+
+    /// Bytes sent as data and as repair.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.data_bytes, self.repair_bytes)
+    }
+}
+
+/// A packet in two parts.
+struct Parts<'a> {
+    gso_type: u8,
+    header: &'a [u8],
+    segment_size: usize,
+    payload: &'a [u8],
+}
+
+impl<O: Outbox> Way<'_, O> {
+    /// One datagram with a plaintext of `len` bytes, which `write` fills.
+    #[inline]
+    pub(crate) fn seal(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        let total = len + wireguard::OVERHEAD_LEN;
+        let slot = self.out.reserve(&self.to, total).ok_or(Refusal::NoRoom)?;
+        write(&mut slot[wireguard::TRANSPORT_HEADER_LEN..][..len]);
+        self.session.seal(slot).map_err(|_| Refusal::Exhausted)?;
+        self.out.commit();
+        self.datagrams += 1;
+        self.bytes += total as u64;
+        Ok(())
+    }
+}
+
+/// The tag of a packet that suffers when its flow's order is lost: of TCP with payload.
+fn flow_tag(packet: &Packet<'_>) -> Option<u8> {
+    if packet.protocol() != protocol::TCP {
+        return None;
+    }
+    let Ok(Transport::Tcp(tcp)) = packet.transport() else { return None };
+    if tcp.payload().is_empty() {
+        return None;
+    }
+    let addresses = if packet.version() == 4 { 12..20 } else { 8..40 };
+    let ports = &packet.payload()[..4];
+    let mixed = packet.bytes()[addresses].as_chunks::<4>().0.iter().fold(
+        u64::from(u32::from_le_bytes([ports[0], ports[1], ports[2], ports[3]])),
+        |mixed, word| {
+            (mixed.rotate_left(23) ^ u64::from(u32::from_le_bytes(*word)))
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        },
+    );
+    Some((mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+}
+
+/// The protocol that virtio's segmentation type cuts; 255, which is reserved, for none. A packet
+/// with extension headers says otherwise, and is cut here.
+fn upper_of(header: virtio::Header) -> u8 {
+    match header.gso_type & !virtio::GSO_ECN {
+        virtio::GSO_TCPV4 | virtio::GSO_TCPV6 => protocol::TCP,
+        virtio::GSO_UDP_L4 => protocol::UDP,
+        _ => 255,
+    }
+}

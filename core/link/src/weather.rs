@@ -1,0 +1,69 @@
+//! What a link shows of its path's weather, and of what it does about it.
+
+use crate::piece::Counters;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+
+/// One link's weather. Shares lie between zero and one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weather {
+    /// Outwards: share of datagrams lost that is not congestion, as the peer reports it.
+    pub loss_out: f64,
+    /// Outwards: share of the losses that the peer met while the path's queue was long.
+    pub queued_share_out: f64,
+    /// Outwards: share of missing pieces that the peer could rebuild.
+    pub rebuilt_share_out: f64,
+    /// Outwards: repair chunks for a full block, and lanes.
+    pub repair_chunks: usize,
+    /// Lanes that neighbours are dealt to.
+    pub depth: usize,
+    /// How far repair is trusted to help.
+    pub trust: f64,
+    /// Bytes sent as data in frames, and as repair.
+    pub data_bytes: u64,
+    /// See `data_bytes`.
+    pub repair_bytes: u64,
+    /// Round trip by the last report, microseconds.
+    pub rtt_us: Option<u32>,
+    /// Outwards: how late datagrams come behind younger ones, microseconds.
+    pub reorder_us_out: u32,
+    /// Inwards: the same.
+    pub reorder_us_in: u32,
+    /// Inwards: pieces by what became of them.
+    pub pieces: Counters,
+    /// Inwards: pieces rebuilt, lost for good, and come twice or too late.
+    pub rebuilt: u64,
+    /// See `rebuilt`.
+    pub lost: u64,
+    /// Inwards: pieces that waited for an older one, and times that one did not come.
+    pub waited: u64,
+    /// See `waited`.
+    pub given_up: u64,
+}
+
+impl Weather {
+    pub(crate) fn of(sender: &Sender, receiver: &Receiver) -> Self {
+        let control = sender.control();
+        let estimate = control.estimate();
+        let (pieces, blocks, order) = receiver.counters();
+        let (data_bytes, repair_bytes) = sender.bytes();
+        Self {
+            loss_out: estimate.model.loss,
+            queued_share_out: estimate.queued_share,
+            rebuilt_share_out: estimate.rebuilt_share,
+            repair_chunks: control.repair_chunks(repair::spread::LANE_CHUNKS),
+            depth: control.depth(),
+            trust: control.trust(),
+            data_bytes,
+            repair_bytes,
+            rtt_us: sender.rtt_us(),
+            reorder_us_out: estimate.reorder_us,
+            reorder_us_in: receiver.reorder_us(),
+            pieces,
+            rebuilt: blocks.rebuilt,
+            lost: blocks.lost,
+            waited: order.waited,
+            given_up: order.given_up,
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! A policy and a directory, compiled once: sets of addresses for every rule, sets of nodes for
+//! both its sides, and from these what one node enforces and whom it may know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use wire::prefix::Prefix;
+
+use crate::address;
+use crate::directory::{Directory, Node, NodeId};
+use crate::document::{Grant, Policy, Section};
+use crate::place::Place;
+use crate::ranges::{Range, Ranges, number};
+use crate::rules::{Rule, Rules, Service};
+use crate::selector::Selector;
+
+/// Nodes of a directory, at most.
+pub const NODES_MAX: usize = 1 << 16;
+
+/// Why a directory cannot be used. None of its nodes gets rules then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirectoryFault {
+    /// More nodes than [`NODES_MAX`].
+    TooMany(usize),
+    /// Two nodes have one number.
+    SameId(NodeId),
+    /// Two nodes have one address.
+    SameAddress(NodeId, NodeId),
+    /// A node's address is no unicast address, or embeds another.
+    BadAddress(NodeId),
+    /// A node's owner is no user.
+    NoOwner(NodeId, String),
+    /// Two users answer to one name.
+    SameUser(String),
+}
+
+impl fmt::Display for DirectoryFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany(count) => write!(f, "{count} nodes, at most {NODES_MAX}"),
+            Self::SameId(id) => write!(f, "two nodes have the number {}", id.0),
+            Self::SameAddress(a, b) => write!(f, "nodes {} and {} share an address", a.0, b.0),
+            Self::BadAddress(id) => write!(f, "an address of node {} is no plain unicast", id.0),
+            Self::NoOwner(id, owner) => write!(f, "node {}: no user is called {owner:?}", id.0),
+            Self::SameUser(name) => write!(f, "two users answer to {name:?}"),
+        }
+    }
+}
+
+impl core::error::Error for DirectoryFault {}
+
+/// A route that was approved and still is not used (PF-12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedRoute {
+    /// Whose.
+    pub node: NodeId,
+    /// Which: reserved, or not unicast.
+    pub route: Prefix,
+}
+
+/// One rule with one set of services.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) place: Place,
+    pub(crate) section: Section,
+    pub(crate) index: usize,
+    pub(crate) sources: Ranges,
+    pub(crate) destinations: Ranges,
+    /// Nodes of the source's own user are destinations as well (`autogroup:self`).
+    pub(crate) own_user: bool,
+    pub(crate) services: Vec<Service>,
+    source_nodes: Bits,
+    destination_nodes: Bits,
+}
+
+/// A set of places in the list of nodes.
+#[derive(Clone, Debug)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn of(count: usize, is_in: impl Fn(usize) -> bool) -> Self {
+        let mut bits = Self(vec![0; count.div_ceil(64)]);
+        (0..count).filter(|at| is_in(*at)).for_each(|at| bits.0[at / 64] |= 1 << (at % 64));
+        bits
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
+    }
+}
+
+/// One node, with what was found out about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) node: Node,
+    /// Its own addresses.
+    pub(crate) addresses: Ranges,
+    /// Its routes that are used.
+    pub(crate) routes: Vec<Prefix>,
+    /// What it answers for: its addresses and what is behind it, but no other node's addresses.
+    pub(crate) answers: Ranges,
+}
+
+/// A policy compiled against a directory.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    pub(crate) rules: Vec<Resolved>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) by_id: BTreeMap<NodeId, usize>,
+    pub(crate) by_address: BTreeMap<u128, usize>,
+    by_user: BTreeMap<String, Vec<usize>>,
+    /// Places of users by all that they answer to, in lower case.
+    users: BTreeMap<String, usize>,
+    pub(crate) policy: Policy,
+    pub(crate) directory: Directory,
+    refused: Vec<RefusedRoute>,
+}
+
+impl Compiled {
+    /// Compiles. The tests of the file are not run: see [`crate::check`].
+    ///
+    /// # Errors
+    /// What is wrong with the directory.
+    pub fn new(policy: &Policy, directory: &Directory) -> Result<Self, DirectoryFault> {
+        let mut compiled = Self {
+            rules: Vec::new(),
+            members: Vec::new(),
+            by_id: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            by_user: BTreeMap::new(),
+            users: users_by_name(directory)?,
+            policy: policy.clone(),
+            directory: directory.clone(),
+            refused: Vec::new(),
+        };
+        compiled.index()?;
+        compiled.add_members();
+        let mut meanings = Meanings::new(&compiled);
+        let grants = policy.grants.iter();
+        compiled.rules = grants.flat_map(|grant| meanings.resolve(grant)).collect();
+        Ok(compiled)
+    }
+
+    /// Approved routes that are not used, because they are reserved or not unicast.
+    #[must_use]
+    pub fn refused_routes(&self) -> &[RefusedRoute] {
+        &self.refused
+    }
+
+    /// What a node enforces; nothing may pass at a node that the directory does not have.
+    #[must_use]
+    pub fn rules_for(&self, id: NodeId) -> Rules {
+        let mut rules = Rules::default();
+        let Some(at) = self.by_id.get(&id).copied() else { return rules };
+        let member = &self.members[at];
+        let same_user = self.same_user(at);
+        for rule in &self.rules {
+            let mut add = |list: fn(&mut Rules) -> &mut Vec<Rule>, from: &Ranges, to: &Ranges| {
+                if !from.is_empty() && !to.is_empty() {
+                    let (sources, destinations) = (from.clone(), to.clone());
+                    let (services, line) = (rule.services.clone(), rule.place.line);
+                    list(&mut rules).push(Rule { sources, destinations, services, line });
+                }
+            };
+            if rule.destination_nodes.has(at) {
+                let to = rule.destinations.intersection(&member.answers);
+                add(|rules| &mut rules.inward, &rule.sources, &to);
+            }
+            if rule.source_nodes.has(at) {
+                let from = rule.sources.intersection(&member.answers);
+                add(|rules| &mut rules.outward, &from, &rule.destinations);
+            }
+            if rule.own_user && member.node.user().is_some() {
+                let from = rule.sources.intersection(&same_user);
+                add(|rules| &mut rules.inward, &from, &member.addresses);
+                let from = rule.sources.intersection(&member.addresses);
+                add(|rules| &mut rules.outward, &from, &same_user);
+            }
+        }
+        rules
+    }
+
+    /// The nodes that a node may know of: those which policy lets it, or a network behind it,
+    /// talk with in either direction. In the order of their numbers, without itself.
+    #[must_use]
+    pub fn peers_of(&self, id: NodeId) -> Vec<NodeId> {
+        let Some(at) = self.by_id.get(&id).copied() else { return Vec::new() };
+        let mut peers = Bits::of(self.members.len(), |_| false);
+        for rule in &self.rules {
+            if rule.source_nodes.has(at) {
+                peers.add(&rule.destination_nodes);
+            }
+            if rule.destination_nodes.has(at) {
+                peers.add(&rule.source_nodes);
+            }
+            if rule.own_user {
+                let own = self.user_nodes(at);
+                let is_source = rule.sources.intersects(&self.members[at].addresses);
+                let reached = own.iter().filter(|&&other| {
+                    is_source || rule.sources.intersects(&self.members[other].addresses)
+                });
+                reached.for_each(|&other| peers.0[other / 64] |= 1 << (other % 64));
+            }
+        }
+        let others = self.by_id.iter().filter(|(_, place)| **place != at && peers.has(**place));
+        others.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether a selector means this node: by itself, by its tags, or by its user.
+    pub(crate) fn is_meant(&self, member: &Member, selector: &Selector) -> bool {
+        let user = || {
+            let at = self.users.get(&member.node.user()?.to_ascii_lowercase())?;
+            Some(&self.directory.users[*at])
+        };
+        match selector {
+            Selector::Any => true,
+            Selector::Member => member.node.user().is_some(),
+            Selector::Tagged => !member.node.tags.is_empty(),
+            Selector::Tag(tag) => member.node.tags.contains(tag),
+            _ => user().is_some_and(|user| is_user(&self.policy, selector, user)),
+        }
+    }
+
+    /// Places of the users that a selector means.
+    fn users_meant(&self, selector: &Selector) -> BTreeSet<usize> {
+        match selector {
+            Selector::User(name) => self.users.get(name).copied().into_iter().collect(),
+            Selector::Group(group) => {
+                let members = self.policy.groups.get(group).into_iter().flatten();
+                members
+                    .flat_map(|member| match member {
+                        Selector::User(name) => self.users.get(name).copied(),
+                        _ => None,
+                    })
+                    .collect()
+            }
+            _ => {
+                let users = self.directory.users.iter().enumerate();
+                let meant = users.filter(|(_, user)| is_user(&self.policy, selector, user));
+                meant.map(|(at, _)| at).collect()
+            }
+        }
+    }
+
+    /// Places of the nodes that act for the same user as this one, itself among them.
+    fn user_nodes(&self, at: usize) -> &[usize] {
+        let user = self.members[at].node.user();
+        user.and_then(|user| self.by_user.get(user)).map_or(&[], Vec::as_slice)
+    }
+
+    fn same_user(&self, at: usize) -> Ranges {
+        Ranges::union(self.user_nodes(at).iter().map(|&other| &self.members[other].addresses))
+    }
+
+    fn index(&mut self) -> Result<(), DirectoryFault> {
+        let nodes = &self.directory.nodes;
+        if nodes.len() > NODES_MAX {
+            return Err(DirectoryFault::TooMany(nodes.len()));
+        }
+        for (at, node) in nodes.iter().enumerate() {
+            if self.by_id.insert(node.id, at).is_some() {
+                return Err(DirectoryFault::SameId(node.id));
+            }
+            for address in &node.addresses {
+                if address::class(*address).is_err() {
+                    return Err(DirectoryFault::BadAddress(node.id));
+                }
+                let earlier = self.by_address.insert(number(*address), at);
+                if let Some(other) = earlier {
+                    return Err(DirectoryFault::SameAddress(nodes[other].id, node.id));
+                }
+            }
+            if let Some(owner) = &node.owner {
+                let user = self.users.get(&owner.to_ascii_lowercase());
+                if user.is_none_or(|user| self.directory.users[*user].name != *owner) {
+                    return Err(DirectoryFault::NoOwner(node.id, owner.clone()));
+                }
+            }
+            if let Some(user) = node.user() {
+                self.by_user.entry(user.to_owned()).or_default().push(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// What each node answers for. A default route is what is left of everything when all nodes
+    /// and all other routes are taken away; a narrower route loses other nodes' addresses only.
+    fn add_members(&mut self) {
+        let reserved = Ranges::of_prefixes(self.directory.reserved.iter().copied());
+        let usable = |route: &Prefix| {
+            let ranges = Ranges::of_prefixes([*route]);
+            route.is_default() || !reserved.intersects(&ranges) && address::is_routable(*route)
+        };
+        let nodes = &self.directory.nodes;
+        let all = nodes.iter().flat_map(|node| node.routes.iter().filter(|r| !r.is_default()));
+        let routed = Ranges::of_prefixes(all.copied().filter(|route| usable(route)));
+        let every = Ranges::of_addresses(nodes.iter().flat_map(|n| n.addresses.iter().copied()));
+        let taken = Ranges::union([&routed, &every, &reserved]);
+        let (mut members, mut refused) = (Vec::new(), Vec::new());
+        for node in nodes {
+            let addresses = Ranges::of_addresses(node.addresses.iter().copied());
+            let (good, bad): (Vec<Prefix>, Vec<Prefix>) =
+                node.routes.iter().partition(|r| usable(r));
+            refused.extend(bad.into_iter().map(|route| RefusedRoute { node: node.id, route }));
+            let of =
+                |default: bool| good.iter().copied().filter(move |r| r.is_default() == default);
+            let exit = Ranges::of_prefixes(of(true)).difference(&taken);
+            let behind = Ranges::of_prefixes(of(false)).difference(&every);
+            let answers = Ranges::union([&addresses, &behind, &exit]);
+            members.push(Member { node: node.clone(), addresses, routes: good, answers });
+        }
+        (self.members, self.refused) = (members, refused);
+    }
+}
+
+/// All names that users answer to, in lower case: name, name with an @ behind, address.
+fn users_by_name(directory: &Directory) -> Result<BTreeMap<String, usize>, DirectoryFault> {
+    let mut known = BTreeMap::new();
+    for (at, user) in directory.users.iter().enumerate() {
+        let names = [Some(user.name.clone()), Some(format!("{}@", user.name)), user.email.clone()];
+        for name in names.into_iter().flatten() {
+            let earlier = known.insert(name.to_ascii_lowercase(), at);
+            if earlier.is_some_and(|earlier| earlier != at) {
+                return Err(DirectoryFault::SameUser(name));
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// What selectors mean, each worked out once.
+struct Meanings<'a> {
+    compiled: &'a Compiled,
+    known: BTreeMap<(Selector, bool), Ranges>,
+}
+
+impl<'a> Meanings<'a> {
+    fn new(compiled: &'a Compiled) -> Self {
+        Self { compiled, known: BTreeMap::new() }
+    }
+
+    fn resolve(&mut self, grant: &Grant) -> Vec<Resolved> {
+        let sources = self.union(&grant.sources, false);
+        let members = &self.compiled.members;
+        let of =
+            |ranges: &Ranges| Bits::of(members.len(), |at| ranges.intersects(&members[at].answers));
+        let source_nodes = of(&sources);
+        let targets = grant.targets.iter().filter(|target| !target.services.is_empty());
+        let resolve = |target: &crate::document::Target| {
+            let destinations = self.union(&target.selectors, true);
+            Resolved {
+                place: grant.place,
+                section: grant.section,
+                index: grant.index,
+                sources: sources.clone(),
+                destination_nodes: of(&destinations),
+                destinations,
+                own_user: target.selectors.contains(&Selector::OwnUser),
+                services: target.services.clone(),
+                source_nodes: source_nodes.clone(),
+            }
+        };
+        targets.map(resolve).collect()
+    }
+
+    fn union(&mut self, selectors: &[Selector], is_destination: bool) -> Ranges {
+        let mut ranges: Vec<Range> = Vec::new();
+        for selector in selectors {
+            let key = (selector.clone(), is_destination && *selector == Selector::Any);
+            if !self.known.contains_key(&key) {
+                let meaning = meaning(self.compiled, selector, key.1);
+                self.known.insert(key.clone(), meaning);
+            }
+            ranges.extend(self.known.get(&key).into_iter().flat_map(Ranges::as_slice));
+        }
+        Ranges::new(ranges)
+    }
+}
+
+/// The addresses that a selector means. `with_routes`: `*` as a destination.
+fn meaning(compiled: &Compiled, selector: &Selector, with_routes: bool) -> Ranges {
+    match selector {
+        Selector::Prefix(prefix) => Ranges::of_prefixes([*prefix]),
+        Selector::DangerAll => Ranges::everything(),
+        Selector::Internet => Ranges::internet(),
+        Selector::OwnUser | Selector::Nobody => Ranges::default(),
+        Selector::Any if with_routes => {
+            let routes = compiled.members.iter().flat_map(|member| member.routes.iter().copied());
+            let routes = routes.filter(|route| !route.is_default());
+            let addresses = compiled.members.iter().map(|member| &member.addresses);
+            Ranges::union(addresses.chain([&Ranges::of_prefixes(routes)]))
+        }
+        Selector::Any | Selector::Member | Selector::Tagged | Selector::Tag(_) => {
+            let meant =
+                compiled.members.iter().filter(|member| compiled.is_meant(member, selector));
+            Ranges::union(meant.map(|member| &member.addresses))
+        }
+        _ => {
+            let users = compiled.users_meant(selector);
+            let names = users.iter().map(|at| &compiled.directory.users[*at].name);
+            let nodes = names.filter_map(|name| compiled.by_user.get(name)).flatten();
+            Ranges::union(nodes.map(|at| &compiled.members[*at].addresses))
+        }
+    }
+}
+
+/// Whether a selector means this user.
+pub(crate) fn is_user(policy: &Policy, selector: &Selector, user: &crate::directory::User) -> bool {
+    match selector {
+        Selector::User(name) => user.is_named(name),
+        Selector::Domain(domain) => user.is_of_domain(domain),
+        Selector::Role(role) => user.roles.contains(role),
+        Selector::Group(name) => policy.groups.get(name).is_some_and(|members| {
+            members.iter().any(|member| matches!(member, Selector::User(u) if user.is_named(u)))
+        }),
+        Selector::Member | Selector::Any => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,424 @@
+//! The stateful filter that both ends of a link ask about every packet.
+//!
+//! A packet of a known flow passes, whichever way it goes. Anything else needs a rule for the
+//! direction it goes in, and begins a flow; so a reply passes because its question did, and for no
+//! other reason (PF-11, TS-2024-005). Two kinds of packet belong to another's flow: an ICMP error,
+//! which must quote a packet of a living flow with the same peer (PF-03), and a later fragment,
+//! whose first one must have passed (PF-04).
+//!
+//! One relief: a TCP segment in the middle of a connection passes without a flow if a rule would
+//! have let this connection begin. It opens nothing, for it is no SYN; and a node that was started
+//! again, or had to forget, does not break connections that are quiet on one side.
+
+use wire::ip::protocol;
+use wire::packet::{Fragment, Packet};
+use wire::tcp::Flags;
+
+use crate::address;
+use crate::flows::{FLOWS_MAX, FRAGMENTS_MAX, Flow, Flows, Key, PEERS_MAX, Phase};
+use crate::ranges::number;
+use crate::rules::{Rule, Rules, has_ports};
+use crate::subject::{Hint, Subject, fragments_key, halves, joined, subject};
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From a peer to this node or a network behind it.
+    In,
+    /// From this node or a network behind it to a peer.
+    Out,
+}
+
+impl Direction {
+    pub(crate) const fn opposite(self) -> Self {
+        match self {
+            Self::In => Self::Out,
+            Self::Out => Self::In,
+        }
+    }
+}
+
+/// Names a peer, as the node does: small and dense, below [`PEERS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer(pub u32);
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    Pass,
+    /// It goes no further, and was counted.
+    Drop(Reason),
+}
+
+/// Why a packet goes no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Reason {
+    /// No rule allows it.
+    Denied,
+    /// Source or destination is multicast, broadcast, loopback, link-local or nothing (PF-17).
+    NotUnicast,
+    /// Source or destination is an IPv4 address in an IPv6 packet (PF-06).
+    Embedded,
+    /// It asks to be routed by its source.
+    SourceRouted,
+    /// Its transport header cannot be trusted (PF-04, PF-05).
+    Malformed,
+    /// An ICMP message that is neither echo nor error, a redirect, or of the other family.
+    IcmpKind,
+    /// An ICMP error about no living flow with this peer (PF-03).
+    ErrorUnrelated,
+    /// An ICMP error that tells of an MTU which no link has (PF-03).
+    ErrorMtu,
+    /// An echo reply that nobody asked for (PF-11).
+    EchoUnasked,
+    /// The end that was called opens a connection over the flow it was called on (PF-11).
+    ReplyOpens,
+    /// A later fragment without a first one that passed (PF-04).
+    FragmentUnknown,
+    /// More fragments of one datagram than [`FRAGMENTS_MAX`].
+    FragmentSurplus,
+    /// A peer's number is not below [`PEERS_MAX`].
+    PeerNumber,
+}
+
+impl Reason {
+    /// Every reason, in the order of their numbers, for tables of counters.
+    pub const ALL: [Self; 13] = [
+        Self::Denied,
+        Self::NotUnicast,
+        Self::Embedded,
+        Self::SourceRouted,
+        Self::Malformed,
+        Self::IcmpKind,
+        Self::ErrorUnrelated,
+        Self::ErrorMtu,
+        Self::EchoUnasked,
+        Self::ReplyOpens,
+        Self::FragmentUnknown,
+        Self::FragmentSurplus,
+        Self::PeerNumber,
+    ];
+    /// How many reasons there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The reason's number, below `COUNT`.
+    #[must_use]
+    pub const fn number(self) -> usize {
+        self as usize
+    }
+
+    /// A stable name for logs, metrics and tests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Denied => "policy-denied",
+            Self::NotUnicast => "not-unicast",
+            Self::Embedded => "embedded-address",
+            Self::SourceRouted => "source-routed",
+            Self::Malformed => "transport-malformed",
+            Self::IcmpKind => "icmp-kind",
+            Self::ErrorUnrelated => "icmp-error-unrelated",
+            Self::ErrorMtu => "icmp-error-mtu",
+            Self::EchoUnasked => "echo-unasked",
+            Self::ReplyOpens => "reply-opens",
+            Self::FragmentUnknown => "fragment-unknown",
+            Self::FragmentSurplus => "fragment-surplus",
+            Self::PeerNumber => "peer-number",
+        }
+    }
+}
+
+/// The filter of one node.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    rules: Rules,
+    flows: Flows,
+    passed: u64,
+    drops: [u64; Reason::COUNT],
+}
+
+impl Filter {
+    /// A filter that lets nothing pass until it is given rules (PF-08). `secret` is random, and
+    /// keeps outsiders from choosing packets that collide in the table of flows.
+    #[must_use]
+    pub fn new(secret: [u64; 2]) -> Self {
+        Self::with_flows_max(secret, FLOWS_MAX)
+    }
+
+    /// A filter that knows fewer flows, at least one and at most [`FLOWS_MAX`].
+    #[must_use]
+    pub fn with_flows_max(secret: [u64; 2], flows_max: usize) -> Self {
+        let flows = Flows::new(secret, flows_max.clamp(1, FLOWS_MAX));
+        Self { rules: Rules::default(), flows, passed: 0, drops: [0; Reason::COUNT] }
+    }
+
+    /// Sets the rules, and cuts every flow that they would not let begin; how many those are
+    /// (PF-07). Datagrams of which fragments are missing are cut with any change.
+    pub fn set_rules(&mut self, rules: Rules) -> usize {
+        if rules == self.rules {
+            return 0;
+        }
+        self.rules = rules;
+        let rules = &self.rules;
+        self.flows
+            .retain(|flow| !flow.key.is_fragments() && may_begin(rules, &flow.key, flow.began))
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Flows that are remembered, those included that nobody asked for since they timed out.
+    #[must_use]
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Flows that gave way to others.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.flows.evicted()
+    }
+
+    /// Packets that passed; a superpacket counts once.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// Packets dropped for a reason; a superpacket counts once.
+    #[must_use]
+    pub fn dropped(&self, reason: Reason) -> u64 {
+        self.drops[reason.number()]
+    }
+
+    /// Judges one packet, or one superpacket by its first header. `peer` is who sealed it, or for
+    /// whom it would be sealed; that the source is the peer's is for the caller to have checked
+    /// (PF-01). `now_ms` is milliseconds since boot.
+    #[inline]
+    pub fn judge(
+        &mut self,
+        direction: Direction,
+        peer: Peer,
+        packet: &Packet<'_>,
+        now_ms: u64,
+    ) -> Verdict {
+        match self.decide(direction, peer, packet, now_ms) {
+            Ok(()) => {
+                self.passed += 1;
+                Verdict::Pass
+            }
+            Err(reason) => {
+                self.drops[reason.number()] += 1;
+                Verdict::Drop(reason)
+            }
+        }
+    }
+
+    #[inline]
+    fn decide(
+        &mut self,
+        direction: Direction,
+        peer: Peer,
+        packet: &Packet<'_>,
+        now_ms: u64,
+    ) -> Result<(), Reason> {
+        let (key, hint) = match subject(direction, packet)? {
+            Subject::Flow(key, hint) => (key, hint),
+            Subject::Fragment(key) => return self.handle_fragment(&key, peer, now_ms),
+            Subject::Error(key) => {
+                return self.handle_error(&key, direction, peer, packet, now_ms);
+            }
+        };
+        match self.flows.find(&key, now_ms) {
+            Some(at) if self.flows.flow(at).peer == peer.0 => {
+                self.handle_known(at, direction, hint, now_ms)?;
+            }
+            known => self.handle_unknown(key, known, direction, peer, packet, hint, now_ms)?,
+        }
+        if packet.fragment() == Fragment::First {
+            self.expect_fragments(direction, peer, packet, now_ms);
+        }
+        Ok(())
+    }
+
+    /// A packet of a flow that is known, with the peer that it is known with.
+    #[inline]
+    fn handle_known(
+        &mut self,
+        at: u32,
+        direction: Direction,
+        hint: Hint,
+        now_ms: u64,
+    ) -> Result<(), Reason> {
+        let flow = *self.flows.flow(at);
+        if let Hint::Tcp(flags) = hint
+            && is_opening(flags)
+            && direction != flow.began
+            && !may_begin(&self.rules, &flow.key, direction)
+        {
+            return Err(Reason::ReplyOpens);
+        }
+        self.flows.note(at, advance(&flow, direction, hint), now_ms);
+        Ok(())
+    }
+
+    /// A packet of no flow, or of one that was with another peer: a rule must let it begin one.
+    #[expect(clippy::too_many_arguments, reason = "one call, on the path of a first packet")]
+    fn handle_unknown(
+        &mut self,
+        key: Key,
+        known: Option<u32>,
+        direction: Direction,
+        peer: Peer,
+        packet: &Packet<'_>,
+        hint: Hint,
+        now_ms: u64,
+    ) -> Result<(), Reason> {
+        examine(packet)?;
+        if peer.0 >= PEERS_MAX {
+            return Err(Reason::PeerNumber);
+        }
+        if matches!(hint, Hint::EchoReply) {
+            return Err(Reason::EchoUnasked);
+        }
+        if may_begin(&self.rules, &key, direction) {
+            if let Some(at) = known {
+                self.flows.remove(at);
+            }
+            self.flows.insert(key, peer.0, direction, first_phase(&key, hint), now_ms);
+            return Ok(());
+        }
+        match hint {
+            Hint::Tcp(flags)
+                if flags.any(Flags::ACK)
+                    && !flags.any(Flags::SYN.with(Flags::RST))
+                    && may_begin(&self.rules, &key, direction.opposite()) =>
+            {
+                Ok(())
+            }
+            _ => Err(Reason::Denied),
+        }
+    }
+
+    fn handle_error(
+        &mut self,
+        key: &Key,
+        direction: Direction,
+        peer: Peer,
+        packet: &Packet<'_>,
+        now_ms: u64,
+    ) -> Result<(), Reason> {
+        examine(packet)?;
+        // The error goes to whoever sent what it quotes.
+        let sender = if direction == Direction::In { key.local } else { key.remote };
+        if halves(number(packet.destination())) != sender {
+            return Err(Reason::ErrorUnrelated);
+        }
+        let at = self.flows.find(key, now_ms).ok_or(Reason::ErrorUnrelated)?;
+        if self.flows.flow(at).peer == peer.0 { Ok(()) } else { Err(Reason::ErrorUnrelated) }
+    }
+
+    fn handle_fragment(&mut self, key: &Key, peer: Peer, now_ms: u64) -> Result<(), Reason> {
+        let at = self.flows.find(key, now_ms).ok_or(Reason::FragmentUnknown)?;
+        let datagram = self.flows.flow(at);
+        if datagram.peer != peer.0 {
+            return Err(Reason::FragmentUnknown);
+        }
+        if datagram.pieces >= FRAGMENTS_MAX {
+            return Err(Reason::FragmentSurplus);
+        }
+        datagram.pieces += 1;
+        Ok(())
+    }
+
+    /// A first fragment passed: those behind it may follow.
+    fn expect_fragments(
+        &mut self,
+        direction: Direction,
+        peer: Peer,
+        packet: &Packet<'_>,
+        now_ms: u64,
+    ) {
+        if peer.0 >= PEERS_MAX {
+            return;
+        }
+        let key = fragments_key(direction, packet);
+        if let Some(at) = self.flows.find(&key, now_ms) {
+            self.flows.remove(at);
+        }
+        self.flows.insert(key, peer.0, direction, Phase::Fragments, now_ms);
+    }
+}
+
+/// What no rule can allow, looked at once a flow.
+fn examine(packet: &Packet<'_>) -> Result<(), Reason> {
+    address::class(packet.source())?;
+    address::class(packet.destination())
+}
+
+#[inline]
+fn is_opening(flags: Flags) -> bool {
+    flags.any(Flags::SYN) && !flags.any(Flags::ACK)
+}
+
+/// How far a flow has come with this packet.
+#[inline]
+fn advance(flow: &Flow, direction: Direction, hint: Hint) -> Phase {
+    let is_reply = direction != flow.began;
+    let Hint::Tcp(flags) = hint else {
+        return match flow.phase {
+            Phase::UdpOneWay if is_reply => Phase::Udp,
+            phase => phase,
+        };
+    };
+    if flags.any(Flags::RST) {
+        return Phase::TcpClosing;
+    }
+    if is_opening(flags) && !is_reply {
+        return match flow.phase {
+            Phase::TcpClosing => Phase::TcpOpening,
+            phase => phase,
+        };
+    }
+    let fin = flags.any(Flags::FIN);
+    match (flow.phase, direction) {
+        (Phase::TcpOpening, _) if !is_reply && !fin => Phase::TcpOpening,
+        (Phase::TcpOpening | Phase::TcpOpen, Direction::Out) if fin => Phase::TcpHalfLocal,
+        (Phase::TcpOpening | Phase::TcpOpen, Direction::In) if fin => Phase::TcpHalfRemote,
+        (Phase::TcpHalfLocal, Direction::In) | (Phase::TcpHalfRemote, Direction::Out) if fin => {
+            Phase::TcpClosing
+        }
+        (Phase::TcpOpening, _) => Phase::TcpOpen,
+        (phase, _) => phase,
+    }
+}
+
+fn first_phase(key: &Key, hint: Hint) -> Phase {
+    match (key.protocol, hint) {
+        (protocol::TCP, Hint::Tcp(flags)) if flags.any(Flags::SYN) => Phase::TcpOpening,
+        (protocol::TCP, Hint::Tcp(flags)) if flags.any(Flags::RST) => Phase::TcpClosing,
+        (protocol::TCP, _) => Phase::TcpOpen,
+        (protocol::UDP, _) => Phase::UdpOneWay,
+        (protocol::ICMP | protocol::ICMPV6, _) => Phase::Icmp,
+        _ => Phase::Other,
+    }
+}
+
+/// Whether a rule lets a flow begin in `direction`.
+fn may_begin(rules: &Rules, key: &Key, direction: Direction) -> bool {
+    let port = |half: u32| if has_ports(key.protocol) { half as u16 } else { 0 };
+    let (local, remote) = (joined(key.local), joined(key.remote));
+    let (list, source, destination, port): (&[Rule], _, _, _) = match direction {
+        Direction::In => (&rules.inward, remote, local, port(key.ports >> 16)),
+        Direction::Out => (&rules.outward, local, remote, port(key.ports & 0xffff)),
+    };
+    list.iter().any(|rule| rule.allows_numbers(source, destination, key.protocol, port))
+}
+
+#[cfg(test)]
+mod tests;

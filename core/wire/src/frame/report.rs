@@ -1,0 +1,121 @@
+//! What a receiver tells the sender about a path.
+
+use super::{KIND_REPORT, u16_at, u32_at};
+use crate::Malformed;
+
+/// Datagrams judged to have arrived or to be lost; see `repair::report::Losses`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Datagrams judged.
+    pub judged: u32,
+    /// Of these, lost.
+    pub lost: u32,
+    /// Runs of losses.
+    pub runs: u32,
+    /// Windows judged whole.
+    pub windows: u32,
+    /// Losses in these windows.
+    pub window_losses: u32,
+    /// Sum of the squares of the losses of each.
+    pub window_squares: u32,
+}
+
+/// The frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Counts up with each report of the session, so that a late one is told from the newest.
+    pub number: u16,
+    /// Judged while the path's queue was short.
+    pub clear: Losses,
+    /// Judged while it was long.
+    pub queued: Losses,
+    /// How late datagrams came behind younger ones, microseconds.
+    pub reorder_us: u32,
+    /// Delay above the smallest, microseconds.
+    pub queue_us: u32,
+    /// Data chunks that were missing when their block was done with.
+    pub missing: u32,
+    /// Of these, rebuilt.
+    pub rebuilt: u32,
+    /// The newest clock of the sender that came, and for how long it lay here, microseconds.
+    pub echo_us: u32,
+    /// See `echo_us`.
+    pub held_us: u32,
+}
+
+impl Report {
+    /// Length on the wire, in bytes.
+    pub const LEN: usize = 76;
+
+    pub(super) fn parse(plain: &[u8]) -> Result<Self, Malformed> {
+        let fixed: &[u8; Self::LEN] = plain.first_chunk().ok_or(Malformed::Truncated)?;
+        let losses = |at: usize| Losses {
+            judged: u32_at(fixed, at),
+            lost: u32_at(fixed, at + 4),
+            runs: u32_at(fixed, at + 8),
+            windows: u32_at(fixed, at + 12),
+            window_losses: u32_at(fixed, at + 16),
+            window_squares: u32_at(fixed, at + 20),
+        };
+        Ok(Self {
+            number: u16_at(fixed, 2),
+            clear: losses(4),
+            queued: losses(28),
+            reorder_us: u32_at(fixed, 52),
+            queue_us: u32_at(fixed, 56),
+            missing: u32_at(fixed, 60),
+            rebuilt: u32_at(fixed, 64),
+            echo_us: u32_at(fixed, 68),
+            held_us: u32_at(fixed, 72),
+        })
+    }
+
+    /// The frame's bytes.
+    #[must_use]
+    pub fn build(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[0] = KIND_REPORT;
+        bytes[2..4].copy_from_slice(&self.number.to_le_bytes());
+        let of =
+            |l: &Losses| [l.judged, l.lost, l.runs, l.windows, l.window_losses, l.window_squares];
+        let tail = [
+            self.reorder_us,
+            self.queue_us,
+            self.missing,
+            self.rebuilt,
+            self.echo_us,
+            self.held_us,
+        ];
+        let words = of(&self.clear).into_iter().chain(of(&self.queued)).chain(tail);
+        for (place, word) in bytes[4..].chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Frame, parse};
+    use super::*;
+
+    #[test]
+    fn a_report_comes_back_as_it_was_and_a_short_one_not_at_all() {
+        let report = Report {
+            number: 0x0102,
+            clear: Losses { judged: 1, lost: 2, runs: 3, windows: 4, ..Losses::default() },
+            queued: Losses { window_losses: 5, window_squares: 6, ..Losses::default() },
+            reorder_us: 7,
+            queue_us: 8,
+            missing: 9,
+            rebuilt: 10,
+            echo_us: 11,
+            held_us: 12,
+        };
+        let bytes = report.build();
+        assert_eq!(bytes[..8], [0x86, 0, 2, 1, 1, 0, 0, 0]);
+        assert_eq!((bytes[44], bytes[48], bytes[72]), (5, 6, 12));
+        assert_eq!(parse(&bytes), Ok(Frame::Report(report)));
+        assert!((1..Report::LEN).all(|len| parse(&bytes[..len]).is_err()));
+    }
+}

@@ -1,0 +1,142 @@
+//! A peer that is who it says, and sends anything at all as frames.
+
+use std::time::Duration;
+
+use noise::{Context, Identity, Indices, Instant, Peer, PeerId, PrivateKey, PublicKey, Tai64n};
+use wire::frame;
+use wire::wireguard::{self, TRANSPORT_HEADER_LEN};
+
+use crate::Seeded;
+use crate::machine::{Machine, address, inner};
+
+/// The other end, without a node: whatever it seals is genuine (threats BC-06 to BC-10).
+struct Stranger {
+    peer: Peer,
+    identity: Identity,
+    indices: Indices,
+    random: Seeded,
+    now: Instant,
+}
+
+/// A program of steps: a byte for the length of a plaintext, two of them above 250, and the
+/// plaintext, which is sealed and sent as it is. A length of zero lets 10 ms pass.
+///
+/// What is delivered is from the peer's own address, every datagram is counted once, memory that
+/// waits stays bounded, and afterwards the session still carries.
+pub fn frames(data: &[u8]) {
+    let mut stranger = Stranger::new();
+    let mut machine = Machine::new(2);
+    machine.node.set_frames(true);
+    machine.knows_key(1, *stranger.identity.public());
+    stranger.shake_hands(&mut machine);
+    let mut rest = data;
+    while let [len, more @ ..] = rest {
+        let (len, more) = match (*len, more) {
+            (0, _) => {
+                machine.pass(Duration::from_millis(10));
+                stranger.now += Duration::from_millis(10);
+                rest = more;
+                continue;
+            }
+            (high @ 251.., [low, more @ ..]) => {
+                (usize::from(high - 250) << 8 | usize::from(*low), more)
+            }
+            (len, _) => (usize::from(len), more),
+        };
+        let plain;
+        (plain, rest) = more.split_at(len.min(more.len()));
+        machine.receive(address(1), &stranger.seal(plain));
+    }
+    machine.pass(Duration::from_secs(1));
+    assert!(machine.delivered.iter().all(|packet| is_from_peer(packet)), "a source not allowed");
+    machine.delivered.clear();
+    machine.receive(address(1), &stranger.seal(&inner(1, 2, 5)));
+    assert_eq!(machine.delivered, [inner(1, 2, 5)]);
+}
+
+fn is_from_peer(packet: &[u8]) -> bool {
+    packet[0] >> 4 == 4 && packet[12..16] == [10, 0, 0, 1]
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let step = |plain: &[u8]| [&[plain.len() as u8][..], plain].concat();
+    let hello =
+        step(&frame::Hello { features: frame::Features::REPAIR, ..Default::default() }.build());
+    let packet = inner(1, 2, 30);
+    let mut head = vec![0; frame::Head::FIXED_LEN + 40];
+    frame::Head {
+        unit: 1,
+        tag: 1,
+        ordered: true,
+        gso_type: 0,
+        segment_size: 10,
+        number: 5,
+        sent_us: 1,
+        payload_len: 10,
+        header: &packet[..40],
+    }
+    .write(&mut head);
+    let mut chunk = vec![7; 14];
+    frame::Chunk::write_fixed(1, 0, &mut chunk);
+    let protect = |index, inner: &[u8]| {
+        let mut plain = vec![0; frame::Protected::FIXED_LEN];
+        frame::Protected::write_fixed(index, 9, 5, 0, &mut plain);
+        [plain, inner.to_vec()].concat()
+    };
+    let mut repair = vec![0; frame::Repair::FIXED_LEN + 50];
+    frame::Repair {
+        index: 0,
+        data: 2,
+        repair: 1,
+        block: 9,
+        lengths: [0, 50],
+        sent_us: 6,
+        bytes: &packet,
+    }
+    .write(&mut repair);
+    let mut ordered = vec![0; frame::Ordered::FIXED_LEN];
+    frame::Ordered::write_fixed(1, 7, &mut ordered);
+    let ordered = [ordered, packet.clone()].concat();
+    let report = frame::Report { number: 1, ..Default::default() }.build();
+    vec![
+        [hello.clone(), step(&head), step(&chunk)].concat(),
+        [hello.clone(), step(&chunk), vec![0], step(&head)].concat(),
+        [hello.clone(), step(&protect(0, &packet)), step(&repair)].concat(),
+        [hello.clone(), step(&protect(1, &head)), step(&protect(0, &chunk)), vec![0, 0]].concat(),
+        [hello, step(&ordered), step(&report), vec![0; 12]].concat(),
+    ]
+}
+
+impl Stranger {
+    fn new() -> Self {
+        let mut random = Seeded(77);
+        let identity = Identity::new(PrivateKey::generate(&mut random));
+        // The key of `Machine::new(2)`, which draws it first of all.
+        let theirs: PublicKey = PrivateKey::generate(&mut Seeded(2)).public();
+        let mut peer = Peer::new(PeerId(0), theirs, &mut random);
+        peer.set_word(frame::CAPABILITY);
+        let now = Instant(1_000_000_000_000);
+        Self { peer, identity, indices: Indices::new(), random, now }
+    }
+
+    fn shake_hands(&mut self, machine: &mut Machine) {
+        let Self { peer, identity, indices, random, now } = self;
+        let wall = Tai64n::from_unix(1_800_000_000, 0);
+        let mut context = Context { identity, indices, random, now: *now, wall };
+        let initiation = peer.initiate(&mut context).expect("the first one");
+        machine.receive(address(1), &initiation);
+        let response = machine.out.sent.pop().expect("a response").1;
+        let response = response.as_slice().try_into().expect("92 bytes");
+        peer.accept_response(&mut context, response).expect("a session");
+        machine.receive(address(1), &self.seal(&inner(1, 2, 0)));
+        assert_eq!(machine.delivered, [inner(1, 2, 0)]);
+    }
+
+    fn seal(&mut self, plain: &[u8]) -> Vec<u8> {
+        let mut datagram = vec![0; plain.len() + wireguard::OVERHEAD_LEN];
+        datagram[TRANSPORT_HEADER_LEN..][..plain.len()].copy_from_slice(plain);
+        let session = self.peer.sealer(self.now).expect("within three minutes");
+        session.seal(&mut datagram).expect("a few packets");
+        datagram
+    }
+}

@@ -1,0 +1,138 @@
+//! A link in bad weather, and frames toward those who do not know them.
+//!
+//! The weather is that of the profiles, made by the lab's impaired wire. What is compared runs
+//! in the same test; how fast it is beside rivals is the business of `warren bench`.
+
+mod support;
+
+use std::time::Duration;
+
+use support::capture::{Capture, udp_payload};
+use support::scene::scene_alone;
+use support::{Node, Outer, Pair, Plan, Result, Scene, Sut, ensure, scene, traffic};
+
+const WARREN: [Sut; 2] = [Sut::Warren, Sut::Warren];
+const PLAIN: [Sut; 2] = [Sut::Plain, Sut::Plain];
+
+fn pair(scene: &Scene, suts: [Sut; 2], outer: Outer) -> Result<Pair> {
+    Pair::with(scene, Plan { suts, outer, ..Plan::default() })
+}
+
+/// Mbit/s of one TCP stream of some seconds.
+fn stream(id: &str, suts: [Sut; 2], profile: &'static str) -> Result<f64> {
+    let mut mbit_s = 0.0;
+    scene_alone(id, |scene| {
+        let pair = pair(scene, suts, Outer::Wire(profile))?;
+        pair.settle()?;
+        let options = ["-t", "5", "-C", "cubic"];
+        let (one, two) = (&pair.one, &pair.two);
+        mbit_s = traffic::tcp(&one.host, &two.host, two.v4, &options)? / 1e6;
+        Ok(())
+    })?;
+    Ok(mbit_s)
+}
+
+#[test]
+fn source_002_5_weather_that_stops_a_stream_hardly_slows_it_with_frames() -> Result<()> {
+    for (profile, ids) in [("low", ["w1", "w2"]), ("medium", ["w3", "w4"]), ("high", ["w5", "w6"])]
+    {
+        let plain = stream(ids[0], PLAIN, profile)?;
+        let framed = stream(ids[1], WARREN, profile)?;
+        eprintln!("{profile}: {plain:.1} Mbit/s plain, {framed:.0} Mbit/s with frames");
+        ensure!(framed > 3.0 * plain, "{profile}: {framed:.1} is not far above {plain:.1}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_byte_arrives_in_high_weather_in_both_directions_over_ipv6_too() -> Result<()> {
+    scene("w7", |scene| {
+        let pair = pair(scene, WARREN, Outer::Wire("high"))?;
+        pair.settle()?;
+        for (from, to) in [pair.ends(true), pair.ends(false)] {
+            traffic::exact_stream(&from.host, &to.host, to.v4, 20_000_000)?;
+            traffic::exact_stream(&from.host, &to.host, to.v6, 20_000_000)?;
+        }
+        pair.use_ipv6()?;
+        traffic::exact_stream(&pair.one.host, &pair.two.host, pair.two.v4, 20_000_000)?;
+        Ok(())
+    })
+}
+
+/// How many of a thousand datagrams a second are lost.
+fn lost(id: &str, suts: [Sut; 2]) -> Result<(u64, u64)> {
+    let mut seen = (0, 0);
+    scene(id, |scene| {
+        let pair = pair(scene, suts, Outer::Wire("medium"))?;
+        pair.settle()?;
+        let (one, two) = (&pair.one, &pair.two);
+        let pace = Duration::from_millis(1);
+        let numbered = traffic::Numbered::start(&one.host, &two.host, two.v4, pace)?;
+        std::thread::sleep(Duration::from_secs(8));
+        let (sent, missing) = numbered.stop()?;
+        // The first seconds are for learning.
+        let half = sent / 2;
+        seen = (missing.iter().filter(|&&number| number >= half).count() as u64, sent - half);
+        Ok(())
+    })?;
+    Ok(seen)
+}
+
+#[test]
+fn small_datagrams_are_repaired_too_and_none_comes_twice() -> Result<()> {
+    let (plain, of_plain) = lost("w8", PLAIN)?;
+    let (framed, of_framed) = lost("w9", WARREN)?;
+    eprintln!("lost of a slow UDP flow: {plain} of {of_plain} plain, {framed} of {of_framed}");
+    ensure!(plain > 5, "the wire lost only {plain}");
+    ensure!(framed * 4 < plain, "{framed} lost with frames, {plain} without");
+    Ok(())
+}
+
+#[test]
+fn one_side_without_frames_is_spoken_to_plainly() -> Result<()> {
+    for (id, suts) in [("w10", [Sut::Warren, Sut::Plain]), ("w11", [Sut::Plain, Sut::Warren])] {
+        scene(id, |scene| {
+            let pair = pair(scene, suts, Outer::Veth)?;
+            traffic::all_kinds(&pair)
+        })?;
+    }
+    Ok(())
+}
+
+/// The datagrams of some pings and a stream of requests, as types and lengths in their order.
+fn conversation(id: &str, ours: Sut, theirs: &Sut, we_begin: bool) -> Result<Vec<(u8, usize)>> {
+    let mut seen = Vec::new();
+    scene(id, |scene| {
+        let pair = pair(scene, [ours, theirs.clone()], Outer::Veth)?;
+        let capture = Capture::start(&pair.one.host, "va")?;
+        let (from, to): (&Node, &Node) = pair.ends(we_begin);
+        for size in [0, 56, 700, 1392] {
+            from.ping_sized(to.v4, size)?;
+            to.ping_sized(from.v4, size)?;
+        }
+        let datagrams = capture.stop()?;
+        let payloads = datagrams.iter().filter_map(|packet| udp_payload(packet));
+        seen = payloads.map(|(_, _, payload)| (payload[0], payload.len())).collect();
+        Ok(())
+    })?;
+    Ok(seen)
+}
+
+/// A keepalive may come between at any time; nothing else may.
+#[test]
+fn toward_wireguard_go_no_datagram_tells_whether_frames_are_known() -> Result<()> {
+    let Some(theirs) = Sut::wireguard_go() else {
+        eprintln!("skipped: wireguard-go is not here");
+        return Ok(());
+    };
+    for (ids, we_begin) in [(["w12", "w13"], true), (["w14", "w15"], false)] {
+        let framed = conversation(ids[0], Sut::Warren, &theirs, we_begin)?;
+        let plain = conversation(ids[1], Sut::Plain, &theirs, we_begin)?;
+        let told = |seen: &[(u8, usize)]| -> Vec<(u8, usize)> {
+            seen.iter().copied().filter(|&(kind, len)| (kind, len) != (4, 32)).collect()
+        };
+        ensure!(told(&framed).len() == 18, "handshake and 16 packets: {framed:?}");
+        ensure!(told(&framed) == told(&plain), "{framed:?} is not {plain:?}");
+    }
+    Ok(())
+}
