@@ -77,3 +77,35 @@ fn a_peer_that_begins_anew_without_frames_is_spoken_to_plainly() {
     assert_eq!(a.node.hello(&b.public()), None, "nothing was said on this session");
     assert_eq!(b.delivered.len(), 2);
 }
+
+/// A TCP segment from 10.0.0.1 to 10.0.0.2 with `len` bytes of payload.
+fn segment(len: usize, mark: u8) -> Vec<u8> {
+    let total_len = (40 + len) as u16;
+    let mut bytes = vec![0x45, 0, 0, 0, 0, mark, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    bytes[2..4].copy_from_slice(&total_len.to_be_bytes());
+    let sum = wire::checksum::Sum::of(&bytes).checksum();
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut upper = vec![0x9c, 0x40, 0x14, 0x51, 0, 0, 0, mark, 0, 0, 0, 1, 0x50, 0x18, 1, 0];
+    upper.extend([0; 4]);
+    upper.extend((0..len).map(|at| at as u8 ^ mark));
+    let source = std::net::IpAddr::from([10, 0, 0, 1]);
+    let destination = std::net::IpAddr::from([10, 0, 0, 2]);
+    let sum = wire::checksum::pseudo(source, destination, 6, upper.len() as u32);
+    let sum = sum.plus(wire::checksum::Sum::of(&upper)).checksum();
+    upper[16..18].copy_from_slice(&sum.to_be_bytes());
+    [bytes, upper].concat()
+}
+
+#[test]
+fn lone_segments_of_any_length_arrive_as_they_were() {
+    let (mut a, mut b) = pair(true);
+    a.send(&packet_to(1, 2, 5));
+    settle(&mut a, &mut b);
+    b.delivered.clear();
+    for (mark, len) in (1..).zip([1, 20, 500, 1340, 1356, 1357, 1370, 1379, 1380]) {
+        a.send(&segment(len, mark));
+        settle(&mut a, &mut b);
+        assert_eq!(b.delivered.pop(), Some(segment(len, mark)), "{len} bytes");
+        assert!(b.delivered.is_empty(), "{len} bytes: more than was sent");
+    }
+}
