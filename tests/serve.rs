@@ -139,7 +139,9 @@ fn has_peers(count: usize) -> impl Fn(&Event, Option<&Map>) -> bool {
 fn source_000_4_serve_a_token_and_two_nodes_that_see_each_other() {
     let mut serve = Serve::new();
     let token = serve.token(&["--reusable", "--expires", "24h", "--tag", "robot"]);
-    let (one, two) = (join(&token, "dev"), join(&token, "dev"));
+    let one = join(&token, "dev");
+    until(&one, "a map", has_peers(0));
+    let two = join(&token, "dev");
     until(&one, "a peer", has_peers(1));
     until(&two, "a peer", has_peers(1));
     let nodes = serve.json(&["node", "list"]);
