@@ -30,8 +30,6 @@ use crate::protocol::{self, ASK_BYTES_MAX, Failure};
 
 /// Connections at a time, all together.
 const CONNECTIONS_MAX: usize = 16_384;
-/// TLS handshakes at a time: they are what a stranger can make us compute.
-const HANDSHAKES_MAX: usize = 256;
 /// A TLS handshake, the head of a request and its body may each take so long.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request.
@@ -46,7 +44,6 @@ type Sent = Response<Full<Bytes>>;
 /// Serves TLS connections until the task is dropped.
 pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -60,15 +57,12 @@ pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, tls: TlsAcce
             tracing::warn!(CONNECTIONS_MAX, "a connection was refused: too many are open");
             continue;
         };
-        let (app, tls, handshakes) = (Arc::clone(&app), tls.clone(), Arc::clone(&handshakes));
+        let (app, tls) = (Arc::clone(&app), tls.clone());
         tokio::spawn(async move {
             let _permit = permit;
             let _ = stream.set_nodelay(true);
-            let shaken = timeout(READ_WITHIN, async {
-                let _turn = handshakes.acquire().await.ok()?;
-                tls.accept(stream).await.ok()
-            });
-            if let Ok(Some(stream)) = shaken.await {
+            // No queue before it: those who say nothing would hold up those who do.
+            if let Ok(Ok(stream)) = timeout(READ_WITHIN, tls.accept(stream)).await {
                 connection(app, stream, Caller::Anonymous).await;
             }
         });
