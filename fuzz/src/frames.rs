@@ -27,6 +27,7 @@ pub fn frames(data: &[u8]) {
     let mut stranger = Stranger::new();
     let mut machine = Machine::new(2);
     machine.node.set_frames(true);
+    machine.node.set_aes(true);
     machine.knows_key(1, *stranger.identity.public());
     stranger.shake_hands(&mut machine);
     let mut rest = data;

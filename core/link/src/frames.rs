@@ -16,7 +16,8 @@ const GREETINGS_MAX: u32 = 6;
 /// What a link that speaks frames remembers.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    own: Hello,
+    /// What we say of ourselves; none once we speak no frames on new sessions.
+    own: Option<Hello>,
     peer: u32,
     salt: u32,
     /// The session on which we said Hello, how often, and when it was last.
@@ -37,7 +38,7 @@ pub(crate) struct Halves {
 impl Frames {
     /// Nothing said yet. `salt` is any number that is another one in each life of the program.
     pub(crate) fn new(peer: u32, salt: u32, own: Hello) -> Self {
-        Self { own, peer, salt, greeted: None, heard: None, halves: None }
+        Self { own: Some(own), peer, salt, greeted: None, heard: None, halves: None }
     }
 
     /// Forgets the peer: every session has ended.
@@ -45,9 +46,15 @@ impl Frames {
         (self.greeted, self.heard, self.halves) = (None, None, None);
     }
 
-    /// What we say of ourselves from now on.
-    pub(crate) fn set_own(&mut self, own: Hello) {
+    /// What we say of ourselves from now on; with nothing, frames end with the sessions on which
+    /// they are spoken.
+    pub(crate) fn set_own(&mut self, own: Option<Hello>) {
         self.own = own;
+    }
+
+    /// Whether we say anything of ourselves.
+    pub(crate) fn greets(&self) -> bool {
+        self.own.is_some()
     }
 
     /// What the peer said on the session `current`.
@@ -89,7 +96,7 @@ impl Frames {
 
     /// Whether Hello was said on `current`, had no answer, and is due again.
     fn is_unanswered(&self, current: Index, now: Instant) -> bool {
-        let unheard = self.hello(current).is_none();
+        let unheard = self.greets() && self.hello(current).is_none();
         self.greeted.is_some_and(|(index, times, at)| {
             let due = at.0.saturating_add(AGAIN_NS << times.min(GREETINGS_MAX));
             unheard && index == current && times < GREETINGS_MAX && now.0 >= due
@@ -105,7 +112,9 @@ impl Frames {
         if times >= GREETINGS_MAX {
             return;
         }
-        let hello = Hello { heard: self.hello(current).is_some(), ..self.own };
+        let Some(own) = self.own else { return };
+        let heard = self.hello(current).is_some();
+        let hello = Hello { heard, second_index: way.session.second_index(), ..own };
         if way.seal(Hello::LEN, |plain| plain.copy_from_slice(&hello.build())).is_ok() {
             self.greeted = Some((current, times + 1, now));
         }

@@ -81,6 +81,10 @@ pub struct Link {
     salt: u32,
     /// What is spoken beside packets with a peer that knows frames; none while we speak none.
     frames: Option<Box<Frames>>,
+    /// Whether our Hello offers AES-256-GCM.
+    aes: bool,
+    /// The session that was sent on when a Hello came that wants an answer.
+    answer: Option<Index>,
 }
 
 /// Why a link wants to be woken.
@@ -113,21 +117,29 @@ impl Link {
             tx_bytes: 0,
             salt: u32::from_le_bytes(salt),
             frames: None,
+            aes: false,
+            answer: None,
         }
     }
 
-    /// Speaks frames with a peer that knows them, from the next handshake on; `None` ends that, and
-    /// nobody can tell this link from a plain one.
+    /// Speaks frames with a peer that knows them, from the next handshake on. `None` ends that with
+    /// the sessions that there are: on new ones nobody can tell this link from a plain one.
     pub fn set_frames(&mut self, own: Option<Hello>) {
         self.peer.set_word(if own.is_some() { frame::CAPABILITY } else { 0 });
-        let Some(own) = own else {
-            self.frames = None;
-            return;
-        };
-        match &mut self.frames {
-            Some(frames) => frames.set_own(own),
-            None => self.frames = Some(Box::new(Frames::new(self.peer.id().0, self.salt, own))),
+        match (&mut self.frames, own) {
+            (Some(frames), own) => frames.set_own(own),
+            (None, Some(own)) => {
+                self.frames = Some(Box::new(Frames::new(self.peer.id().0, self.salt, own)));
+            }
+            (None, None) => {}
         }
+    }
+
+    /// Says whether this machine has instructions for AES. If so our Hello has a second receiver
+    /// index from the next session on; with a peer whose Hello has one too, datagrams of that
+    /// session are sealed with AES-256-GCM.
+    pub fn set_aes(&mut self, aes: bool) {
+        self.aes = aes;
     }
 
     /// What the peer can do on the session that is sent on; none if it is a plain peer.
@@ -141,7 +153,7 @@ impl Link {
     #[must_use]
     pub fn weather(&self) -> Option<Weather> {
         let halves = self.frames.as_ref()?.halves()?;
-        Some(Weather::of(&halves.sender, &halves.receiver))
+        Some(Weather::of(self.peer.cipher(), &halves.sender, &halves.receiver))
     }
 
     /// The protocol machine.
@@ -253,8 +265,8 @@ impl Link {
         outcome
     }
 
-    /// Opens a transport datagram in place; returns where its plaintext lies, empty for a
-    /// keepalive. On the path of every packet.
+    /// Opens a transport datagram in place; returns the session it came on, by its first index,
+    /// and where its plaintext lies, empty for a keepalive. On the path of every packet.
     ///
     /// # Errors
     /// The reason, to be counted; nothing has changed.
@@ -266,9 +278,9 @@ impl Link {
         datagram: &mut [u8],
         indices: &mut Indices,
         now: Instant,
-    ) -> Result<Range<usize>, Drop> {
+    ) -> Result<(Index, Range<usize>), Drop> {
         let len = datagram.len();
-        let plain = self.peer.open(indices, index, datagram, now)?;
+        let (index, plain) = self.peer.open(indices, index, datagram, now)?;
         self.learn(from, len);
         if !frame::is_frame(&datagram[plain.clone()]) {
             self.peer.data_received(now, 1, plain.len() as u64);
@@ -276,17 +288,16 @@ impl Link {
                 frames.note_bare(index, wireguard::counter(datagram), !plain.is_empty(), now);
             }
         }
-        Ok(plain)
+        Ok((index, plain))
     }
 
     /// Takes the frame that lies at `plain` of a datagram just received, which lies at `start` of
-    /// the lent memory, and answers it if it wants that. Packets in it wait for
-    /// [`Link::poll_pieces`].
+    /// the lent memory. `index` is its session, by its first index. Packets in it wait for
+    /// [`Link::poll_pieces`]; a Hello that wants an answer gets it from [`Link::handle_actions`].
     ///
     /// # Errors
     /// `Malformed`, also for a frame of a kind unknown here, or where we speak none.
-    #[expect(clippy::too_many_arguments, reason = "one call a datagram; each is lent by the shell")]
-    pub fn handle_frame<O: Outbox>(
+    pub fn handle_frame(
         &mut self,
         index: Index,
         datagram: &[u8],
@@ -294,7 +305,6 @@ impl Link {
         start: usize,
         judge: &mut impl Judge,
         now: Instant,
-        out: &mut O,
     ) -> Result<(), Drop> {
         let parsed = frame::parse(&datagram[plain.clone()]);
         // Frames without packets begin no timer, and nothing needs to answer them.
@@ -304,11 +314,11 @@ impl Link {
         let counter = wireguard::counter(datagram);
         match parsed {
             Ok(Frame::Hello(hello)) => {
-                let wants_answer = frames.handle_hello(index, hello);
-                frames.note_bare(index, counter, false, now);
-                if wants_answer {
-                    self.greet(now, out);
+                self.peer.accept_second(index, hello.second_index);
+                if frames.handle_hello(index, hello) {
+                    self.answer = self.peer.current().map(|(current, _)| current);
                 }
+                frames.note_bare(index, counter, false, now);
                 Ok(())
             }
             Ok(ref frame) => {
@@ -390,7 +400,7 @@ impl Link {
                 Action::Initiate => self.initiate(world, out),
                 Action::Greet => {
                     if self.peer.current().is_some_and(|(_, word)| word == frame::CAPABILITY) {
-                        self.greet(world.now, out);
+                        self.greet(world, out);
                     }
                 }
                 Action::SendStaged => self.send_staged(world, out, &mut total),
@@ -398,6 +408,11 @@ impl Link {
                 Action::Keepalive => self.send_staged(world, out, &mut total),
                 Action::DropStaged => total.expired += self.staged.clear(),
             }
+        }
+        if let Some(index) = self.answer.take()
+            && self.peer.current().is_some_and(|(current, _)| current == index)
+        {
+            self.greet(world, out);
         }
         if let Some(frames) = &mut self.frames {
             let to = self.endpoint.map(Destination::Udp);
@@ -454,10 +469,15 @@ impl Link {
         }
     }
 
-    /// Says who we are.
-    fn greet<O: Outbox>(&mut self, now: Instant, out: &mut O) {
+    /// Says who we are, and draws the session's second index first, so that only sessions with a
+    /// Hello have one.
+    fn greet<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) {
+        let now = world.now;
         let (Some(frames), Some(endpoint)) = (&mut self.frames, self.endpoint) else { return };
         let Some((current, _)) = self.peer.current() else { return };
+        if self.aes && frames.greets() {
+            self.peer.offer_second(world.indices, world.random);
+        }
         let Some(session) = self.peer.sealer(now) else { return };
         let mut way = Way { session, to: Destination::Udp(endpoint), out, datagrams: 0, bytes: 0 };
         frames.greet(current, now, &mut way);

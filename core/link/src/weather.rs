@@ -1,5 +1,7 @@
 //! What a link shows of its path's weather, and of what it does about it.
 
+use noise::Cipher;
+
 use crate::piece::Counters;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -7,6 +9,8 @@ use crate::sender::Sender;
 /// One link's weather. Shares lie between zero and one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weather {
+    /// Outwards: what datagrams are sealed with, by its name; "none" without a session.
+    pub cipher: &'static str,
     /// Outwards: share of datagrams lost that is not congestion, as the peer reports it.
     pub loss_out: f64,
     /// Outwards: share of the losses that the peer met while the path's queue was long.
@@ -42,12 +46,13 @@ pub struct Weather {
 }
 
 impl Weather {
-    pub(crate) fn of(sender: &Sender, receiver: &Receiver) -> Self {
+    pub(crate) fn of(cipher: Option<Cipher>, sender: &Sender, receiver: &Receiver) -> Self {
         let control = sender.control();
         let estimate = control.estimate();
         let (pieces, blocks, order) = receiver.counters();
         let (data_bytes, repair_bytes) = sender.bytes();
         Self {
+            cipher: cipher.map_or("none", Cipher::name),
             loss_out: estimate.model.loss,
             queued_share_out: estimate.queued_share,
             rebuilt_share_out: estimate.rebuilt_share,

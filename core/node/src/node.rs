@@ -60,6 +60,7 @@ pub struct Node {
     listen_port: u16,
     up: bool,
     frames: bool,
+    aes: bool,
     counters: Counters,
 }
 
@@ -104,6 +105,7 @@ impl Node {
             listen_port: 0,
             up: false,
             frames: false,
+            aes: false,
             counters: Counters::default(),
         }
     }
@@ -175,7 +177,7 @@ impl Node {
         let datagram = &mut memory[range];
         let dropped = match wireguard::classify(datagram) {
             Ok(Message::Transport { receiver, .. }) => {
-                self.open(from, Index(receiver), datagram, start, clock.now, inbox, out)
+                self.open(from, Index(receiver), datagram, start, clock.now, inbox)
             }
             Ok(_) => self.admit(from, datagram, clock.now, random, out),
             Err(_) => Err(Reason::Protocol(Drop::Malformed)),
@@ -186,8 +188,7 @@ impl Node {
     }
 
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "one call a datagram; each is lent by the shell")]
-    fn open<O: Outbox>(
+    fn open(
         &mut self,
         from: Endpoint,
         index: Index,
@@ -195,12 +196,11 @@ impl Node {
         start: usize,
         now: Instant,
         inbox: &mut Inbox,
-        out: &mut O,
     ) -> Result<(), Reason> {
         let unknown = Reason::Protocol(Drop::UnknownIndex);
         let id = self.indices.owner(index).ok_or(unknown)?;
         let link = self.peers.link(id).ok_or(unknown)?;
-        let plain = link
+        let (session, plain) = link
             .receive(from, index, datagram, &mut self.indices, now)
             .map_err(Reason::Protocol)?;
         self.touch(id);
@@ -212,7 +212,7 @@ impl Node {
         if !matches!(inner[0] >> 4, 4 | 6) {
             let link = self.peers.link(id).ok_or(unknown)?;
             let mut judge = Owner { allowed: &self.allowed, id };
-            link.handle_frame(index, datagram, plain, start, &mut judge, now, out)
+            link.handle_frame(session, datagram, plain, start, &mut judge, now)
                 .map_err(|_| Reason::UnknownFrame)?;
             self.counters.frames_in += 1;
             self.ready.push(id);
@@ -474,6 +474,8 @@ fn own_datagram(packet: &Packet<'_>, listen_port: u16) -> Option<SocketAddr> {
     }
 }
 
+#[cfg(test)]
+mod cipher;
 mod configure;
 #[cfg(test)]
 mod frames;

@@ -1,9 +1,10 @@
 //! The handshake's authenticated encryption: ChaCha20-Poly1305 (RFC 8439) with an all-zero nonce,
-//! under keys that encrypt once, and XChaCha20-Poly1305 for cookies.
+//! under keys that encrypt once, and XChaCha20-Poly1305 for cookies. And the keys of sessions, of
+//! AES-256-GCM (NIST SP 800-38D) too.
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::kdf::Secret;
 
@@ -11,6 +12,12 @@ use crate::kdf::Secret;
 pub(crate) fn key(secret: &Secret) -> LessSafeKey {
     let key = UnboundKey::new(&CHACHA20_POLY1305, &secret.0)
         .expect("ChaCha20-Poly1305 takes every 32-byte key");
+    LessSafeKey::new(key)
+}
+
+/// The same for a session's second cipher.
+pub(crate) fn aes_key(secret: &Secret) -> LessSafeKey {
+    let key = UnboundKey::new(&AES_256_GCM, &secret.0).expect("AES-256 takes every 32-byte key");
     LessSafeKey::new(key)
 }
 
@@ -25,6 +32,13 @@ pub(crate) fn nonce(counter: u64) -> Nonce {
 /// the same bytes, before the eyes of the optimiser, is what safe code can do.
 pub(crate) fn wipe(key: &mut LessSafeKey) {
     *key = self::key(&Secret([0; 32]));
+    core::hint::black_box(key);
+}
+
+/// The same for a key of the second cipher. A key of the same kind, since the two kinds differ in
+/// length and the longer one is to be overwritten to its end.
+pub(crate) fn wipe_aes(key: &mut LessSafeKey) {
+    *key = aes_key(&Secret([0; 32]));
     core::hint::black_box(key);
 }
 

@@ -17,8 +17,9 @@ pub struct Index(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(pub u32);
 
-/// Most indices live at once: four for each of 2^20 peers.
-pub const INDICES_MAX: usize = 1 << 22;
+/// Most indices live at once: eight for each of 2^20 peers. One has six at most: a handshake's, the
+/// next session's, and two of each of the current session and the one before.
+pub const INDICES_MAX: usize = 1 << 23;
 
 /// The live indices and who owns them.
 #[derive(Default)]
@@ -43,7 +44,7 @@ impl Indices {
             let mut bytes = [0; 4];
             random.fill(&mut bytes);
             let index = u32::from_le_bytes(bytes);
-            // At most one draw in 1024 collides even when the table is full.
+            // At most one draw in 512 collides even when the table is full.
             if let std::collections::hash_map::Entry::Vacant(entry) = self.owners.entry(index) {
                 entry.insert(owner);
                 return Some(Index(index));

@@ -30,6 +30,12 @@
 //! Everything the peer wants to do by itself comes out of `poll_action`: start a handshake, send a
 //! keepalive, flush what was staged. `poll_timeout` says when it next wants to be woken, and why.
 //!
+//! Beyond WireGuard stand two things, which no other implementation sees unless the caller tells
+//! it inside a session: the word in the low bits of a timestamp (`Peer::set_word`), and a second
+//! cipher for sessions, AES-256-GCM, whose packets come to a second receiver index. All of the
+//! latter is `session/second.rs`, which has the keys, and `peer/second.rs`: `offer_second` draws
+//! our index, `accept_second` takes the peer's. Without both a session is WireGuard's to the byte.
+//!
 //! A caller therefore runs: input, then `poll_action` until `None`, then sleep until
 //! `poll_timeout`, then `handle_timeout`. Refusals are `Drop` reasons to count; nothing is ever
 //! answered to a stranger.
@@ -70,7 +76,7 @@ pub use limiter::SOURCES_MAX;
 pub use oracle::forget_nonces;
 pub use peer::{Action, Context, Peer};
 pub use replay::WINDOW;
-pub use session::{Exhausted, REJECT_AFTER_MESSAGES, REKEY_AFTER_MESSAGES, Session};
+pub use session::{Cipher, Exhausted, REJECT_AFTER_MESSAGES, REKEY_AFTER_MESSAGES, Session};
 pub use time::{Instant, Tai64n};
 pub use timers::{
     HANDSHAKE_ATTEMPTS_MAX, KEEPALIVE_TIMEOUT, REJECT_AFTER_TIME, REKEY_AFTER_TIME, REKEY_TIMEOUT,

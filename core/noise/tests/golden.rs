@@ -78,7 +78,7 @@ impl End {
         let index = Index(u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes")));
         assert_eq!(self.indices.owner(index), Some(PeerId(1)));
         let opened = self.peer.open(&mut self.indices, index, &mut bytes, NOW);
-        bytes[opened.expect("genuine")].to_vec()
+        bytes[opened.expect("genuine").1].to_vec()
     }
 }
 

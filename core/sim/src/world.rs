@@ -173,6 +173,13 @@ impl World {
         host.node.set_frames(frames);
     }
 
+    /// A host has instructions for AES from now on, also after a restart, or has them no more.
+    pub fn set_aes(&mut self, id: HostId, aes: bool) {
+        let host = &mut self.hosts[id.0];
+        host.aes = aes;
+        host.node.set_aes(aes);
+    }
+
     /// Two hosts become peers with a pre-shared key; each is told where the other is, unless that
     /// one is behind a translator.
     pub fn join(&mut self, a: HostId, b: HostId) {

@@ -110,6 +110,9 @@ impl Driver {
             .map_err(|error| Error::System("epoll", error))?;
         tracing::info!(name, offloads = ?device.offloads(), "interface created");
         let mut engine = Engine::new(device);
+        let aes = crate::processor::has_aes();
+        tracing::debug!(aes, "the processor's instructions for AES-256-GCM");
+        engine.node.set_aes(aes);
         engine.node.set_mtu(engine.device.mtu().unwrap_or(0));
         let rest = Rest {
             engine,

@@ -34,6 +34,7 @@ pub mod engine;
 pub mod monitor;
 pub mod netlink;
 pub mod pressure;
+mod processor;
 pub mod quick;
 pub mod signals;
 mod sys;

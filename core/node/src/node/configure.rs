@@ -55,6 +55,25 @@ impl Node {
         }
     }
 
+    /// Says whether this machine has instructions for AES: then sessions with peers that speak
+    /// frames, and have them too, are sealed with AES-256-GCM, from their next session on.
+    pub fn set_aes(&mut self, aes: bool) {
+        self.aes = aes;
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.set_aes(aes);
+            }
+        }
+    }
+
+    /// The session that a live receiver index of ours, its first or its second, belongs to, by
+    /// its first; for those who watch the wire and know no more than the index.
+    #[must_use]
+    pub fn session_of(&self, index: Index) -> Option<Index> {
+        let id = self.indices.owner(index)?;
+        self.peers.link_ref(id)?.peer().session_of(index)
+    }
+
     /// What the peer with this key said it can do, if it speaks frames on the current session.
     #[must_use]
     pub fn hello(&self, key: &PublicKey) -> Option<Hello> {
@@ -172,6 +191,7 @@ impl Node {
         if let Some(link) = self.peers.link(id) {
             if known.is_none() {
                 link.set_frames(own);
+                link.set_aes(self.aes);
             }
             if let Some(key) = &change.preshared_key {
                 link.peer_mut().set_preshared_key(key.clone());

@@ -50,7 +50,7 @@ pub(super) struct Machine {
     now: Instant,
 }
 
-fn address(number: u8) -> SocketAddr {
+pub(super) fn address(number: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number], u16::from(number)))
 }
 
@@ -62,16 +62,20 @@ fn prefix(text: &str) -> Prefix {
     text.parse().expect("a prefix")
 }
 
+fn booted(key: &PrivateKey, random: &mut Seeded) -> Node {
+    let mut node = Node::new();
+    node.set_mtu(1420);
+    node.set_identity(Some(Identity::new(key.clone())), random);
+    node.set_up(true, random);
+    node
+}
+
 impl Machine {
     pub(super) fn new(number: u8) -> Self {
         let mut random = Seeded(u64::from(number) << 32);
         let key = PrivateKey::generate(&mut random);
-        let mut node = Node::new();
-        node.set_mtu(1420);
-        node.set_identity(Some(Identity::new(key.clone())), &mut random);
-        node.set_up(true, &mut random);
         Self {
-            node,
+            node: booted(&key, &mut random),
             key,
             address: address(number),
             random,
@@ -79,6 +83,22 @@ impl Machine {
             delivered: Vec::new(),
             now: Instant(1_000_000_000_000),
         }
+    }
+
+    /// Loses all but its key.
+    pub(super) fn restart(&mut self) {
+        self.node = booted(&self.key, &mut self.random);
+        self.now += Duration::from_secs(1);
+    }
+
+    /// What was put out last and is not yet carried.
+    pub(super) fn sent(&self) -> Vec<Vec<u8>> {
+        self.out.sent.iter().map(|(_, bytes)| bytes.clone()).collect()
+    }
+
+    /// Receiver indices that are live.
+    pub(super) fn indices(&self) -> usize {
+        self.node.indices.len()
     }
 
     pub(super) fn public(&self) -> PublicKey {
@@ -119,7 +139,7 @@ impl Machine {
         self.act();
     }
 
-    fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
+    pub(super) fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
         let mut memory = datagram.to_vec();
         let (mut inbox, clock) = (Inbox::default(), self.clock());
         self.node.handle_datagram(
@@ -188,17 +208,22 @@ impl Machine {
     }
 }
 
+/// Carries once what both have put out.
+pub(super) fn carry(a: &mut Machine, b: &mut Machine) -> usize {
+    let (from_a, from_b) = (std::mem::take(&mut a.out.sent), std::mem::take(&mut b.out.sent));
+    from_a.iter().for_each(|(_, bytes)| b.receive(a.address, bytes));
+    from_b.iter().for_each(|(_, bytes)| a.receive(b.address, bytes));
+    from_a.len() + from_b.len()
+}
+
 /// Carries datagrams to and fro until there are none; returns how many.
 pub(super) fn settle(a: &mut Machine, b: &mut Machine) -> usize {
     let mut carried = 0;
     loop {
-        let (from_a, from_b) = (std::mem::take(&mut a.out.sent), std::mem::take(&mut b.out.sent));
-        if from_a.is_empty() && from_b.is_empty() {
-            return carried;
+        match carry(a, b) {
+            0 => return carried,
+            count => carried += count,
         }
-        carried += from_a.len() + from_b.len();
-        from_a.iter().for_each(|(_, bytes)| b.receive(a.address, bytes));
-        from_b.iter().for_each(|(_, bytes)| a.receive(b.address, bytes));
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) struct Host {
     pub(super) peers: BTreeMap<HostId, Peering>,
     pub(super) up: bool,
     pub(super) frames: bool,
+    pub(super) aes: bool,
     pub(super) asleep_until: Option<Instant>,
     /// What one handshake message costs, and until when the last ones take.
     pub(super) handshake_cost: Duration,
@@ -72,6 +73,7 @@ impl Host {
             peers: BTreeMap::new(),
             up: true,
             frames: false,
+            aes: false,
             asleep_until: None,
             handshake_cost: Duration::ZERO,
             busy_until: Instant::ZERO,
@@ -90,6 +92,7 @@ impl Host {
         self.node = Node::new();
         self.node.set_mtu(MTU);
         self.node.set_frames(self.frames);
+        self.node.set_aes(self.aes);
         self.node.set_identity(Some(Identity::new(self.key.clone())), &mut self.random);
         if self.up {
             self.node.set_up(true, &mut self.random);

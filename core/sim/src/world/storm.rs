@@ -94,8 +94,9 @@ fn build(world: &mut World, rng: &mut Rng) -> Vec<(HostId, HostId)> {
     }
     let ids: Vec<HostId> = world.host_ids().collect();
     for &id in &ids {
-        let frames = rng.chance(0.7);
+        let (frames, aes) = (rng.chance(0.7), rng.chance(0.7));
         world.set_frames(id, frames);
+        world.set_aes(id, aes);
     }
     let mut links = Vec::new();
     for (number, &a) in ids.iter().enumerate() {
@@ -140,8 +141,9 @@ fn storm(world: &mut World, rng: &mut Rng, links: &[(HostId, HostId)]) {
                 }
             }
             4 => {
-                let frames = rng.chance(0.7);
+                let (frames, aes) = (rng.chance(0.7), rng.chance(0.7));
                 world.set_frames(from, frames);
+                world.set_aes(from, aes);
             }
             2 => (0..rng.below(200)).for_each(|len| world.send(from, to, len as usize)),
             3 => world.set_weather(weather(rng)),

@@ -44,7 +44,7 @@ impl World {
         }
         self.note(Note::Arrived(id, from, kind, bytes.len()));
         if let Some(sender) = sender {
-            self.watch.arrived(sender, id, &bytes);
+            self.watch.arrived(sender, id, &bytes, &self.hosts[id.0].node);
         }
         if let Some(tape) = &mut self.tape
             && tape.len() < TAPE_MAX

@@ -1,9 +1,11 @@
 //! What somebody on every path sees: how many messages of each kind, and which receiver indices
-//! belong to one handshake. Enough to tell whether two hosts send on the same session, without
-//! asking them.
+//! belong to one handshake. Enough to tell whether two hosts send on the same session. Only whose
+//! second index one is has to be asked of the host, since it is told in secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use node::Node;
+use noise::Index;
 use wire::wireguard::{self, Message};
 
 use super::HostId;
@@ -18,7 +20,7 @@ pub struct Watch {
     sent: BTreeMap<(HostId, Kind), u64>,
     /// Initiator's and responder's index of every response seen.
     pairs: BTreeSet<(u32, u32)>,
-    /// The receiver index in the last transport datagram from one host to another.
+    /// The session's first receiver index of the last transport datagram from one host to another.
     latest: BTreeMap<(HostId, HostId), u32>,
 }
 
@@ -34,10 +36,11 @@ impl Watch {
         }
     }
 
-    /// Sees a datagram arrive.
-    pub(super) fn arrived(&mut self, from: HostId, to: HostId, datagram: &[u8]) {
+    /// Sees a datagram arrive at a host with this node.
+    pub(super) fn arrived(&mut self, from: HostId, to: HostId, datagram: &[u8], node: &Node) {
         if let Ok(Message::Transport { receiver, .. }) = wireguard::classify(datagram) {
-            self.latest.insert((from, to), receiver);
+            let first = node.session_of(Index(receiver)).map_or(receiver, |index| index.0);
+            self.latest.insert((from, to), first);
         }
     }
 
