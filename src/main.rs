@@ -7,25 +7,35 @@
 //! into text; there is no logic in this folder.
 //!
 //! - `wg` and `link` run a node through [`host`]; `genkey`, `pubkey` and `genpsk` are `wg`'s.
+//! - `serve` runs the coordination service through [`server`]; `user`, `key`, `node`, `route`,
+//!   `policy`, `token` and `audit` call its API through [`dial`], here or far away.
 //! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
 //! - `demo` shows the link at work in one of them.
-//! - `policy` checks a policy file.
+//! - `policy check` checks a policy file without a server.
 //! - `completions` and `man` print what a package installs beside the program.
 //!
 //! An error ends the program with exit code 1 and one line on standard error: what failed, why,
 //! and how to mend it. A reader that goes away early, as in `warren genkey | head -c 0`, is no
 //! error. Colours are used on terminals only.
 
+mod admin;
+mod audit;
 mod bench;
 mod completions;
 mod demo;
 mod frames;
+mod key;
 mod keys;
 mod lab;
 mod link;
 mod log;
 mod man;
+mod node;
 mod policy;
+mod route;
+mod serve;
+mod token;
+mod user;
 mod wg;
 
 use std::ffi::OsString;
@@ -55,6 +65,13 @@ enum Command {
     Pubkey,
     /// Print a new preshared key.
     Genpsk,
+    Serve(serve::Args),
+    User(user::Args),
+    Key(key::Args),
+    Node(node::Args),
+    Route(route::Args),
+    Token(token::Args),
+    Audit(audit::Args),
     Lab(lab::Args),
     /// Measure beside other VPNs and beside none.
     Bench(bench::Args),
@@ -72,6 +89,13 @@ fn main() -> ExitCode {
         Command::Genkey => keys::genkey(),
         Command::Pubkey => keys::pubkey(),
         Command::Genpsk => keys::genpsk(),
+        Command::Serve(args) => serve::run(args),
+        Command::User(args) => user::run(args),
+        Command::Key(args) => key::run(args),
+        Command::Node(args) => node::run(args),
+        Command::Route(args) => route::run(args),
+        Command::Token(args) => token::run(args),
+        Command::Audit(args) => audit::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),

@@ -1,12 +1,19 @@
-//! `warren policy check FILE`: what a policy file says, without a server.
+//! `warren policy`: what a policy file says, without a server, and the policy of a server.
 
 use std::fmt::Write as _;
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use ::policy::{Directory, Finding, Policy};
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 
-/// Read and check policy files; see docs/policy.md for the language.
+use crate::admin::{Target, fields};
+
+/// The longest policy that is read for a server, in bytes; the server takes less.
+const TEXT_MAX: u64 = 16 * 1024 * 1024;
+
+/// Check policy files, and administrate a server's policy; see docs/policy.md for the language.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -23,11 +30,56 @@ enum Words {
         #[arg(long)]
         nodes: Option<PathBuf>,
     },
+    /// Print the policy that a server has, as it was set.
+    Get {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Make a file a server's policy.
+    Set {
+        #[command(flatten)]
+        target: Target,
+        /// The file; - is standard input
+        file: PathBuf,
+        /// Only if this version still holds
+        #[arg(long, value_name = "VERSION")]
+        if_version: Option<u64>,
+    },
 }
 
 /// Does what the words say.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Words::Check { file, nodes } = args.command;
+    match args.command {
+        Words::Check { file, nodes } => check(&file, nodes),
+        Words::Get { target } => {
+            let mut session = target.open()?;
+            let answer = session.call("GET", "/api/v1/policy", &Value::Null)?;
+            session.print(&answer, |answer| answer["text"].as_str().unwrap_or_default().to_owned())
+        }
+        Words::Set { target, file, if_version } => {
+            let text = text(&file)?;
+            let mut session = target.open()?;
+            let body = json!({ "text": text, "if_version": if_version });
+            let answer = session.call("PUT", "/api/v1/policy", &body)?;
+            session.print(&answer, fields)
+        }
+    }
+}
+
+fn text(file: &Path) -> Result<String> {
+    let told = || format!("cannot read the policy from {}", file.display());
+    let mut text = String::new();
+    if file.as_os_str() == "-" {
+        let stdin = std::io::stdin().lock().take(TEXT_MAX);
+        { stdin }.read_to_string(&mut text).with_context(told)?;
+    } else {
+        let opened = std::fs::File::open(file).with_context(told)?;
+        opened.take(TEXT_MAX).read_to_string(&mut text).with_context(told)?;
+    }
+    Ok(text)
+}
+
+fn check(file: &Path, nodes: Option<PathBuf>) -> Result<()> {
     let directory = match &nodes {
         None => Directory::default(),
         Some(path) => {
@@ -36,18 +88,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
     };
     let (policy, warnings) =
-        Policy::parse(&bytes(&file)?).or_else(|faults| refuse(&file, &faults))?;
+        Policy::parse(&bytes(file)?).or_else(|faults| refuse(file, &faults))?;
     for warning in &warnings {
         eprintln!("warning: {}:{warning}", file.display());
     }
     let compiled = ::policy::check(&policy, &directory);
-    let compiled = compiled.or_else(|failures| refuse(&file, &failures))?;
+    let compiled = compiled.or_else(|failures| refuse(file, &failures))?;
     for route in compiled.refused_routes() {
         eprintln!("warning: node {} must not route {}", route.node.0, route.route);
     }
     let (rules, tests) = (policy.grants.len(), policy.tests.len());
     let text = format!("{}: {rules} rules, {tests} tests passed\n", file.display());
-    Ok(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?)
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>> {

@@ -19,7 +19,7 @@ const ALLOW: [(&str, &str, &str); 0] = [];
 const VAGUE: &[&str] = &["tunnel", "manager", "util", "common", "helper"];
 
 /// Names of other projects that we have to write.
-const FOREIGN: &[&str] = &["WriteToTunnelV4", "WriteToTunnelV6"];
+const FOREIGN: &[&str] = &["WriteToTunnelV4", "WriteToTunnelV6", "http_body_util", "hyper_util"];
 
 /// Folders, relative to the root, whose code may be unsafe: the shell, and what tests ask of the
 /// kernel directly (packet sockets, floods, the device of the other implementation).

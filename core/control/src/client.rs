@@ -1,0 +1,600 @@
+//! A node's side of the conversation, as a state machine: what to ask, of whom, and what an answer
+//! means. It opens no connection; whoever owns it carries its asks and gives the answers back.
+//!
+//! A client opens a channel, enrols if it has a join key, and then polls without end. One poll
+//! and one other ask are under way at most, each on a lane of its own. What goes wrong on the way
+//! is tried again after a pause that doubles from 0.25 to 30 s and is drawn from its upper half,
+//! so that nodes which lost a server together do not come back together (threat CO-10). What the
+//! server refuses for good ends the client, until somebody acts.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use noise::{Instant, PrivateKey, PublicKey, Random};
+
+use crate::channel::{self, Channel, Opening};
+use crate::limits::{ANSWER_BYTES_MAX, CACHED_DELTAS_MAX};
+use crate::{
+    Answer, BadMap, Code, Enrol, Enrolled, Envelope, Hello, HostInfo, Map, NodeId, Poll, Refusal,
+    Request, Secret, SecretId, ServerUrl, Signed, Statement, VERSION, VerifyingKey, WireSecret,
+};
+
+/// The path to which [`channel::open`]'s message is posted.
+pub const OPEN_PATH: &str = "/control/open";
+/// The path to which sealed requests are posted.
+pub const ASK_PATH: &str = "/control/ask";
+/// Bytes before the sealed request: the channel's name and the request's number, big endian.
+pub const ASK_HEAD_LEN: usize = 16 + 8;
+
+/// How long the server is asked to wait for news; shorter than what proxies bear (60 s).
+const POLL_WAIT: Duration = Duration::from_secs(45);
+/// How long an answer may take beyond what was asked for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Two polls begin at least so far apart, whatever the server answers.
+const POLL_INTERVAL_MIN: Duration = Duration::from_millis(20);
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_LAST: Duration = Duration::from_secs(30);
+/// Events that wait for their reader. A reader that drains after each input never has more than 2.
+const EVENTS_MAX: usize = 64;
+
+/// What a client starts from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the server is, the preferred first; at least one.
+    pub urls: Vec<ServerUrl>,
+    /// The server's public key, from the token.
+    pub server: PublicKey,
+    /// This machine's key, which the channel proves.
+    pub machine: PrivateKey,
+    /// The WireGuard public key that peers are told.
+    pub node_key: PublicKey,
+    /// The join key, if the node has yet to join.
+    pub join: Option<(SecretId, Secret)>,
+    /// What maps are signed with, if a channel was open before.
+    pub verifying: Option<VerifyingKey>,
+    /// What the node says of itself.
+    pub host: HostInfo,
+}
+
+/// Names one ask until it is answered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct AskId(u64);
+
+/// Asks on different lanes run at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Lane {
+    /// Waits for news, most of the time.
+    Poll,
+    /// Everything else.
+    Command,
+}
+
+/// A POST to make: `body` to `path` at `url`, with an answer `within` this time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// Its name.
+    pub id: AskId,
+    /// Its lane.
+    pub lane: Lane,
+    /// Where.
+    pub url: ServerUrl,
+    /// Where there.
+    pub path: &'static str,
+    /// What.
+    pub body: Vec<u8>,
+    /// When to give up.
+    pub within: Duration,
+}
+
+/// What became of an ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Status 200 with this body. It may come from anybody; the channel tells.
+    Answered(Vec<u8>),
+    /// Status 410: whoever answered knows no such channel, or has seen the number.
+    NoChannel,
+    /// Status 400: a server of ours, perhaps, but not the one that the message was made for.
+    NotUnderstood,
+    /// Any other status, or no answer.
+    Failed,
+}
+
+/// What its owner should know or do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The server holds the key that the token pins, and its clock says this.
+    Opened {
+        /// Unix seconds.
+        now_unix_s: u64,
+    },
+    /// The node is in the books. From now on it needs no join key.
+    Enrolled(Enrolled),
+    /// The map changed; [`Client::cached`] should be stored.
+    Changed(Changed),
+    /// The WireGuard key is the new one now.
+    Rotated(PublicKey),
+    /// Something failed and will be tried again.
+    Trouble(Trouble),
+    /// The server refused for good, and nothing is asked any more.
+    Ended(Refusal),
+    /// The node has left, as it was told to.
+    LoggedOut,
+}
+
+/// What changed in the map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Changed {
+    /// All of it.
+    Whole,
+    /// Only these peers, and perhaps the node itself.
+    Peers {
+        /// New or changed.
+        upserted: Vec<NodeId>,
+        /// Gone.
+        removed: Vec<NodeId>,
+    },
+}
+
+/// What failed and will be tried again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// No answer, or one of somebody in between.
+    Unreachable,
+    /// Somebody answered who does not hold the server's key.
+    NotTheServer,
+    /// The server holds the key but signs with another than before.
+    OtherSigner,
+    /// The server cannot do it now.
+    Refused(Refusal),
+    /// The map cannot be used.
+    Map(BadMap),
+}
+
+/// Why a client wants to be woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The pause after a failure is over.
+    Retry,
+    /// Two polls are far enough apart.
+    Poll,
+    /// There is something to ask already.
+    Pending,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Open(Box<Opening>),
+    Enrol,
+    Poll,
+    Report,
+    Rotate(PublicKey),
+    Logout,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    id: AskId,
+    number: u64,
+    node_key: PublicKey,
+    asked: Asked,
+}
+
+#[derive(Debug)]
+struct Open {
+    channel: Channel,
+    name: [u8; 16],
+    next: u64,
+}
+
+/// One node's conversation with its server.
+#[derive(Debug)]
+pub struct Client {
+    settings: Settings,
+    map: Option<Map>,
+    cached: Vec<Signed>,
+    open: Option<Open>,
+    poll: Option<Outstanding>,
+    command: Option<Outstanding>,
+    is_report_due: bool,
+    rotate_to: Option<PublicKey>,
+    is_logout_due: bool,
+    wants_whole: bool,
+    is_ended: bool,
+    failures: u32,
+    not_before: Instant,
+    poll_after: Instant,
+    url: usize,
+    next_id: u64,
+    events: VecDeque<Event>,
+}
+
+impl Client {
+    /// A client that begins at once. `cached` is what [`Client::cached`] was before a restart; it
+    /// is used if `settings.verifying` signed all of it for this machine, else it is left aside.
+    #[must_use]
+    pub fn new(settings: Settings, cached: &[Signed]) -> Self {
+        let mut client = Self {
+            map: None,
+            cached: Vec::new(),
+            open: None,
+            poll: None,
+            command: None,
+            is_report_due: settings.join.is_none(),
+            rotate_to: None,
+            is_logout_due: false,
+            wants_whole: false,
+            is_ended: settings.urls.is_empty(),
+            failures: 0,
+            not_before: Instant::ZERO,
+            poll_after: Instant::ZERO,
+            url: 0,
+            next_id: 0,
+            events: VecDeque::new(),
+            settings,
+        };
+        for signed in cached {
+            if let Err(why) = client.take_news(signed.clone()) {
+                client.push(Event::Trouble(Trouble::Map(why)));
+                break;
+            }
+        }
+        client
+    }
+
+    /// The map, if there is one.
+    #[must_use]
+    pub const fn map(&self) -> Option<&Map> {
+        self.map.as_ref()
+    }
+
+    /// What to store for a start without a server: a signed map and the signed changes since.
+    #[must_use]
+    pub fn cached(&self) -> &[Signed] {
+        &self.cached
+    }
+
+    /// What maps are signed with; to be stored with [`Client::cached`].
+    #[must_use]
+    pub const fn verifying(&self) -> Option<VerifyingKey> {
+        self.settings.verifying
+    }
+
+    /// Whether the node has yet to join.
+    #[must_use]
+    pub const fn is_enrolled(&self) -> bool {
+        self.settings.join.is_none()
+    }
+
+    /// Takes what the node says of itself now; the server is told if it changed.
+    pub fn handle_host(&mut self, host: HostInfo) {
+        if host != self.settings.host {
+            self.settings.host = host;
+            self.is_report_due = true;
+        }
+    }
+
+    /// Wants another WireGuard key. The old one is in use until [`Event::Rotated`].
+    pub const fn handle_rotation(&mut self, new_key: PublicKey) {
+        self.rotate_to = Some(new_key);
+    }
+
+    /// Wants to leave the network.
+    pub const fn handle_logout(&mut self) {
+        self.is_logout_due = true;
+    }
+
+    /// The network changed: a pause that is under way is over, and so are waiting asks.
+    pub fn handle_network_change(&mut self) {
+        self.not_before = Instant::ZERO;
+        (self.poll, self.command) = (None, None);
+    }
+
+    /// Takes what became of an ask. One that was given up on is ignored.
+    pub fn handle_outcome(
+        &mut self,
+        id: AskId,
+        outcome: Outcome,
+        now: Instant,
+        random: &mut dyn Random,
+    ) {
+        let is = |lane: &Option<Outstanding>| lane.as_ref().is_some_and(|asked| asked.id == id);
+        let taken = if is(&self.poll) {
+            self.poll.take()
+        } else if is(&self.command) {
+            self.command.take()
+        } else {
+            None
+        };
+        let Some(outstanding) = taken else { return };
+        let body = match outcome {
+            Outcome::Answered(body) => body,
+            Outcome::NoChannel => {
+                self.open = None;
+                return self.fail(None, now, random);
+            }
+            Outcome::NotUnderstood => {
+                self.open = None;
+                return self.fail(Some(Trouble::NotTheServer), now, random);
+            }
+            Outcome::Failed => return self.fail(Some(Trouble::Unreachable), now, random),
+        };
+        if let Asked::Open(opening) = outstanding.asked {
+            return self.take_hello(*opening, &body, now, random);
+        }
+        let opened = self.open.as_ref().and_then(|open| {
+            open.channel.receive(outstanding.number, &body, ANSWER_BYTES_MAX).ok()
+        });
+        let Some(answer) = opened.and_then(|plain| Answer::read(&plain).ok()) else {
+            self.open = None;
+            return self.fail(Some(Trouble::NotTheServer), now, random);
+        };
+        self.take_answer(&outstanding, answer, now, random);
+    }
+
+    /// The next thing to ask. Drain it after each input and at each deadline.
+    pub fn poll_ask(&mut self, now: Instant, random: &mut dyn Random) -> Option<Ask> {
+        if self.is_ended || now < self.not_before {
+            return None;
+        }
+        if self.open.is_none() {
+            return self.ask_open(random);
+        }
+        if self.command.is_none()
+            && let Some((asked, request)) = self.next_command()
+        {
+            return self.ask(Lane::Command, asked, request);
+        }
+        if self.poll.is_none() && self.is_enrolled() && now >= self.poll_after {
+            self.poll_after = now.after(POLL_INTERVAL_MIN);
+            let known = self.map.as_ref().filter(|_| !self.wants_whole);
+            let poll = known.map_or_else(Poll::default, |map| Poll {
+                epoch: map.epoch,
+                sequence: map.sequence,
+                wait_ms: POLL_WAIT.as_millis() as u32,
+            });
+            return self.ask(Lane::Poll, Asked::Poll, Request::Poll(poll));
+        }
+        None
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Client::poll_ask`] may have something although nothing came in.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Instant, Why)> {
+        if self.is_ended {
+            return None;
+        }
+        let has_command = self.command.is_none() && self.next_command().is_some();
+        let is_opening = self.open.is_none();
+        if is_opening && self.command.is_none() || !is_opening && has_command {
+            let why = if self.failures > 0 { Why::Retry } else { Why::Pending };
+            return Some((self.not_before, why));
+        }
+        let polls = !is_opening && self.poll.is_none() && self.is_enrolled();
+        polls.then(|| (self.not_before.max(self.poll_after), Why::Poll))
+    }
+
+    fn next_command(&self) -> Option<(Asked, Request)> {
+        if let Some((id, secret)) = &self.settings.join {
+            let secret = WireSecret(secret.0);
+            let enrol = Enrol { id: id.0, secret, host: self.settings.host.clone() };
+            return Some((Asked::Enrol, Request::Enrol(enrol)));
+        }
+        if self.is_logout_due {
+            return Some((Asked::Logout, Request::Logout));
+        }
+        if let Some(new_key) = self.rotate_to {
+            return Some((Asked::Rotate(new_key), Request::Rotate { new_key }));
+        }
+        let report = || (Asked::Report, Request::Report(self.settings.host.clone()));
+        self.is_report_due.then(report)
+    }
+
+    fn url(&self) -> ServerUrl {
+        self.settings.urls[self.url % self.settings.urls.len()].clone()
+    }
+
+    fn ask_open(&mut self, random: &mut dyn Random) -> Option<Ask> {
+        if self.command.is_some() {
+            return None;
+        }
+        let Settings { machine, server, .. } = &self.settings;
+        let Ok((body, opening)) = channel::open(machine, server, random) else {
+            self.end(Refusal {
+                code: Code::Invalid,
+                detail: "the token's server key is none; ask for a new token".to_owned(),
+            });
+            return None;
+        };
+        let id = self.new_id();
+        let asked = Asked::Open(Box::new(opening));
+        let node_key = self.settings.node_key;
+        self.command = Some(Outstanding { id, number: 0, node_key, asked });
+        let (url, within) = (self.url(), ANSWER_WITHIN);
+        Some(Ask { id, lane: Lane::Command, url, path: OPEN_PATH, body, within })
+    }
+
+    fn ask(&mut self, lane: Lane, asked: Asked, request: Request) -> Option<Ask> {
+        let node_key = self.settings.node_key;
+        let open = self.open.as_mut()?;
+        let number = open.next;
+        let envelope = Envelope { version: VERSION, node_key, request };
+        let Ok(sealed) = open.channel.seal(number, &envelope.print()) else {
+            self.open = None;
+            return None;
+        };
+        open.next += 1;
+        let body = [&open.name[..], &number.to_be_bytes(), &sealed].concat();
+        let id = self.new_id();
+        if matches!(asked, Asked::Report) {
+            // What changes while the report is under way is due again.
+            self.is_report_due = false;
+        }
+        let outstanding = Outstanding { id, number, node_key, asked };
+        let (slot, within) = match lane {
+            Lane::Poll => (&mut self.poll, POLL_WAIT + ANSWER_WITHIN),
+            Lane::Command => (&mut self.command, ANSWER_WITHIN),
+        };
+        *slot = Some(outstanding);
+        Some(Ask { id, lane, url: self.url(), path: ASK_PATH, body, within })
+    }
+
+    const fn new_id(&mut self) -> AskId {
+        self.next_id += 1;
+        AskId(self.next_id)
+    }
+
+    fn take_hello(&mut self, opening: Opening, body: &[u8], now: Instant, random: &mut dyn Random) {
+        let Ok((channel, payload)) = opening.finish(body) else {
+            return self.fail(Some(Trouble::NotTheServer), now, random);
+        };
+        let Ok(hello) = serde_json::from_slice::<Hello>(&payload) else {
+            return self.fail(Some(Trouble::NotTheServer), now, random);
+        };
+        if self.settings.verifying.is_some_and(|pinned| pinned != hello.verifying) {
+            return self.fail(Some(Trouble::OtherSigner), now, random);
+        }
+        self.settings.verifying = Some(hello.verifying);
+        self.open = Some(Open { channel, name: hello.channel, next: 1 });
+        self.push(Event::Opened { now_unix_s: hello.now_unix_s });
+    }
+
+    fn take_answer(
+        &mut self,
+        outstanding: &Outstanding,
+        answer: Answer,
+        now: Instant,
+        random: &mut dyn Random,
+    ) {
+        match (&outstanding.asked, answer) {
+            (_, Answer::Refused(refusal)) => {
+                return self.take_refusal(outstanding, refusal, now, random);
+            }
+            (Asked::Enrol, Answer::Enrolled(enrolled)) => {
+                self.settings.join = None;
+                self.push(Event::Enrolled(enrolled));
+            }
+            (Asked::Poll, Answer::News { signed }) => match self.take_news(signed) {
+                Ok(()) => self.wants_whole = self.cached.len() > CACHED_DELTAS_MAX,
+                Err(why) => {
+                    self.wants_whole = true;
+                    return self.fail(Some(Trouble::Map(why)), now, random);
+                }
+            },
+            (Asked::Poll, Answer::Unchanged) | (Asked::Report, Answer::Done) => {}
+            (Asked::Rotate(key), Answer::Done) => self.rotated(*key),
+            (Asked::Logout, Answer::Done) => {
+                self.forget();
+                self.is_ended = true;
+                self.push(Event::LoggedOut);
+            }
+            _ => return self.fail(Some(Trouble::Map(BadMap::Form)), now, random),
+        }
+        self.failures = 0;
+    }
+
+    fn rotated(&mut self, key: PublicKey) {
+        self.settings.node_key = key;
+        if self.rotate_to == Some(key) {
+            self.rotate_to = None;
+        }
+        self.push(Event::Rotated(key));
+    }
+
+    fn take_refusal(
+        &mut self,
+        outstanding: &Outstanding,
+        refusal: Refusal,
+        now: Instant,
+        random: &mut dyn Random,
+    ) {
+        if refusal.code == Code::WrongKey {
+            // The answer to an earlier rotation was lost, or it overtook this poll.
+            if let Asked::Rotate(key) = outstanding.asked {
+                return self.rotated(key);
+            }
+            if outstanding.node_key != self.settings.node_key || self.rotate_to.is_some() {
+                return;
+            }
+        }
+        if refusal.code.is_transient() {
+            self.is_report_due |= matches!(outstanding.asked, Asked::Report);
+            return self.fail(Some(Trouble::Refused(refusal)), now, random);
+        }
+        if matches!(refusal.code, Code::NotEnrolled | Code::Expired) {
+            self.forget();
+        }
+        self.end(refusal);
+    }
+
+    fn take_news(&mut self, signed: Signed) -> Result<(), BadMap> {
+        let key = self.settings.verifying.ok_or(BadMap::Form)?;
+        let text = signed.verify(&key).map_err(|_| BadMap::Form)?;
+        match serde_json::from_str(text).map_err(|_| BadMap::Form)? {
+            Statement::Map(map) => {
+                map.check()?;
+                if map.machine != self.settings.machine.public() {
+                    return Err(BadMap::Machine);
+                }
+                if self
+                    .map
+                    .as_ref()
+                    .is_some_and(|known| map.is_older_than(known.epoch, known.sequence))
+                {
+                    return Err(BadMap::Old);
+                }
+                self.map = Some(*map);
+                self.cached = vec![signed];
+                self.push(Event::Changed(Changed::Whole));
+            }
+            Statement::Delta(delta) => {
+                self.map.as_mut().ok_or(BadMap::Gap)?.apply(&delta)?;
+                self.cached.push(signed);
+                let upserted = delta.upsert.iter().map(|peer| peer.id).collect();
+                self.push(Event::Changed(Changed::Peers { upserted, removed: delta.remove }));
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, trouble: Option<Trouble>, now: Instant, random: &mut dyn Random) {
+        let doubled = RETRY_FIRST.saturating_mul(1 << self.failures.min(16));
+        let pause = doubled.min(RETRY_LAST);
+        let mut bytes = [0; 4];
+        random.fill(&mut bytes);
+        let half = pause / 2;
+        let drawn = half.mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX));
+        self.not_before = now.after(half + drawn);
+        self.failures = self.failures.saturating_add(1);
+        self.is_report_due |= self.is_enrolled() && self.open.is_none();
+        self.url = self.url.wrapping_add(usize::from(trouble.is_some()));
+        if let Some(trouble) = trouble {
+            self.push(Event::Trouble(trouble));
+        }
+    }
+
+    /// Drops what a node that is no member must not use.
+    fn forget(&mut self) {
+        self.map = None;
+        self.cached.clear();
+    }
+
+    fn end(&mut self, refusal: Refusal) {
+        self.is_ended = true;
+        self.push(Event::Ended(refusal));
+    }
+
+    fn push(&mut self, event: Event) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+}
+
+#[cfg(test)]
+mod tests;

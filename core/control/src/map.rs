@@ -1,0 +1,442 @@
+//! The map: what a node is told of the network, and the deltas by which it changes.
+//!
+//! A map has an epoch, which grows with every start of the server, and a sequence inside it. A
+//! delta leads from one sequence to a later one; applied to any other it is a gap, and nothing
+//! changes. A node never goes back to an older epoch or sequence (threat CO-17), so a server that
+//! was restored from a copy cannot bring back what was revoked.
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+use noise::PublicKey;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{
+    ENDPOINTS_MAX, PEERS_MAX, POLICY_BYTES_MAX, RELAYS_MAX, RESOLVERS_MAX, ROUTES_MAX, TAGS_MAX,
+};
+use crate::name::{is_domain, is_label, is_tag};
+use crate::{Prefix, ServerUrl};
+
+/// A node's place in the server's books; never given twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub u64);
+
+/// What a node is told of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SelfNode {
+    /// Its number in the server's books.
+    pub id: NodeId,
+    /// Its name, a DNS label that is unique in the network.
+    pub name: String,
+    /// Its addresses in the network, IPv4 first.
+    pub addresses: Vec<IpAddr>,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// The routes through it that are approved.
+    pub routes: Vec<Prefix>,
+    /// An administrator has let it in; before that it is told of no peers.
+    pub approved: bool,
+    /// When its WireGuard key expires, in Unix seconds by the server's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_s: Option<u64>,
+}
+
+/// What a node is told of another.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its number in the server's books.
+    pub id: NodeId,
+    /// Its name, a DNS label that is unique in the network.
+    pub name: String,
+    /// Its WireGuard public key.
+    #[serde(with = "crate::text::key")]
+    pub key: PublicKey,
+    /// Its addresses in the network, IPv4 first.
+    pub addresses: Vec<IpAddr>,
+    /// Where it may be reached, by its own word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<SocketAddr>,
+    /// The relay on which it can be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<u32>,
+    /// Its tags.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// The routes through it that are approved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Prefix>,
+    /// It is in touch with the server.
+    #[serde(default)]
+    pub online: bool,
+    /// When its key expires, in Unix seconds by the server's clock; enforced by the reader too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_s: Option<u64>,
+}
+
+/// A relay of this network.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Relay {
+    /// Its number, by which peers name it.
+    pub id: u32,
+    /// Where it is.
+    pub url: ServerUrl,
+}
+
+/// How names are resolved.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Dns {
+    /// The domain below which nodes have their names; empty means none.
+    pub domain: String,
+    /// Resolvers for other names.
+    #[serde(default)]
+    pub resolvers: Vec<IpAddr>,
+    /// Domains with resolvers of their own.
+    #[serde(default)]
+    pub zones: Vec<(String, Vec<IpAddr>)>,
+}
+
+/// The rules that both ends enforce. This crate passes them on and does not read them.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Policy {
+    /// The version of the policy text that the rules were compiled from; 0 if there is none.
+    pub version: u64,
+    /// The compiled rules; empty if there is no policy.
+    pub rules: String,
+}
+
+/// A whole map.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Map {
+    /// Whose map it is: the machine's key, so that no other node's map can be slipped in.
+    #[serde(with = "crate::text::key")]
+    pub machine: PublicKey,
+    /// Grows with every start of the server.
+    pub epoch: u64,
+    /// Grows with every change inside an epoch.
+    pub sequence: u64,
+    /// When it was made, in Unix seconds by the server's clock.
+    pub made_unix_s: u64,
+    /// The node itself.
+    #[serde(rename = "self")]
+    pub me: SelfNode,
+    /// The peers that it may talk to, in ascending order of their numbers.
+    pub peers: Vec<Peer>,
+    /// Names.
+    pub dns: Dns,
+    /// Rules.
+    pub policy: Policy,
+    /// Relays.
+    #[serde(default)]
+    pub relays: Vec<Relay>,
+    /// STUN servers.
+    #[serde(default)]
+    pub stun: Vec<String>,
+}
+
+/// What changed from one sequence to another.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Delta {
+    /// Whose it is, as in [`Map::machine`].
+    #[serde(with = "crate::text::key")]
+    pub machine: PublicKey,
+    /// The epoch of both sequences.
+    pub epoch: u64,
+    /// The sequence that it starts from.
+    pub from: u64,
+    /// The sequence that it leads to.
+    pub to: u64,
+    /// When it was made, in Unix seconds by the server's clock.
+    pub made_unix_s: u64,
+    /// The node itself, if that changed.
+    #[serde(default, rename = "self", skip_serializing_if = "Option::is_none")]
+    pub me: Option<SelfNode>,
+    /// Peers that are new or changed, in ascending order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upsert: Vec<Peer>,
+    /// Peers that are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<NodeId>,
+}
+
+/// What a server signs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Statement {
+    /// A whole map.
+    Map(Box<Map>),
+    /// A change of it.
+    Delta(Box<Delta>),
+}
+
+/// Why a map or delta is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadMap {
+    /// It is no map at all.
+    Form,
+    /// A list or text in it is longer than its bound; which one.
+    Bound(&'static str),
+    /// A name in it is none, or peers are not in order; what.
+    Content(&'static str),
+    /// It is another machine's.
+    Machine,
+    /// It is not newer than what is known.
+    Old,
+    /// The delta starts elsewhere than where we are.
+    Gap,
+}
+
+fn bound(what: &'static str, len: usize, max: usize) -> Result<(), BadMap> {
+    if len <= max { Ok(()) } else { Err(BadMap::Bound(what)) }
+}
+
+fn check_node(
+    name: &str,
+    addresses: &[IpAddr],
+    tags: &[String],
+    routes: &[Prefix],
+) -> Result<(), BadMap> {
+    bound("addresses", addresses.len(), 2)?;
+    bound("tags", tags.len(), TAGS_MAX)?;
+    bound("routes", routes.len(), ROUTES_MAX)?;
+    if !is_label(name) {
+        return Err(BadMap::Content("name"));
+    }
+    if tags.iter().any(|tag| !is_tag(tag)) {
+        return Err(BadMap::Content("tag"));
+    }
+    Ok(())
+}
+
+impl SelfNode {
+    fn check(&self) -> Result<(), BadMap> {
+        check_node(&self.name, &self.addresses, &self.tags, &self.routes)
+    }
+}
+
+fn check_peers(peers: &[Peer]) -> Result<(), BadMap> {
+    bound("peers", peers.len(), PEERS_MAX)?;
+    for peer in peers {
+        check_node(&peer.name, &peer.addresses, &peer.tags, &peer.routes)?;
+        bound("endpoints", peer.endpoints.len(), ENDPOINTS_MAX)?;
+    }
+    if peers.windows(2).all(|pair| pair[0].id < pair[1].id) {
+        Ok(())
+    } else {
+        Err(BadMap::Content("order of peers"))
+    }
+}
+
+impl Map {
+    /// Checks all bounds and names.
+    ///
+    /// # Errors
+    /// [`BadMap::Bound`] and [`BadMap::Content`].
+    pub fn check(&self) -> Result<(), BadMap> {
+        self.me.check()?;
+        check_peers(&self.peers)?;
+        bound("relays", self.relays.len(), RELAYS_MAX)?;
+        bound("stun", self.stun.len(), RELAYS_MAX)?;
+        bound("resolvers", self.dns.resolvers.len(), RESOLVERS_MAX)?;
+        bound("zones", self.dns.zones.len(), RESOLVERS_MAX)?;
+        bound("policy", self.policy.rules.len(), POLICY_BYTES_MAX)?;
+        for (zone, resolvers) in &self.dns.zones {
+            bound("resolvers", resolvers.len(), RESOLVERS_MAX)?;
+            if !is_domain(zone) {
+                return Err(BadMap::Content("zone"));
+            }
+        }
+        if !self.dns.domain.is_empty() && !is_domain(&self.dns.domain) {
+            return Err(BadMap::Content("domain"));
+        }
+        Ok(())
+    }
+
+    /// The peer with this number.
+    #[must_use]
+    pub fn peer(&self, id: NodeId) -> Option<&Peer> {
+        let at = self.peers.binary_search_by_key(&id, |peer| peer.id).ok()?;
+        Some(&self.peers[at])
+    }
+
+    /// Whether `other`'s version is later: epoch first, then sequence.
+    #[must_use]
+    pub const fn is_older_than(&self, epoch: u64, sequence: u64) -> bool {
+        self.epoch < epoch || self.epoch == epoch && self.sequence < sequence
+    }
+
+    /// Applies a delta; on an error nothing has changed.
+    ///
+    /// # Errors
+    /// [`BadMap::Machine`], [`BadMap::Gap`] if it starts elsewhere, [`BadMap::Bound`] and
+    /// [`BadMap::Content`].
+    pub fn apply(&mut self, delta: &Delta) -> Result<(), BadMap> {
+        if delta.machine != self.machine {
+            return Err(BadMap::Machine);
+        }
+        if delta.epoch != self.epoch || delta.from != self.sequence || delta.to <= delta.from {
+            return Err(BadMap::Gap);
+        }
+        check_peers(&delta.upsert)?;
+        if let Some(me) = &delta.me {
+            me.check()?;
+        }
+        let kept = self.peers.iter().filter(|peer| {
+            let gone = delta.remove.contains(&peer.id);
+            let changed = delta.upsert.binary_search_by_key(&peer.id, |peer| peer.id).is_ok();
+            !gone && !changed
+        });
+        let mut peers: Vec<Peer> = kept.chain(&delta.upsert).cloned().collect();
+        bound("peers", peers.len(), PEERS_MAX)?;
+        peers.sort_unstable_by_key(|peer| peer.id);
+        self.peers = peers;
+        if let Some(me) = &delta.me {
+            self.me = me.clone();
+        }
+        (self.sequence, self.made_unix_s) = (delta.to, delta.made_unix_s);
+        Ok(())
+    }
+}
+
+impl fmt::Display for BadMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("the server's map cannot be read"),
+            Self::Bound(what) => write!(f, "the server's map has more than allowed of: {what}"),
+            Self::Content(what) => write!(f, "the server's map has an impossible {what}"),
+            Self::Machine => f.write_str("the map is another machine's"),
+            Self::Old => f.write_str("the map is not newer than the one that is known"),
+            Self::Gap => f.write_str("the change does not follow the map that is known"),
+        }
+    }
+}
+
+impl core::error::Error for BadMap {}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn peer(id: u64) -> Peer {
+        Peer {
+            id: NodeId(id),
+            name: format!("node-{id}"),
+            key: PublicKey([id as u8; 32]),
+            addresses: vec![IpAddr::from([100, 64, 0, id as u8])],
+            endpoints: Vec::new(),
+            relay: None,
+            tags: Vec::new(),
+            routes: Vec::new(),
+            online: true,
+            expires_unix_s: None,
+        }
+    }
+
+    pub(crate) fn map(peers: &[u64]) -> Map {
+        Map {
+            machine: PublicKey([9; 32]),
+            epoch: 3,
+            sequence: 10,
+            made_unix_s: 1000,
+            me: SelfNode {
+                id: NodeId(1),
+                name: "me".to_owned(),
+                addresses: vec![IpAddr::from([100, 64, 0, 1])],
+                tags: Vec::new(),
+                routes: Vec::new(),
+                approved: true,
+                expires_unix_s: None,
+            },
+            peers: peers.iter().map(|id| peer(*id)).collect(),
+            dns: Dns { domain: "warren.internal".to_owned(), ..Dns::default() },
+            policy: Policy::default(),
+            relays: Vec::new(),
+            stun: Vec::new(),
+        }
+    }
+
+    pub(crate) fn delta(from: u64, to: u64) -> Delta {
+        Delta {
+            machine: PublicKey([9; 32]),
+            epoch: 3,
+            from,
+            to,
+            made_unix_s: 2000,
+            me: None,
+            upsert: Vec::new(),
+            remove: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_delta_changes_what_it_says_and_a_gap_changes_nothing() {
+        let mut ours = map(&[2, 3, 5]);
+        let mut change = delta(10, 12);
+        change.upsert = vec![Peer { online: false, ..peer(3) }, peer(4)];
+        change.remove = vec![NodeId(5), NodeId(77)];
+        ours.apply(&change).unwrap();
+        let ids: Vec<u64> = ours.peers.iter().map(|peer| peer.id.0).collect();
+        assert_eq!((ids, ours.sequence, ours.made_unix_s), (vec![2, 3, 4], 12, 2000));
+        assert!(!ours.peer(NodeId(3)).unwrap().online);
+
+        let before = ours.clone();
+        for (from, to) in [(10, 12), (11, 13), (13, 14), (12, 12), (12, 11)] {
+            assert_eq!(ours.apply(&delta(from, to)), Err(BadMap::Gap), "{from} {to}");
+        }
+        assert_eq!(ours.apply(&Delta { epoch: 4, ..delta(12, 13) }), Err(BadMap::Gap));
+        let foreign = Delta { machine: PublicKey([8; 32]), ..delta(12, 13) };
+        assert_eq!(ours.apply(&foreign), Err(BadMap::Machine));
+        assert_eq!(ours, before);
+    }
+
+    #[test]
+    fn co_19_what_is_too_long_or_no_name_is_refused() {
+        assert_eq!(map(&[2, 3]).check(), Ok(()));
+        let break_peer = |change: &dyn Fn(&mut Peer)| {
+            let mut ours = map(&[2, 3]);
+            change(&mut ours.peers[1]);
+            ours.check().unwrap_err()
+        };
+        for name in ["", "A", "-a", "a.b", "<b>", &"a".repeat(64)] {
+            let why = break_peer(&|peer| name.clone_into(&mut peer.name));
+            assert_eq!(why, BadMap::Content("name"), "{name}");
+        }
+        let why = break_peer(&|peer| peer.tags = vec!["robot".to_owned()]);
+        assert_eq!(why, BadMap::Content("tag"));
+        let route: Prefix = "10.0.0.0/8".parse().unwrap();
+        let why = break_peer(&|peer| peer.routes = vec![route; ROUTES_MAX + 1]);
+        assert_eq!(why, BadMap::Bound("routes"));
+        let why = break_peer(&|peer| peer.id = NodeId(2));
+        assert_eq!(why, BadMap::Content("order of peers"), "no number twice");
+        let many: Vec<u64> = (2..PEERS_MAX as u64 + 3).collect();
+        assert_eq!(map(&many).check(), Err(BadMap::Bound("peers")));
+        let mut ours = map(&[]);
+        ours.policy.rules = "x".repeat(POLICY_BYTES_MAX + 1);
+        assert_eq!(ours.check(), Err(BadMap::Bound("policy")));
+    }
+
+    proptest! {
+        /// Deltas against a model: a set of peers.
+        #[test]
+        fn deltas_lead_where_the_model_goes(
+            steps in prop::collection::vec((prop::collection::btree_set(2_u64..30, 0..6),
+                                            prop::collection::vec(2_u64..30, 0..6)), 0..20),
+        ) {
+            let mut ours = map(&[]);
+            let mut model = std::collections::BTreeSet::new();
+            for (upsert, remove) in steps {
+                let mut change = delta(ours.sequence, ours.sequence + 1);
+                change.remove = remove.iter().map(|id| NodeId(*id)).collect();
+                change.upsert = upsert.iter().map(|id| peer(*id)).collect();
+                ours.apply(&change).unwrap();
+                model.retain(|id| !remove.contains(id));
+                model.extend(upsert);
+                let ids: Vec<u64> = ours.peers.iter().map(|peer| peer.id.0).collect();
+                prop_assert_eq!(ids, model.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(ours.check(), Ok(()));
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Names of nodes: DNS labels (RFC 1035, section 2.3.1), made from what a machine calls itself, and
+//! unique in the network by a suffix: `robot`, `robot-1`, `robot-2`.
+
+use crate::limits::{DOMAIN_LEN_MAX, LABEL_LEN_MAX, TAG_LEN_MAX};
+
+/// What a machine is called whose hostname has no usable character.
+const NAMELESS: &str = "node";
+/// What a tag begins with.
+pub const TAG_PREFIX: &str = "tag:";
+
+/// Whether `label` is a lower-case DNS label: 1 to 63 letters, digits and hyphens, none at either
+/// end.
+#[must_use]
+pub fn is_label(label: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=LABEL_LEN_MAX).contains(&label.len())
+        && label.bytes().all(plain)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+/// Whether `domain` is labels with dots between them, 253 characters at most.
+#[must_use]
+pub fn is_domain(domain: &str) -> bool {
+    domain.len() <= DOMAIN_LEN_MAX && domain.split('.').all(is_label)
+}
+
+/// Whether `tag` is `tag:` and a label.
+#[must_use]
+pub fn is_tag(tag: &str) -> bool {
+    tag.len() <= TAG_LEN_MAX && tag.strip_prefix(TAG_PREFIX).is_some_and(is_label)
+}
+
+/// The label that a machine's own hostname becomes: its first part in lower case, everything that
+/// a label cannot have made a hyphen, never two in a row (threat CO-19).
+#[must_use]
+pub fn label_of(hostname: &str) -> String {
+    let first = hostname.split('.').next().unwrap_or_default();
+    let mut label = String::new();
+    for c in first.chars() {
+        let c = c.to_ascii_lowercase();
+        if c.is_ascii_lowercase() || c.is_ascii_digit() {
+            label.push(c);
+        } else if !label.is_empty() && !label.ends_with('-') {
+            label.push('-');
+        }
+        if label.len() == LABEL_LEN_MAX {
+            break;
+        }
+    }
+    let label = label.trim_end_matches('-');
+    if label.is_empty() { NAMELESS.to_owned() } else { label.to_owned() }
+}
+
+/// `label` if it is free, else with the first of `-1`, `-2` … that is free; the label is shortened
+/// where it would be longer than 63 characters with its suffix. `taken` is asked once for each
+/// candidate, so at most once more than there are nodes.
+#[must_use]
+pub fn unique(label: &str, mut taken: impl FnMut(&str) -> bool) -> String {
+    if !taken(label) {
+        return label.to_owned();
+    }
+    let mut number = 1_u64;
+    loop {
+        let suffix = format!("-{number}");
+        let stem = &label[..label.len().min(LABEL_LEN_MAX - suffix.len())];
+        let name = stem.trim_end_matches('-').to_owned() + &suffix;
+        if !taken(&name) {
+            return name;
+        }
+        number += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn co_19_whatever_a_machine_calls_itself_becomes_a_label() {
+        for (hostname, label) in [
+            ("dev-1", "dev-1"),
+            ("Anna's MacBook Pro", "anna-s-macbook-pro"),
+            ("host.example.org", "host"),
+            ("<script>alert(1)</script>", "script-alert-1-script"),
+            ("../../etc/passwd", "node"),
+            ("--", "node"),
+            ("", "node"),
+            ("名前", "node"),
+            ("a\u{0}\u{1b}[31mb", "a-31mb"),
+        ] {
+            assert_eq!(label_of(hostname), label, "{hostname:?}");
+            assert!(is_label(&label_of(hostname)));
+        }
+        assert_eq!(label_of(&"a".repeat(10_000)).len(), LABEL_LEN_MAX);
+    }
+
+    #[test]
+    fn the_second_of_a_name_gets_a_suffix_and_a_long_one_is_shortened() {
+        let mut names = std::collections::BTreeSet::new();
+        for expected in ["dev", "dev-1", "dev-2"] {
+            let name = unique("dev", |name| names.contains(name));
+            assert_eq!(name, expected);
+            names.insert(name);
+        }
+        let long = "a".repeat(LABEL_LEN_MAX);
+        for number in 0..120 {
+            let name = unique(&long, |name| names.contains(name));
+            assert!(is_label(&name), "{number}: {name}");
+            assert!(names.insert(name));
+        }
+    }
+
+    #[test]
+    fn tags_and_domains_are_labels_too() {
+        assert!(is_tag("tag:robot") && !is_tag("robot") && !is_tag("tag:") && !is_tag("tag:A"));
+        assert!(is_domain("warren.internal") && !is_domain("a..b") && !is_domain(""));
+        assert!(!is_domain(&vec!["a".repeat(60); 5].join(".")));
+    }
+}

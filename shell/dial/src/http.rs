@@ -1,0 +1,393 @@
+//! HTTP/1.1 as a client, as far as a server of ours is asked: one request, one answer with a length
+//! or in chunks (RFC 9112), over TLS, or over a local socket.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use control::ServerUrl;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::proxy::{Proxies, Proxy};
+use crate::tls;
+
+/// One address has so long to answer a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
+/// Bytes of the head of an answer.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// The shortest wait that a socket can be given; zero would mean for ever.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// One answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// An open connection, to be used again until it breaks.
+pub struct Connection {
+    stream: BufReader<Stream>,
+    host: String,
+    is_usable: bool,
+}
+
+enum Stream {
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Local(UnixStream),
+}
+
+impl Connection {
+    /// Connects to a server, through the proxy that `proxies` names for it.
+    ///
+    /// # Errors
+    /// Whatever keeps the connection from being made, with the place.
+    pub fn open(url: &ServerUrl, proxies: &Proxies) -> io::Result<Self> {
+        let deadline = Instant::now() + CONNECT_WITHIN * 2;
+        let tcp = match proxies.proxy(url.host()) {
+            Some(proxy) => through(proxy, url, deadline)?,
+            None => connect(url.host(), url.port(), deadline)?,
+        };
+        let name = ServerName::try_from(url.host().to_owned()).map_err(io::Error::other)?;
+        let client = ClientConnection::new(tls::config(), name).map_err(io::Error::other)?;
+        let stream = Stream::Tls(Box::new(StreamOwned::new(client, tcp)));
+        Ok(Self { stream: BufReader::new(stream), host: url.authority(), is_usable: true })
+    }
+
+    /// Connects to the server on this machine.
+    ///
+    /// # Errors
+    /// Those of the socket, with its path.
+    pub fn open_local(socket: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", socket.display()))
+        })?;
+        let stream = BufReader::new(Stream::Local(stream));
+        Ok(Self { stream, host: "localhost".to_owned(), is_usable: true })
+    }
+
+    /// The socket beneath, by which another thread can end a wait.
+    pub(crate) fn socket(&self) -> Option<TcpStream> {
+        match self.stream.get_ref() {
+            Stream::Tls(stream) => stream.sock.try_clone().ok(),
+            Stream::Local(_) => None,
+        }
+    }
+
+    /// Whether another request may be made.
+    #[must_use]
+    pub const fn is_usable(&self) -> bool {
+        self.is_usable
+    }
+
+    /// Makes one request and reads its answer, of at most `len_max` bytes, `within` a time.
+    /// After an error the connection is of no use. `fields` are the caller's, without line ends.
+    ///
+    /// # Errors
+    /// If the connection breaks, the time is over, or the answer is none or too long.
+    pub fn request(
+        &mut self,
+        (method, path): (&str, &str),
+        fields: &[(&str, &str)],
+        body: &[u8],
+        len_max: usize,
+        within: Duration,
+    ) -> io::Result<Answer> {
+        self.is_usable = false;
+        let deadline = Instant::now() + within;
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
+        for (name, value) in fields {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += &format!("Content-Length: {}\r\n\r\n", body.len());
+        let stream = self.stream.get_mut();
+        stream.limit(deadline)?;
+        // In one piece, so that head and body share a packet.
+        stream.write_all(&[head.as_bytes(), body].concat())?;
+        stream.flush()?;
+        let mut reader = Reader { stream: &mut self.stream, deadline };
+        let head = reader.head()?;
+        let (status, body) = reader.body(&head, method, len_max)?;
+        self.is_usable = !head.closes && status != 101;
+        Ok(Answer { status, body })
+    }
+}
+
+/// The head of an answer, as far as it matters.
+struct Head {
+    status: u16,
+    len: Option<usize>,
+    is_chunked: bool,
+    closes: bool,
+}
+
+fn broken(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+struct Reader<'a> {
+    stream: &'a mut BufReader<Stream>,
+    deadline: Instant,
+}
+
+impl Reader<'_> {
+    fn byte(&mut self) -> io::Result<u8> {
+        let mut byte = [0];
+        self.exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    fn exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            if self.stream.buffer().is_empty() {
+                self.stream.get_mut().limit(self.deadline)?;
+            }
+            match self.stream.read(&mut bytes[done..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                len => done += len,
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, len_max: usize) -> io::Result<String> {
+        let mut line = Vec::new();
+        loop {
+            match self.byte()? {
+                b'\n' => break,
+                _ if line.len() >= len_max => return Err(broken("a line is too long")),
+                byte => line.push(byte),
+            }
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        String::from_utf8(line).map_err(|_| broken("a line is no text"))
+    }
+
+    fn head(&mut self) -> io::Result<Head> {
+        loop {
+            let head = self.one_head()?;
+            // An interim answer is followed by another (RFC 9110, section 15.2).
+            if head.status / 100 != 1 || head.status == 101 {
+                return Ok(head);
+            }
+        }
+    }
+
+    fn one_head(&mut self) -> io::Result<Head> {
+        let mut left = HEAD_BYTES_MAX;
+        let first = self.line(left)?;
+        let rest = first.strip_prefix("HTTP/1.").ok_or_else(|| broken("this is no HTTP/1.1"))?;
+        let status = rest.get(2..5).and_then(|digits| digits.parse().ok());
+        let status = status.ok_or_else(|| broken("the answer has no status"))?;
+        let closes = rest.starts_with('0');
+        let mut head = Head { status, len: None, is_chunked: false, closes };
+        loop {
+            let line = self.line(left)?;
+            left = left.saturating_sub(line.len() + 2);
+            if line.is_empty() {
+                return Ok(head);
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| broken("a field is none"))?;
+            let value = value.trim();
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => {
+                    let len = value.parse().map_err(|_| broken("the length is no number"))?;
+                    head.len = Some(len);
+                }
+                "transfer-encoding" => head.is_chunked = value.eq_ignore_ascii_case("chunked"),
+                "connection" => head.closes |= value.eq_ignore_ascii_case("close"),
+                _ => {}
+            }
+        }
+    }
+
+    fn body(&mut self, head: &Head, method: &str, len_max: usize) -> io::Result<(u16, Vec<u8>)> {
+        let too_long = || broken("the answer is too long");
+        let mut body = Vec::new();
+        if method == "HEAD" || method == "CONNECT" || matches!(head.status, 101 | 204 | 304) {
+            return Ok((head.status, body));
+        }
+        if head.is_chunked {
+            loop {
+                let line = self.line(256)?;
+                let size = line.split(';').next().unwrap_or_default().trim();
+                let size =
+                    usize::from_str_radix(size, 16).map_err(|_| broken("a chunk is none"))?;
+                if size > len_max.saturating_sub(body.len()) {
+                    return Err(too_long());
+                }
+                let at = body.len();
+                body.resize(at + size, 0);
+                self.exact(&mut body[at..])?;
+                if size > 0 {
+                    self.line(2)?;
+                    continue;
+                }
+                let mut left = HEAD_BYTES_MAX;
+                loop {
+                    let line = self.line(left)?;
+                    left = left.saturating_sub(line.len() + 2);
+                    if line.is_empty() {
+                        return Ok((head.status, body));
+                    }
+                }
+            }
+        }
+        let len = head.len.ok_or_else(|| broken("the answer has no length"))?;
+        if len > len_max {
+            return Err(too_long());
+        }
+        body.resize(len, 0);
+        self.exact(&mut body)?;
+        Ok((head.status, body))
+    }
+}
+
+/// Connects to the first address of a name that answers.
+fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let told = |error: io::Error| io::Error::new(error.kind(), format!("{host}:{port}: {error}"));
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
+    for address in (host, port).to_socket_addrs().map_err(told)?.take(ADDRESSES_MAX) {
+        let wait = deadline.saturating_duration_since(Instant::now()).min(CONNECT_WITHIN);
+        match TcpStream::connect_timeout(&address, wait.max(WAIT_MIN)) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(CONNECT_WITHIN))?;
+                stream.set_write_timeout(Some(CONNECT_WITHIN))?;
+                return Ok(stream);
+            }
+            Err(error) => last = told(error),
+        }
+    }
+    Err(last)
+}
+
+/// Has a proxy connect for us (RFC 9110, section 9.3.6).
+fn through(proxy: &Proxy, url: &ServerUrl, deadline: Instant) -> io::Result<TcpStream> {
+    let mut stream = connect(&proxy.host, proxy.port, deadline)?;
+    let authority = url.authority();
+    let mut head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n");
+    if let Some(value) = &proxy.authorization {
+        head += &format!("Proxy-Authorization: {value}\r\n");
+    }
+    stream.write_all((head + "\r\n").as_bytes())?;
+    // Byte by byte, so that nothing of what follows the head is taken.
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= HEAD_BYTES_MAX || Instant::now() >= deadline {
+            return Err(broken("the proxy's answer is too long or took too long"));
+        }
+        stream.read_exact(&mut byte)?;
+        answer.push(byte[0]);
+    }
+    let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok());
+    match status.filter(|_| answer.starts_with(b"HTTP/1.")) {
+        Some(status) if status.starts_with('2') => Ok(stream),
+        Some("407") => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the proxy wants a user and password: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
+        )),
+        Some(status) => {
+            let status = status.escape_default();
+            Err(io::Error::other(format!("the proxy refused {authority} with status {status}")))
+        }
+        None => Err(broken("this is no HTTP proxy")),
+    }
+}
+
+impl Stream {
+    /// Reads and writes from now on end at `deadline`.
+    fn limit(&self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let left = Some(left.max(WAIT_MIN));
+        match self {
+            Self::Tls(stream) => {
+                stream.sock.set_read_timeout(left)?;
+                stream.sock.set_write_timeout(left)
+            }
+            Self::Local(stream) => {
+                stream.set_read_timeout(left)?;
+                stream.set_write_timeout(left)
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tls(stream) => stream.read(bytes),
+            Self::Local(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tls(stream) => stream.write(bytes),
+            Self::Local(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            Self::Local(stream) => stream.flush(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a server that says this is taken for.
+    fn said(answer: &'static [u8], len_max: usize) -> io::Result<Answer> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(answer).unwrap();
+        let stream = BufReader::new(Stream::Local(ours));
+        let mut connection = Connection { stream, host: "x".to_owned(), is_usable: true };
+        let wait = Duration::from_millis(200);
+        connection.request(("GET", "/"), &[], b"", len_max, wait)
+    }
+
+    #[test]
+    fn answers_are_read_whole_or_not_at_all() {
+        let whole = |body: &[u8]| Answer { status: 200, body: body.to_vec() };
+        for answer in [
+            &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..],
+            b"HTTP/1.1 200 OK\ncontent-length:5\n\nhello",
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+              3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+        ] {
+            assert_eq!(said(answer, 5).unwrap(), whole(b"hello"));
+            assert!(said(answer, 4).is_err(), "longer than it may be");
+        }
+        for answer in [
+            &b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello"[..],
+            b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nhello",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+            b"HTTP/1.1 200 OK\r\n\r\nhello",
+            b"SSH-2.0-OpenSSH\r\n",
+            b"\xff\xff\n",
+        ] {
+            assert!(said(answer, 100).is_err(), "{:?}", String::from_utf8_lossy(answer));
+        }
+    }
+}

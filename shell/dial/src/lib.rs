@@ -1,0 +1,36 @@
+//! How this machine reaches a server: HTTPS to one port, through proxies, with nothing to trust but
+//! the key in the token; and the loop that carries a node's conversation.
+//!
+//! Blocking calls on plain sockets and one TLS library: a node talks to its server a few times a
+//! minute, and a thread that waits costs less than a runtime. Two users: the daemon of a node,
+//! through [`Membership`], and the commands of an administrator, through [`Admin`].
+//!
+//! The life of one request:
+//!
+//! 1. [`proxy::Proxies`] says whether the host is reached directly or through a proxy, as
+//!    `HTTPS_PROXY` and `NO_PROXY` want it.
+//! 2. [`http::Connection::open`] connects, to the server or to the proxy; with `CONNECT` the proxy
+//!    passes the rest on unread, or reads it, which [`control::channel`] makes harmless.
+//! 3. TLS follows. The certificate is not looked at (see [`tls`]): whoever ends TLS learns
+//!    nothing and can change nothing, since what is posted is sealed for the key in the token.
+//! 4. [`http::Connection::request`] writes one request and reads one answer, bounded in length and
+//!    time. The connection is kept for the next one.
+//!
+//! The life of a membership: [`Membership::start`] makes a [`control::Client`] and one thread for
+//! each of its two lanes. A lane's thread posts what it is given and reports what became of it;
+//! one loop owns the client, gives it every outcome, and hands events on. A map that changed is in
+//! the event; what is to be stored for a start without a server comes with it.
+//!
+//! What does not happen here: deciding. When to try again, what an answer means and what is kept
+//! is all [`control::Client`]'s.
+
+mod admin;
+pub mod http;
+mod membership;
+pub mod proxy;
+mod random;
+pub mod tls;
+
+pub use admin::{Admin, AdminError, ApiReply};
+pub use membership::{Membership, News, Start};
+pub use random::SystemRandom;

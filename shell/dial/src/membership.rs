@@ -1,0 +1,307 @@
+//! A node's membership: the loop that owns the client, and a thread for each of its lanes.
+
+use std::collections::BTreeMap;
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use control::client::{Ask, AskId, Lane, Outcome, Settings};
+use control::limits::ANSWER_BYTES_MAX;
+use control::{Client, Event, HostInfo, Map, Signed, VerifyingKey};
+use noise::PublicKey;
+
+use crate::http::Connection;
+use crate::proxy::Proxies;
+use crate::random::{SystemRandom, since};
+
+/// Inputs that wait for the loop; a lane has one, its owner a few.
+const INPUTS_MAX: usize = 16;
+/// News that wait for the owner. The loop waits for an owner that does not read.
+const NEWS_MAX: usize = 64;
+/// The longest sleep of the loop.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// What a membership starts from.
+#[derive(Debug)]
+pub struct Start {
+    /// Keys, server, join key, and what the node says of itself.
+    pub settings: Settings,
+    /// What was stored of an earlier membership.
+    pub cached: Vec<Signed>,
+    /// How the server is reached.
+    pub proxies: Proxies,
+}
+
+/// What a membership tells its owner.
+#[derive(Clone, Debug)]
+pub struct News {
+    /// What happened.
+    pub event: Event,
+    /// The map after it.
+    pub map: Option<Map>,
+    /// If the map changed: what to store, so that the next start needs no server.
+    pub store: Option<(VerifyingKey, Vec<Signed>)>,
+}
+
+enum Input {
+    Outcome(AskId, Outcome),
+    Host(HostInfo),
+    Rotate(PublicKey),
+    NetworkChange,
+    Logout,
+    Stop,
+}
+
+/// A membership that runs in threads of its own. It ends when it is dropped.
+pub struct Membership {
+    inputs: SyncSender<Input>,
+    news: Receiver<News>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Membership {
+    /// Starts.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(start: Start) -> std::io::Result<Self> {
+        let (inputs, received) = sync_channel(INPUTS_MAX);
+        let (tell, news) = sync_channel(NEWS_MAX);
+        let own = inputs.clone();
+        let run = move || {
+            let client = Client::new(start.settings, &start.cached);
+            let lanes = BTreeMap::new();
+            let begin = Instant::now();
+            let proxies = start.proxies;
+            Loop { client, lanes, own, received, tell, begin, proxies }.run();
+        };
+        let thread = thread::Builder::new().name("warren-member".to_owned()).spawn(run)?;
+        Ok(Self { inputs, news, thread: Some(thread) })
+    }
+
+    /// The next piece of news, or `None` after `within` or when the membership has ended.
+    #[must_use]
+    pub fn wait(&self, within: Duration) -> Option<News> {
+        self.news.recv_timeout(within).ok()
+    }
+
+    /// Tells the server what the node says of itself now.
+    pub fn report(&self, host: HostInfo) {
+        self.give(Input::Host(host));
+    }
+
+    /// Asks for another WireGuard key; [`Event::Rotated`] says when it holds.
+    pub fn rotate(&self, key: PublicKey) {
+        self.give(Input::Rotate(key));
+    }
+
+    /// Says that the machine's network changed: what waits is tried anew at once.
+    pub fn network_changed(&self) {
+        self.give(Input::NetworkChange);
+    }
+
+    /// Leaves the network; [`Event::LoggedOut`] says when it is done.
+    pub fn logout(&self) {
+        self.give(Input::Logout);
+    }
+
+    fn give(&self, input: Input) {
+        // A loop that is gone has told why.
+        let _ = self.inputs.send(input);
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // A loop that waits for us to read must be let go before it can see that we stop.
+        let (_, empty) = sync_channel(1);
+        drop(std::mem::replace(&mut self.news, empty));
+        self.give(Input::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The way to cut a lane's connection while its thread waits in it.
+#[derive(Default)]
+struct Cut(Mutex<(bool, Option<TcpStream>)>);
+
+impl Cut {
+    /// Remembers a connection; one that comes too late is cut at once.
+    fn watch(&self, connection: &Connection) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 = connection.socket();
+        if state.0 {
+            drop(state);
+            self.cut();
+        }
+    }
+
+    fn cut(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        if let Some(socket) = state.1.take() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// A lane's thread. When this goes, so does the thread's connection, and then the thread.
+struct Carrier {
+    asks: SyncSender<Ask>,
+    cut: Arc<Cut>,
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.cut.cut();
+    }
+}
+
+struct Loop {
+    client: Client,
+    lanes: BTreeMap<Lane, Carrier>,
+    own: SyncSender<Input>,
+    received: Receiver<Input>,
+    tell: SyncSender<News>,
+    begin: Instant,
+    proxies: Proxies,
+}
+
+impl Loop {
+    fn run(mut self) {
+        loop {
+            if !self.drain() {
+                return;
+            }
+            let now = since(self.begin);
+            let sleep = self.client.poll_timeout().map_or(SLEEP_MAX, |(at, _)| at.since(now));
+            match self.received.recv_timeout(sleep.min(SLEEP_MAX)) {
+                Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(input) => self.take(input),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Outcome(id, outcome) => {
+                let now = since(self.begin);
+                self.client.handle_outcome(id, outcome, now, &mut SystemRandom);
+            }
+            Input::Host(host) => self.client.handle_host(host),
+            Input::Rotate(key) => self.client.handle_rotation(key),
+            Input::NetworkChange => {
+                // Threads that wait on dead connections are cut off; new ones take over.
+                self.lanes.clear();
+                self.client.handle_network_change();
+            }
+            Input::Logout => self.client.handle_logout(),
+            Input::Stop => {}
+        }
+    }
+
+    /// Hands on everything that the client wants; `false` if nobody listens any more.
+    fn drain(&mut self) -> bool {
+        while let Some(event) = self.client.poll_event() {
+            let verifying = self.client.verifying();
+            let is_change = matches!(event, Event::Changed(_));
+            let store = verifying.filter(|_| is_change);
+            let store = store.map(|key| (key, self.client.cached().to_vec()));
+            let news = News { event, map: self.client.map().cloned(), store };
+            if self.tell.send(news).is_err() {
+                return false;
+            }
+        }
+        while let Some(ask) = self.client.poll_ask(since(self.begin), &mut SystemRandom) {
+            self.post(ask);
+        }
+        true
+    }
+
+    fn post(&mut self, ask: Ask) {
+        let (id, lane) = (ask.id, ask.lane);
+        let given = match self.lanes.get(&lane) {
+            Some(carrier) => carrier.asks.try_send(ask).map_err(|error| match error {
+                std::sync::mpsc::TrySendError::Full(ask)
+                | std::sync::mpsc::TrySendError::Disconnected(ask) => ask,
+            }),
+            None => Err(ask),
+        };
+        let Err(ask) = given else { return };
+        let (asks, received) = sync_channel(1);
+        let (own, proxies) = (self.own.clone(), self.proxies.clone());
+        let cut = Arc::new(Cut::default());
+        let watched = Arc::clone(&cut);
+        let run = move || carry(&received, &own, &proxies, &watched);
+        let started = thread::Builder::new().name("warren-lane".to_owned()).spawn(run);
+        if started.is_ok() && asks.try_send(ask).is_ok() {
+            self.lanes.insert(lane, Carrier { asks, cut });
+        } else {
+            self.take(Input::Outcome(id, Outcome::Failed));
+        }
+    }
+}
+
+/// Posts what comes, one at a time, over a connection that is kept.
+fn carry(asks: &Receiver<Ask>, own: &SyncSender<Input>, proxies: &Proxies, cut: &Cut) {
+    let mut kept: Option<(String, Connection)> = None;
+    while let Ok(ask) = asks.recv() {
+        let outcome = post(&ask, &mut kept, proxies, cut);
+        if own.send(Input::Outcome(ask.id, outcome)).is_err() {
+            return;
+        }
+    }
+}
+
+fn post(
+    ask: &Ask,
+    kept: &mut Option<(String, Connection)>,
+    proxies: &Proxies,
+    cut: &Cut,
+) -> Outcome {
+    let authority = ask.url.authority();
+    let again = kept.take().filter(|(to, open)| *to == authority && open.is_usable());
+    let was_kept = again.is_some();
+    let mut connection = again.map(|(_, open)| open);
+    for attempt in 0..2 {
+        let mut open = match connection.take() {
+            Some(open) => open,
+            None => match Connection::open(&ask.url, proxies) {
+                Ok(open) => {
+                    cut.watch(&open);
+                    open
+                }
+                Err(_) => return Outcome::Failed,
+            },
+        };
+        let target = ("POST", ask.path);
+        let limit = ANSWER_BYTES_MAX * 2;
+        let fields = &[("Content-Type", "application/octet-stream")];
+        match open.request(target, fields, &ask.body, limit, ask.within) {
+            Ok(answer) => {
+                *kept = Some((authority, open));
+                return match answer.status {
+                    200 => Outcome::Answered(answer.body),
+                    400 => Outcome::NotUnderstood,
+                    410 => Outcome::NoChannel,
+                    _ => Outcome::Failed,
+                };
+            }
+            // A kept connection may have been closed meanwhile. If the request did arrive, its
+            // number is used, and the answer is that there is no channel.
+            Err(error) if was_kept && attempt == 0 && is_closed(&error) => {}
+            Err(_) => return Outcome::Failed,
+        }
+    }
+    Outcome::Failed
+}
+
+fn is_closed(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}

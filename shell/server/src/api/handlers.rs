@@ -1,0 +1,257 @@
+//! One function a route: the body as a type, one call of the store, the answer as JSON. Every
+//! answer has `"schema": 1`.
+
+use control::{Kind, Prefix, text::rfc3339};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use zeroize::Zeroize;
+
+use super::{Call, Problem, Reply, SCOPES};
+use crate::app::now;
+use crate::store::{NewJoinKey, Node};
+
+type Answer = Result<Reply, Problem>;
+
+/// The longest lifetime that can be asked for: 100 years in seconds.
+const LIFETIME_S_MAX: u64 = 100 * 366 * 86_400;
+
+pub(super) fn health(call: &Call) -> Answer {
+    let is_fine = call.app.store().is_empty().is_ok();
+    if is_fine { Ok(Reply::Json(json!({ "schema": 1, "ok": true }))) } else { Err(Problem::busy()) }
+}
+
+pub(super) fn users(call: &Call) -> Answer {
+    let users = call.app.store().users()?;
+    Ok(Reply::Json(json!({ "schema": 1, "users": users })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+}
+
+pub(super) fn add_user(call: &Call) -> Answer {
+    let Named { name } = call.json()?;
+    let user = call.app.store().add_user(&name, &call.actor, now())?;
+    Ok(Reply::Created(json!({ "schema": 1, "user": user })))
+}
+
+pub(super) fn remove_user(call: &Call) -> Answer {
+    call.app.store().remove_user(call.id, &call.actor, now())?;
+    Ok(Reply::Empty)
+}
+
+pub(super) fn keys(call: &Call) -> Answer {
+    let keys = call.app.store().join_keys()?;
+    Ok(Reply::Json(json!({ "schema": 1, "keys": keys })))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct KeyWanted {
+    reusable: bool,
+    ephemeral: bool,
+    expires_in_s: Option<u64>,
+    tags: Vec<String>,
+    user: Option<String>,
+}
+
+fn lifetime(expires_in_s: Option<u64>) -> Result<Option<u64>, Problem> {
+    match expires_in_s {
+        Some(s) if !(1..=LIFETIME_S_MAX).contains(&s) => {
+            let detail = "expires_in_s is 1 second to 100 years; leave it out for never";
+            Err(Problem::new(400, "the lifetime is impossible", detail))
+        }
+        other => Ok(other),
+    }
+}
+
+pub(super) fn add_key(call: &Call) -> Answer {
+    let wanted: KeyWanted = call.json()?;
+    let new = NewJoinKey {
+        reusable: wanted.reusable,
+        ephemeral: wanted.ephemeral,
+        lifetime_s: lifetime(wanted.expires_in_s)?,
+        tags: wanted.tags,
+        user: wanted.user,
+    };
+    let token = call.app.token(Kind::Join);
+    let (actor, now) = (&call.actor, now());
+    let id = call.app.store().add_join_key(&new, token.id, &token.secret, actor, now)?;
+    let mut line = token.print();
+    let reply = json!({ "schema": 1, "id": id, "prefix": token.id.to_hex(), "token": line });
+    line.zeroize();
+    Ok(Reply::Created(reply))
+}
+
+pub(super) fn expire_key(call: &Call) -> Answer {
+    call.app.store().revoke_join_key(call.id, &call.actor, now())?;
+    Ok(Reply::Empty)
+}
+
+/// A node as the API shows it.
+fn shown(call: &Call, node: &Node) -> Value {
+    let network = call.app.network();
+    let (online, seen) = network.presence(node.id);
+    let last_seen = if online { seen } else { node.last_seen.max(seen) };
+    json!({
+        "id": node.id,
+        "name": node.name,
+        "addresses": network.addresses(node),
+        "key": node.node_key.to_string(),
+        "machine": node.machine_key.to_string(),
+        "user": node.user,
+        "tags": node.tags,
+        "ephemeral": node.ephemeral,
+        "approved": node.approved,
+        "online": online,
+        "created": rfc3339(node.created),
+        "expires": node.expires.map(rfc3339),
+        "expired": node.is_expired(now()),
+        "last_seen": last_seen.map(rfc3339),
+        "hostname": node.host.hostname,
+        "os": node.host.os,
+        "program": node.host.program,
+        "endpoints": node.host.endpoints,
+        "routes": {
+            "advertised": node.host.routes,
+            "approved": node.approved_routes,
+            "active": node.routes(),
+        },
+    })
+}
+
+pub(super) fn nodes(call: &Call) -> Answer {
+    let nodes = call.app.store().nodes()?;
+    let nodes: Vec<Value> = nodes.iter().map(|node| shown(call, node)).collect();
+    Ok(Reply::Json(json!({ "schema": 1, "nodes": nodes })))
+}
+
+fn one(call: &Call, node: &Node) -> Answer {
+    Ok(Reply::Json(json!({ "schema": 1, "node": shown(call, node) })))
+}
+
+pub(super) fn node(call: &Call) -> Answer {
+    let node = call.app.store().node(call.id)?;
+    one(call, &node)
+}
+
+pub(super) fn remove_node(call: &Call) -> Answer {
+    call.app.remove_node(call.id, &call.actor)?;
+    Ok(Reply::Empty)
+}
+
+pub(super) fn rename_node(call: &Call) -> Answer {
+    let Named { name } = call.json()?;
+    let (id, actor) = (call.id, &call.actor);
+    one(call, &call.app.write_node(true, |store, now| store.rename(id, &name, actor, now))?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tags {
+    tags: Vec<String>,
+}
+
+pub(super) fn tag_node(call: &Call) -> Answer {
+    let Tags { tags } = call.json()?;
+    let (id, actor) = (call.id, &call.actor);
+    one(call, &call.app.write_node(true, |store, now| store.tag(id, &tags, actor, now))?)
+}
+
+pub(super) fn approve_node(call: &Call) -> Answer {
+    let (id, actor) = (call.id, &call.actor);
+    one(call, &call.app.write_node(true, |store, now| store.approve(id, actor, now))?)
+}
+
+pub(super) fn expire_node(call: &Call) -> Answer {
+    let (id, actor) = (call.id, &call.actor);
+    one(call, &call.app.write_node(true, |store, now| store.expire(id, actor, now))?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Routes {
+    routes: Vec<Prefix>,
+}
+
+pub(super) fn approve_routes(call: &Call) -> Answer {
+    let Routes { routes } = call.json()?;
+    let (id, actor) = (call.id, &call.actor);
+    let write =
+        |store: &mut crate::store::Store, now| store.approve_routes(id, &routes, actor, now);
+    one(call, &call.app.write_node(true, write)?)
+}
+
+pub(super) fn policy(call: &Call) -> Answer {
+    let policy = call.app.store().policy()?;
+    let (version, text) = policy.map_or((0, String::new()), |p| (p.version, p.text));
+    Ok(Reply::Json(json!({ "schema": 1, "version": version, "text": text })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPolicy {
+    text: String,
+    #[serde(default)]
+    if_version: Option<u64>,
+}
+
+pub(super) fn set_policy(call: &Call) -> Answer {
+    let NewPolicy { text, if_version } = call.json()?;
+    let version = call.app.set_policy(text, if_version, &call.actor)?;
+    Ok(Reply::Json(json!({ "schema": 1, "version": version })))
+}
+
+pub(super) fn audit(call: &Call) -> Answer {
+    let limit = call.number("limit")?.unwrap_or(100);
+    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+    let entries = call.app.store().audit(call.number("before")?, limit)?;
+    Ok(Reply::Json(json!({ "schema": 1, "entries": entries })))
+}
+
+pub(super) fn tokens(call: &Call) -> Answer {
+    let tokens = call.app.store().api_tokens()?;
+    Ok(Reply::Json(json!({ "schema": 1, "tokens": tokens })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenWanted {
+    scopes: Vec<String>,
+    #[serde(default)]
+    expires_in_s: Option<u64>,
+}
+
+pub(super) fn add_token(call: &Call) -> Answer {
+    let wanted: TokenWanted = call.json()?;
+    let mut scopes = wanted.scopes;
+    scopes.sort_unstable();
+    scopes.dedup();
+    let is_known = |scope: &String| SCOPES.contains(&scope.as_str());
+    if scopes.is_empty() || !scopes.iter().all(is_known) {
+        let detail = format!("scopes are some of: {}", SCOPES.join(" "));
+        return Err(Problem::new(400, "the scopes are unknown", detail));
+    }
+    // Nobody hands out what they do not have.
+    if let Some(own) = &call.scopes
+        && let Some(scope) = scopes.iter().find(|scope| !own.contains(scope))
+    {
+        let detail = format!("your own token lacks {scope}");
+        return Err(Problem::new(403, "this token may not do that", detail));
+    }
+    let token = call.app.token(Kind::Api);
+    let secret = (token.id, &token.secret);
+    let expires = lifetime(wanted.expires_in_s)?;
+    let id = call.app.store().add_api_token(&scopes, expires, secret, &call.actor, now())?;
+    let mut line = token.print();
+    let reply = json!({ "schema": 1, "id": id, "prefix": token.id.to_hex(), "token": line });
+    line.zeroize();
+    Ok(Reply::Created(reply))
+}
+
+pub(super) fn expire_token(call: &Call) -> Answer {
+    call.app.store().revoke_api_token(call.id, &call.actor, now())?;
+    Ok(Reply::Empty)
+}

@@ -1,0 +1,234 @@
+//! HTTP/1.1 over TLS, and over the local socket: connections, limits, and which request goes where.
+//!
+//! Everything that a stranger can make us hold is bounded: connections, the time of a TLS
+//! handshake, of a head and of a body, the size of both. Who calls is known before a body is
+//! read, except for the channel's own requests, whose bodies are small (threat CO-11).
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use control::channel::OPEN_LEN;
+use control::client::{ASK_PATH, OPEN_PATH};
+
+use crate::api::{self, Caller, OPENAPI, Problem, Reply};
+use crate::app::App;
+use crate::protocol::{self, ASK_BYTES_MAX, Failure};
+
+/// Connections at a time, all together.
+const CONNECTIONS_MAX: usize = 16_384;
+/// A TLS handshake, the head of a request and its body may each take so long.
+const READ_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of the head of a request.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Fields in the head of a request.
+const FIELDS_MAX: usize = 64;
+/// After an error of accept, which is mostly a lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+type Sent = Response<Full<Bytes>>;
+
+/// Serves TLS connections until the task is dropped.
+pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
+            tracing::warn!(CONNECTIONS_MAX, "a connection was refused: too many are open");
+            continue;
+        };
+        let (app, tls) = (Arc::clone(&app), tls.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            let _ = stream.set_nodelay(true);
+            // No queue before it: those who say nothing would hold up those who do.
+            if let Ok(Ok(stream)) = timeout(READ_WITHIN, tls.accept(stream)).await {
+                connection(app, stream, Caller::Anonymous).await;
+            }
+        });
+    }
+}
+
+/// Serves the local socket until the task is dropped. Only `owner` and root may call.
+pub(crate) async fn serve_local(app: Arc<App>, listener: UnixListener, owner: u32) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let uid = match stream.peer_cred() {
+            Ok(peer) if peer.uid() == 0 || peer.uid() == owner => peer.uid(),
+            _ => continue,
+        };
+        let app = Arc::clone(&app);
+        tokio::spawn(connection(app, stream, Caller::Local(uid)));
+    }
+}
+
+async fn connection<S>(app: Arc<App>, stream: S, caller: Caller)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let (app, caller) = (Arc::clone(&app), caller.clone());
+        async move { Ok::<_, Infallible>(answer(app, request, caller).await) }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(READ_WITHIN)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(FIELDS_MAX);
+    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Caller) -> Sent {
+    let path = request.uri().path();
+    let is_post = request.method() == Method::POST;
+    let mut sent = match path {
+        OPEN_PATH if is_post => control(request, OPEN_LEN, |body| protocol::open(app, body)).await,
+        ASK_PATH if is_post => {
+            control(request, ASK_BYTES_MAX, |body| protocol::ask(app, body)).await
+        }
+        OPEN_PATH | ASK_PATH => plain(StatusCode::METHOD_NOT_ALLOWED),
+        _ => match call(app, request, caller).await {
+            Ok(reply) => replied(reply),
+            Err(problem) => refused(&problem),
+        },
+    };
+    harden(&mut sent);
+    sent
+}
+
+async fn control<F>(
+    request: Request<Incoming>,
+    len_max: usize,
+    work: impl FnOnce(Vec<u8>) -> F,
+) -> Sent
+where
+    F: Future<Output = Result<Vec<u8>, Failure>>,
+{
+    let body = match read_body(request, len_max).await {
+        Ok(body) => body,
+        Err(problem) => return closing(refused(&problem)),
+    };
+    match work(body).await {
+        Ok(bytes) => {
+            let mut sent = Response::new(Full::from(bytes));
+            let kind = HeaderValue::from_static("application/octet-stream");
+            sent.headers_mut().insert(header::CONTENT_TYPE, kind);
+            sent
+        }
+        Err(Failure::Malformed) => plain(StatusCode::BAD_REQUEST),
+        Err(Failure::NoChannel) => plain(StatusCode::GONE),
+        Err(Failure::Busy) => plain(StatusCode::SERVICE_UNAVAILABLE),
+    }
+}
+
+async fn call(app: Arc<App>, request: Request<Incoming>, caller: Caller) -> Result<Reply, Problem> {
+    let found = api::find(request.method().as_str(), request.uri().path())?;
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let field = request.headers().get(header::AUTHORIZATION);
+    let field = field.map(|field| field.to_str().unwrap_or_default());
+    let caller = match caller {
+        Caller::Anonymous => api::bearer(&app, field).await?,
+        local => local,
+    };
+    api::authorise(found.0, &caller)?;
+    let has_body = !request.body().is_end_stream();
+    let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if has_body && !kind.is_some_and(|kind| kind.starts_with(b"application/json")) {
+        let detail = "a body is JSON: Content-Type: application/json";
+        return Err(Problem::new(415, "the body's type is not taken", detail));
+    }
+    let body = read_body(request, api::BODY_BYTES_MAX).await?;
+    api::run(app, found, caller, query, body).await
+}
+
+/// The whole body, if it is short enough and comes in time.
+async fn read_body(request: Request<Incoming>, len_max: usize) -> Result<Vec<u8>, Problem> {
+    let too_large =
+        || Problem::new(413, "the body is too large", format!("at most {len_max} bytes are taken"));
+    // What says beforehand that it is too large is not read at all.
+    if request.body().size_hint().lower() > len_max as u64 {
+        return Err(too_large());
+    }
+    let body = Limited::new(request.into_body(), len_max);
+    match timeout(READ_WITHIN, body.collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Problem::new(400, "the body broke off", "send it again")),
+        Err(_) => Err(Problem::new(408, "the body took too long", "10 s are allowed")),
+    }
+}
+
+fn replied(reply: Reply) -> Sent {
+    match reply {
+        Reply::Json(value) => json(StatusCode::OK, value.to_string()),
+        Reply::Created(value) => json(StatusCode::CREATED, value.to_string()),
+        Reply::Empty => plain(StatusCode::NO_CONTENT),
+        Reply::Document => json(StatusCode::OK, OPENAPI.to_owned()),
+    }
+}
+
+fn json(status: StatusCode, body: String) -> Sent {
+    let mut sent = Response::new(Full::from(body));
+    *sent.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    sent.headers_mut().insert(header::CONTENT_TYPE, kind);
+    sent
+}
+
+fn refused(problem: &Problem) -> Sent {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut sent = json(status, problem.print());
+    let kind = HeaderValue::from_static("application/problem+json");
+    sent.headers_mut().insert(header::CONTENT_TYPE, kind);
+    if problem.status == 401 {
+        sent.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    // A body that was not wanted may still be on its way.
+    if matches!(problem.status, 401 | 403 | 408 | 413 | 415) { closing(sent) } else { sent }
+}
+
+fn closing(mut sent: Sent) -> Sent {
+    sent.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    sent
+}
+
+fn plain(status: StatusCode) -> Sent {
+    let mut sent = Response::new(Full::default());
+    *sent.status_mut() = status;
+    sent
+}
+
+/// No answer of ours is kept, guessed at, framed, or runs anything (threats WB-02, WB-03).
+fn harden(sent: &mut Sent) {
+    let fields = sent.headers_mut();
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    fields.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    fields.insert(header::CONTENT_SECURITY_POLICY, policy);
+    fields.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+}

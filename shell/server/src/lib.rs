@@ -1,0 +1,41 @@
+//! The coordination service: who is in the network, and what each node is told of it.
+//!
+//! One process, one directory, one TCP port. The directory has the database (`warren.db`), the
+//! server's own keys (`keys`), the certificate for the outer TLS (`tls.crt`, `tls.key`) and the
+//! socket for administrators on this machine (`warren.sock`). It is the only crate that awaits:
+//! thousands of polls wait here, and none of them is a packet.
+//!
+//! The life of one request to join:
+//!
+//! 1. `http` accepts a connection and ends TLS. What certificate was shown does not matter: the
+//!    node posts the first message of a channel, `protocol` answers it, and only the holder of
+//!    the key that the token pins can.
+//! 2. The next post is sealed in that channel. `protocol` finds the channel in `channels`,
+//!    opens the message, uses up its number, and knows whose machine asks.
+//! 3. `Enrol` becomes [`Store::enrol`](store::Store::enrol): one transaction that judges the join
+//!    key, uses it up, picks a name and an address, and writes the audit log. When it returns, it
+//!    is on the disk.
+//! 4. Under the same lock `network` takes the node as it was committed, and the sequence grows.
+//!    Every poll that waits wakes, asks what is new for its own node, and gets a signed delta.
+//! 5. The node's own poll begins with a whole map, and then waits too.
+//!
+//! The life of one administrator's call: `http` knows the caller by the socket's credentials or
+//! by a token, `api` finds the route, decides once, reads the body, and runs one function of the
+//! store on a thread that may wait. The commands of the program come in this way and no other.
+//!
+//! A policy text is compiled in one place, `policy`, before it is stored.
+
+mod api;
+mod app;
+mod channels;
+mod http;
+pub mod keys;
+mod network;
+mod policy;
+mod protocol;
+mod serve;
+pub mod store;
+mod stun;
+mod tls;
+
+pub use serve::{Config, Server};

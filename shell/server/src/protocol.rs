@@ -1,0 +1,240 @@
+//! The node's side of the server: channels and the requests in them.
+//!
+//! A request is read only after the channel proved whose machine it is, and is bound to the node
+//! that has both this machine's key and the node key that it names. What is refused is an answer
+//! inside the channel; outside there are only the statuses 200, 400, 410 and 503.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::channel::{Channel, OPEN_LEN};
+use control::client::ASK_HEAD_LEN;
+use control::limits::REQUEST_BYTES_MAX;
+use control::{Answer, Code, Enrol, Enrolled, Envelope, HostInfo, Poll, Request};
+use noise::PublicKey;
+use tokio::time::{Instant, timeout_at};
+
+use crate::api;
+use crate::app::{App, lock, now};
+use crate::network::News;
+use crate::store::{Joining, StoreError};
+
+/// Bytes of a request with everything around it.
+pub(crate) const ASK_BYTES_MAX: usize = ASK_HEAD_LEN + REQUEST_BYTES_MAX + 1024;
+/// The longest that a poll waits.
+const WAIT_MAX: Duration = Duration::from_secs(55);
+/// After a change a poll waits so long for others that come with it.
+const GATHER: Duration = Duration::from_millis(30);
+
+/// An answer without a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// 400: no message of ours.
+    Malformed,
+    /// 410: no such channel, or the number was used; open another.
+    NoChannel,
+    /// 503: not now.
+    Busy,
+}
+
+/// Answers the first message of a channel.
+pub(crate) async fn open(app: Arc<App>, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    if message.len() != OPEN_LEN {
+        return Err(Failure::Malformed);
+    }
+    blocking(move || {
+        let is_member = |machine: &PublicKey| app.network().is_machine(machine);
+        let verifying = app.keys.signing.verifying();
+        let accepted =
+            lock(&app.channels).accept(&app.keys.noise, verifying, &message, is_member, now());
+        accepted.map_err(|_| Failure::Malformed)
+    })
+    .await?
+}
+
+/// Answers one sealed request.
+pub(crate) async fn ask(app: Arc<App>, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    let (head, sealed) = message.split_at_checked(ASK_HEAD_LEN).ok_or(Failure::Malformed)?;
+    let name: [u8; 16] = head[..16].try_into().map_err(|_| Failure::Malformed)?;
+    let number = u64::from_be_bytes(head[16..].try_into().map_err(|_| Failure::Malformed)?);
+    let (channel, machine) = lock(&app.channels).find(&name).map_err(|_| Failure::NoChannel)?;
+    let plain =
+        channel.receive(number, sealed, REQUEST_BYTES_MAX).map_err(|_| Failure::NoChannel)?;
+    lock(&app.channels).use_number(&name, number, now()).map_err(|_| Failure::NoChannel)?;
+    let answer = match Envelope::read(&plain) {
+        Err(why) => Answer::refused(Code::Invalid, why.to_string()),
+        Ok(envelope) => {
+            Asked { app, machine, name, node_key: envelope.node_key }
+                .answer(envelope.request)
+                .await?
+        }
+    };
+    seal(&channel, number, &answer)
+}
+
+fn seal(channel: &Channel, number: u64, answer: &Answer) -> Result<Vec<u8>, Failure> {
+    channel.seal(number, &answer.print()).map_err(|_| Failure::Busy)
+}
+
+/// Runs what may wait for the disk or for a lock where that holds nobody up.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Failure::Busy)
+}
+
+/// One request with what is proven of it.
+#[derive(Clone)]
+struct Asked {
+    app: Arc<App>,
+    machine: PublicKey,
+    name: [u8; 16],
+    node_key: PublicKey,
+}
+
+impl Asked {
+    async fn answer(self, request: Request) -> Result<Answer, Failure> {
+        match request {
+            Request::Poll(poll) => Ok(self.poll(poll).await),
+            Request::Enrol(enrol) => blocking(move || self.enrol(&enrol)).await,
+            Request::Report(host) => blocking(move || self.report(&host)).await,
+            Request::Rotate { new_key } => blocking(move || self.rotate(new_key)).await,
+            Request::Logout => blocking(move || self.logout()).await,
+            Request::Api(call) => Ok(Answer::Api(api::inside(self.app, call).await)),
+        }
+    }
+
+    fn enrol(&self, enrol: &Enrol) -> Answer {
+        let joining = Joining {
+            machine_key: self.machine,
+            node_key: self.node_key,
+            lookup: enrol.id,
+            secret: &enrol.secret.0,
+            host: &enrol.host,
+        };
+        let mut is_new = false;
+        let node = self.app.write_node(true, |store, now| {
+            let registered = store.enrol(&joining, self.app.terms, now)?;
+            is_new = registered.is_new;
+            Ok(registered.node)
+        });
+        match node {
+            Ok(node) => {
+                lock(&self.app.channels).promote(&self.name);
+                tracing::info!(node = node.id, name = node.name, is_new, "enrolled");
+                let (name, approved) = (node.name, node.approved);
+                Answer::Enrolled(Enrolled { node: node.id, name, approved })
+            }
+            Err(error) => refuse(&error),
+        }
+    }
+
+    fn member(&self) -> Result<u64, Answer> {
+        self.app.network().member(&self.machine, &self.node_key, now()).map(|node| node.id)
+    }
+
+    fn report(&self, host: &HostInfo) -> Answer {
+        let id = match self.member() {
+            Ok(id) => id,
+            Err(refused) => return refused,
+        };
+        let before = self.app.network().host_of(id);
+        // Every node reports after a restart of the server, mostly what is known.
+        if before.as_ref() == Some(host) {
+            return Answer::Done;
+        }
+        // An approved route that is offered anew changes what the node itself is told.
+        let is_other = before.is_some_and(|before| before.routes != host.routes);
+        match self.app.write_node(is_other, |store, now| store.report(id, host, now)) {
+            Ok(_) => Answer::Done,
+            Err(error) => refuse(&error),
+        }
+    }
+
+    fn rotate(&self, new_key: PublicKey) -> Answer {
+        // The answer to the same request may have been lost.
+        if self.app.network().member(&self.machine, &new_key, now()).is_ok() {
+            return Answer::Done;
+        }
+        let id = match self.member() {
+            Ok(id) => id,
+            Err(refused) => return refused,
+        };
+        let lifetime = self.app.terms.lifetime_s;
+        match self.app.write_node(true, |store, now| store.rotate(id, new_key, lifetime, now)) {
+            Ok(_) => Answer::Done,
+            Err(error) => refuse(&error),
+        }
+    }
+
+    fn logout(&self) -> Answer {
+        match self.member() {
+            Ok(id) => match self.app.remove_node(id, &format!("node:{id}")) {
+                Ok(()) => Answer::Done,
+                Err(error) => refuse(&error),
+            },
+            Err(refused) => refused,
+        }
+    }
+
+    /// Waits for news, and tells meanwhile that the node is in touch.
+    async fn poll(&self, poll: Poll) -> Answer {
+        let id = match self.member() {
+            Ok(id) => id,
+            Err(refused) => return refused,
+        };
+        let _stay = Stay::new(&self.app, id);
+        let wait = Duration::from_millis(poll.wait_ms.into()).min(WAIT_MAX);
+        let deadline = Instant::now() + wait;
+        let mut changes = self.app.changes();
+        loop {
+            changes.borrow_and_update();
+            let news = self.app.network().news(&self.machine, &self.node_key, &poll, now());
+            match news {
+                News::Statement(statement) => {
+                    return Answer::News { signed: self.app.sign(&statement) };
+                }
+                News::Refused(refused) => return refused,
+                News::Nothing => {}
+            }
+            match timeout_at(deadline, changes.changed()).await {
+                Ok(Ok(())) => tokio::time::sleep(GATHER).await,
+                Ok(Err(_)) | Err(_) => return Answer::Unchanged,
+            }
+        }
+    }
+}
+
+/// A node is in touch as long as this lives; also when its connection breaks.
+struct Stay<'a> {
+    app: &'a App,
+    id: u64,
+}
+
+impl<'a> Stay<'a> {
+    fn new(app: &'a App, id: u64) -> Self {
+        app.touch(|network| network.arrive(id, now()));
+        Self { app, id }
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        self.app.touch(|network| network.leave(self.id, now()));
+    }
+}
+
+fn refuse(error: &StoreError) -> Answer {
+    let code = match error {
+        StoreError::Key(why) => why.code(),
+        StoreError::WrongKey => Code::WrongKey,
+        StoreError::Missing(_) => Code::NotEnrolled,
+        StoreError::Full => Code::Full,
+        StoreError::Conflict(_) | StoreError::Invalid(_) => Code::Invalid,
+        StoreError::Unavailable(_) | StoreError::Damaged(_) => {
+            tracing::error!(%error, "the store refused a node's request");
+            Code::Busy
+        }
+    };
+    Answer::refused(code, error.to_string())
+}

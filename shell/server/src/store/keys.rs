@@ -1,0 +1,324 @@
+//! Join keys and API tokens: a public look-up name and a keyed hash of the secret. The secret is in
+//! the answer that made it and nowhere else (threats CO-01, WB-08).
+
+use control::join::Record;
+use control::name::is_tag;
+use control::{Secret, SecretId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::Serialize;
+use serde_json::json;
+
+use super::audit::record;
+use super::{Store, StoreError, Stored, list, to_json, users};
+
+/// Join keys, and API tokens, that are kept; the oldest dead ones are no reason to refuse new ones.
+const KEYS_MAX: u64 = 100_000;
+
+/// What a new join key is to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NewJoinKey {
+    /// For more than one node.
+    pub reusable: bool,
+    /// Its nodes are removed when they have been away for a while.
+    pub ephemeral: bool,
+    /// Seconds from now.
+    pub lifetime_s: Option<u64>,
+    /// Tags of its nodes.
+    pub tags: Vec<String>,
+    /// The name of the user whose its nodes are.
+    pub user: Option<String>,
+}
+
+/// A join key as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct JoinKey {
+    /// Its number.
+    pub id: u64,
+    /// Its look-up name, which is in the token too.
+    pub prefix: String,
+    /// For more than one node.
+    pub reusable: bool,
+    /// Its nodes are removed when they have been away for a while.
+    pub ephemeral: bool,
+    /// Tags of its nodes.
+    pub tags: Vec<String>,
+    /// Whose its nodes are.
+    pub user: Option<String>,
+    /// When it was made, RFC 3339.
+    pub created: String,
+    /// When it ends.
+    pub expires: Option<String>,
+    /// When it was first used.
+    pub used: Option<String>,
+    /// Whether it was taken back.
+    pub revoked: bool,
+}
+
+/// An API token as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ApiToken {
+    /// Its number.
+    pub id: u64,
+    /// Its look-up name, which is in the token too.
+    pub prefix: String,
+    /// What it may do.
+    pub scopes: Vec<String>,
+    /// When it was made, RFC 3339.
+    pub created: String,
+    /// When it ends.
+    pub expires: Option<String>,
+    /// When it was last used, to the minute.
+    pub last_used: Option<String>,
+    /// Whether it was taken back.
+    pub revoked: bool,
+}
+
+/// What enrolment needs of a join key.
+pub(super) struct Found {
+    pub(super) id: u64,
+    pub(super) record: Record,
+    pub(super) user: Option<u64>,
+    pub(super) tags: String,
+    pub(super) ephemeral: bool,
+    hash: Vec<u8>,
+}
+
+fn hex(lookup: &[u8]) -> String {
+    lookup.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    Ok(row.get::<_, Option<u64>>(column)?.map(control::text::rfc3339))
+}
+
+fn room(db: &Connection, sql: &str) -> Stored<()> {
+    let count: u64 = db.query_row(sql, [], |row| row.get(0))?;
+    if count < KEYS_MAX {
+        Ok(())
+    } else {
+        Err(StoreError::Conflict(format!("there are {KEYS_MAX} of them; no more are kept")))
+    }
+}
+
+/// The join key with this look-up name, whatever its state.
+pub(super) fn find(db: &Connection, lookup: [u8; 8]) -> Stored<Option<Found>> {
+    let sql = "SELECT id, hash, user, reusable, ephemeral, tags, expires, used, revoked
+               FROM join_keys WHERE lookup = ?1";
+    let read = |row: &Row<'_>| {
+        let record = Record {
+            reusable: row.get(3)?,
+            expires_unix_s: row.get(6)?,
+            used_unix_s: row.get(7)?,
+            revoked: row.get::<_, Option<u64>>(8)?.is_some(),
+        };
+        Ok(Found {
+            id: row.get(0)?,
+            hash: row.get(1)?,
+            user: row.get(2)?,
+            ephemeral: row.get(4)?,
+            tags: row.get(5)?,
+            record,
+        })
+    };
+    Ok(db.query_row(sql, [lookup.as_slice()], read).optional()?)
+}
+
+impl Found {
+    pub(super) fn hash(&self) -> &[u8] {
+        &self.hash
+    }
+}
+
+impl Store {
+    /// Records a join key whose secret the caller shows once: its number.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for a tag that is none or too many; [`StoreError::Missing`] for an
+    /// unknown user.
+    pub fn add_join_key(
+        &mut self,
+        new: &NewJoinKey,
+        id: SecretId,
+        secret: &Secret,
+        actor: &str,
+        now: u64,
+    ) -> Stored<u64> {
+        check_tags(&new.tags)?;
+        let hash = self.hash(id, secret);
+        let expires = new.lifetime_s.map(|s| now.saturating_add(s).min(i64::MAX as u64));
+        self.write(|tx| {
+            room(tx, "SELECT count(*) FROM join_keys")?;
+            let user = new.user.as_deref().map(|name| users::id_of(tx, name)).transpose()?;
+            tx.execute(
+                "INSERT INTO join_keys (lookup, hash, user, reusable, ephemeral, tags, created, \
+                 expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                params![
+                    id.0.as_slice(),
+                    hash,
+                    user,
+                    new.reusable,
+                    new.ephemeral,
+                    to_json(&new.tags),
+                    now,
+                    expires
+                ],
+            )?;
+            let key = tx.last_insert_rowid() as u64;
+            let detail = json!({ "reusable": new.reusable, "ephemeral": new.ephemeral,
+                                 "tags": new.tags, "user": new.user, "expires": expires });
+            record(tx, now, actor, "key.create", &format!("key:{key}"), &detail)?;
+            Ok(key)
+        })
+    }
+
+    /// All join keys, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub fn join_keys(&self) -> Stored<Vec<JoinKey>> {
+        let sql =
+            "SELECT k.id, lookup, reusable, ephemeral, tags, u.name, k.created, expires, used,
+                   revoked FROM join_keys k LEFT JOIN users u ON u.id = k.user ORDER BY k.id DESC";
+        let mut query = self.db.prepare(sql)?;
+        let rows = query.query_map([], |row| {
+            Ok(JoinKey {
+                id: row.get(0)?,
+                prefix: hex(&row.get::<_, Vec<u8>>(1)?),
+                reusable: row.get(2)?,
+                ephemeral: row.get(3)?,
+                tags: list(&row.get::<_, String>(4)?),
+                user: row.get(5)?,
+                created: control::text::rfc3339(row.get(6)?),
+                expires: time(row, 7)?,
+                used: time(row, 8)?,
+                revoked: row.get::<_, Option<u64>>(9)?.is_some(),
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Takes a join key back; nodes that it let in stay.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`].
+    pub fn revoke_join_key(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
+        self.write(|tx| {
+            let sql = "UPDATE join_keys SET revoked = coalesce(revoked, ?2) WHERE id = ?1";
+            if tx.execute(sql, params![id, now])? == 0 {
+                return Err(StoreError::Missing(format!("join key {id}")));
+            }
+            record(tx, now, actor, "key.expire", &format!("key:{id}"), &json!({}))
+        })
+    }
+
+    /// Records an API token whose secret the caller shows once: its number.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub fn add_api_token(
+        &mut self,
+        scopes: &[String],
+        lifetime_s: Option<u64>,
+        (id, secret): (SecretId, &Secret),
+        actor: &str,
+        now: u64,
+    ) -> Stored<u64> {
+        let hash = self.hash(id, secret);
+        let expires = lifetime_s.map(|s| now.saturating_add(s).min(i64::MAX as u64));
+        self.write(|tx| {
+            room(tx, "SELECT count(*) FROM api_tokens")?;
+            tx.execute(
+                "INSERT INTO api_tokens (lookup, hash, scopes, created, expires)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![id.0.as_slice(), hash, to_json(&scopes), now, expires],
+            )?;
+            let token = tx.last_insert_rowid() as u64;
+            let detail = json!({ "scopes": scopes, "expires": expires });
+            record(tx, now, actor, "token.create", &format!("token:{token}"), &detail)?;
+            Ok(token)
+        })
+    }
+
+    /// All API tokens, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub fn api_tokens(&self) -> Stored<Vec<ApiToken>> {
+        let sql = "SELECT id, lookup, scopes, created, expires, last_used, revoked FROM api_tokens
+                   ORDER BY id DESC";
+        let mut query = self.db.prepare(sql)?;
+        let rows = query.query_map([], |row| {
+            Ok(ApiToken {
+                id: row.get(0)?,
+                prefix: hex(&row.get::<_, Vec<u8>>(1)?),
+                scopes: list(&row.get::<_, String>(2)?),
+                created: control::text::rfc3339(row.get(3)?),
+                expires: time(row, 4)?,
+                last_used: time(row, 5)?,
+                revoked: row.get::<_, Option<u64>>(6)?.is_some(),
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Takes an API token back.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`].
+    pub fn revoke_api_token(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
+        self.write(|tx| {
+            let sql = "UPDATE api_tokens SET revoked = coalesce(revoked, ?2) WHERE id = ?1";
+            if tx.execute(sql, params![id, now])? == 0 {
+                return Err(StoreError::Missing(format!("API token {id}")));
+            }
+            record(tx, now, actor, "token.expire", &format!("token:{id}"), &json!({}))
+        })
+    }
+
+    /// What the bearer of this secret may do; `None` if the token is unknown, expired or revoked.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub fn scopes_of(
+        &self,
+        id: [u8; 8],
+        secret: &[u8; 16],
+        now: u64,
+    ) -> Stored<Option<Vec<String>>> {
+        let sql = "SELECT hash, scopes, expires, revoked, last_used, id FROM api_tokens
+                   WHERE lookup = ?1";
+        type Columns = (Vec<u8>, String, Option<u64>, Option<u64>, Option<u64>, u64);
+        let read = |row: &Row<'_>| -> rusqlite::Result<Columns> {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+        };
+        let found = self.db.query_row(sql, [id.as_slice()], read).optional()?;
+        let Some((hash, scopes, expires, revoked, last_used, row)) = found else {
+            return Ok(None);
+        };
+        let is_over = expires.is_some_and(|expires| now >= expires) || revoked.is_some();
+        if is_over || !self.is_hash(&hash, id, secret) {
+            return Ok(None);
+        }
+        // To the minute, so that reading is not one write each.
+        if last_used.is_none_or(|last| now >= last.saturating_add(60)) {
+            let sql = "UPDATE api_tokens SET last_used = ?2 WHERE id = ?1";
+            if let Err(error) = self.db.execute(sql, params![row, now]) {
+                tracing::warn!(%error, "cannot note the use of an API token");
+            }
+        }
+        Ok(Some(list(&scopes)))
+    }
+}
+
+/// Whether all are tags, and not too many.
+pub(super) fn check_tags(tags: &[String]) -> Stored<()> {
+    if tags.len() > control::limits::TAGS_MAX {
+        return Err(StoreError::Invalid("at most 32 tags".to_owned()));
+    }
+    match tags.iter().find(|tag| !is_tag(tag)) {
+        None => Ok(()),
+        Some(tag) => Err(StoreError::Invalid(format!(
+            "{tag:?} is no tag; one is tag: and up to 59 lower-case letters, digits and hyphens"
+        ))),
+    }
+}

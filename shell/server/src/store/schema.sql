@@ -1,0 +1,72 @@
+CREATE TABLE api_tokens (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  lookup BLOB NOT NULL UNIQUE CHECK (length(lookup) = 8),
+  hash BLOB NOT NULL CHECK (length(hash) = 32),
+  scopes TEXT NOT NULL,
+  created INTEGER NOT NULL,
+  expires INTEGER,
+  last_used INTEGER,
+  revoked INTEGER
+) STRICT;
+CREATE TABLE approved_routes (
+  node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
+  prefix TEXT NOT NULL,
+  PRIMARY KEY (node, prefix)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE audit (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  time INTEGER NOT NULL,
+  actor TEXT NOT NULL,
+  action TEXT NOT NULL,
+  object TEXT NOT NULL,
+  detail TEXT NOT NULL,
+  chain BLOB NOT NULL CHECK (length(chain) = 32)
+) STRICT;
+CREATE TABLE join_keys (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  lookup BLOB NOT NULL UNIQUE CHECK (length(lookup) = 8),
+  hash BLOB NOT NULL CHECK (length(hash) = 32),
+  user INTEGER REFERENCES users (id),
+  reusable INTEGER NOT NULL CHECK (reusable IN (0, 1)),
+  ephemeral INTEGER NOT NULL CHECK (ephemeral IN (0, 1)),
+  tags TEXT NOT NULL,
+  created INTEGER NOT NULL,
+  expires INTEGER,
+  used INTEGER,
+  revoked INTEGER
+) STRICT;
+CREATE TABLE nodes (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  machine_key BLOB NOT NULL UNIQUE CHECK (length(machine_key) = 32),
+  node_key BLOB NOT NULL UNIQUE CHECK (length(node_key) = 32),
+  name TEXT NOT NULL UNIQUE,
+  number INTEGER NOT NULL UNIQUE CHECK (number > 0),
+  user INTEGER REFERENCES users (id),
+  join_key INTEGER REFERENCES join_keys (id),
+  tags TEXT NOT NULL,
+  ephemeral INTEGER NOT NULL CHECK (ephemeral IN (0, 1)),
+  approved INTEGER NOT NULL CHECK (approved IN (0, 1)),
+  created INTEGER NOT NULL,
+  expires INTEGER,
+  last_seen INTEGER,
+  host TEXT NOT NULL
+) STRICT;
+CREATE TABLE policies (
+  version INTEGER PRIMARY KEY AUTOINCREMENT,
+  text TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  created INTEGER NOT NULL
+) STRICT;
+CREATE TABLE released (
+  number INTEGER PRIMARY KEY,
+  until INTEGER NOT NULL
+) STRICT;
+CREATE TABLE settings (
+  name TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE users (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL UNIQUE,
+  created INTEGER NOT NULL
+) STRICT;

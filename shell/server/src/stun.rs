@@ -1,0 +1,84 @@
+//! The STUN responder (RFC 8489): whoever asks is told the address that the request came from.
+//!
+//! Only binding requests are answered, with 32 or 44 bytes for at least 20, and only to where they
+//! came from; anything else is silence.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+
+const MAGIC: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
+const HEADER_LEN: usize = 20;
+/// Longer requests are not STUN as clients send it.
+const REQUEST_LEN_MAX: usize = 548;
+const BINDING_REQUEST: [u8; 2] = [0x00, 0x01];
+const BINDING_SUCCESS: [u8; 2] = [0x01, 0x01];
+const XOR_MAPPED_ADDRESS: [u8; 2] = [0x00, 0x20];
+
+/// Answers until the task is dropped.
+pub(crate) async fn serve(socket: UdpSocket) {
+    let mut request = [0; REQUEST_LEN_MAX + 1];
+    loop {
+        match socket.recv_from(&mut request).await {
+            Ok((len, from)) => {
+                if let Some(answer) = answer(&request[..len], from) {
+                    let _ = socket.send_to(&answer, from).await;
+                }
+            }
+            // As after an ICMP error to an answer of ours.
+            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    }
+}
+
+/// The answer to a binding request, if it is one.
+fn answer(request: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
+    let (header, attributes) = request.split_at_checked(HEADER_LEN)?;
+    let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let is_request = header[..2] == BINDING_REQUEST && header[4..8] == MAGIC;
+    if !is_request || len != attributes.len() || len % 4 != 0 || request.len() > REQUEST_LEN_MAX {
+        return None;
+    }
+    // The address is covered with the magic and, for IPv6, the transaction (section 14.2).
+    let mask = &header[4..];
+    let (family, address) = match from.ip().to_canonical() {
+        IpAddr::V4(address) => (1, address.octets().to_vec()),
+        IpAddr::V6(address) => (2, address.octets().to_vec()),
+    };
+    let port = from.port().to_be_bytes();
+    let mut value = vec![0, family, port[0] ^ mask[0], port[1] ^ mask[1]];
+    value.extend(address.iter().zip(mask).map(|(byte, mask)| byte ^ mask));
+    let mut answer = BINDING_SUCCESS.to_vec();
+    answer.extend((value.len() as u16 + 4).to_be_bytes());
+    answer.extend(mask);
+    answer.extend(XOR_MAPPED_ADDRESS);
+    answer.extend((value.len() as u16).to_be_bytes());
+    answer.extend(value);
+    Some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 5769, section 2: the transaction and mapped addresses of its sample responses.
+    #[test]
+    fn answers_are_those_of_the_published_vectors() {
+        let transaction = [0xb7, 0xe7, 0xa7, 0x01, 0xbc, 0x34, 0xd6, 0x86, 0xfa, 0x87, 0xdf, 0xae];
+        let request = [&[0, 1, 0, 0], &MAGIC[..], &transaction].concat();
+        let v4 = answer(&request, "192.0.2.1:32853".parse().unwrap()).unwrap();
+        let mapped = [0, 0x20, 0, 8, 0, 1, 0xa1, 0x47, 0xe1, 0x12, 0xa6, 0x43];
+        assert_eq!(v4, [&[1, 1, 0, 12], &MAGIC[..], &transaction, &mapped].concat());
+        let from = "[2001:db8:1234:5678:11:2233:4455:6677]:32853".parse().unwrap();
+        let v6 = answer(&request, from).unwrap();
+        let mapped = [
+            0, 0x20, 0, 0x14, 0, 2, 0xa1, 0x47, 0x01, 0x13, 0xa9, 0xfa, 0xa5, 0xd3, 0xf1, 0x79,
+            0xbc, 0x25, 0xf4, 0xb5, 0xbe, 0xd2, 0xb9, 0xd9,
+        ];
+        assert_eq!(v6[HEADER_LEN..], mapped);
+        for broken in [&request[..19], &[&request[..], &[0]].concat(), &[1; 20], &v4, &[]] {
+            assert_eq!(answer(broken, "192.0.2.1:1".parse().unwrap()), None);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The API: who may call what, generated from its document, and what calls do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use control::{Kind, Token};
+use dial::http::{Answer, Connection};
+use dial::proxy::Proxies;
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+fn request(stage: &Stage, method: &str, path: &str, token: Option<&str>, body: &Value) -> Answer {
+    let mut connection = Connection::open(&stage.url(), &Proxies::default()).unwrap();
+    let bearer = token.map(|token| format!("Bearer {token}"));
+    let mut fields = vec![("Content-Type", "application/json")];
+    fields.extend(bearer.as_deref().map(|bearer| ("Authorization", bearer)));
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let wait = Duration::from_secs(10);
+    connection.request((method, path), &fields, body.as_bytes(), 1 << 22, wait).unwrap()
+}
+
+/// What an allowed call of each route gets: method and path, body, status. A route of the
+/// document that has no row fails the test.
+fn rows() -> BTreeMap<(&'static str, &'static str), (Value, u16)> {
+    let nothing = Value::Null;
+    [
+        (("GET", "/api/v1/openapi.json"), (nothing.clone(), 200)),
+        (("GET", "/api/v1/health"), (nothing.clone(), 200)),
+        (("GET", "/api/v1/users"), (nothing.clone(), 200)),
+        (("POST", "/api/v1/users"), (json!({ "name": "" }), 400)),
+        (("DELETE", "/api/v1/users/{id}"), (nothing.clone(), 404)),
+        (("GET", "/api/v1/keys"), (nothing.clone(), 200)),
+        (("POST", "/api/v1/keys"), (json!({}), 201)),
+        (("POST", "/api/v1/keys/{id}/expire"), (nothing.clone(), 404)),
+        (("GET", "/api/v1/nodes"), (nothing.clone(), 200)),
+        (("GET", "/api/v1/nodes/{id}"), (nothing.clone(), 404)),
+        (("DELETE", "/api/v1/nodes/{id}"), (nothing.clone(), 404)),
+        (("POST", "/api/v1/nodes/{id}/rename"), (json!({ "name": "a" }), 404)),
+        (("POST", "/api/v1/nodes/{id}/tags"), (json!({ "tags": [] }), 404)),
+        (("POST", "/api/v1/nodes/{id}/approve"), (nothing.clone(), 404)),
+        (("POST", "/api/v1/nodes/{id}/expire"), (nothing.clone(), 404)),
+        (("POST", "/api/v1/nodes/{id}/routes"), (json!({ "routes": [] }), 404)),
+        (("GET", "/api/v1/policy"), (nothing.clone(), 200)),
+        (("PUT", "/api/v1/policy"), (json!({ "text": "{}" }), 200)),
+        (("GET", "/api/v1/audit"), (nothing.clone(), 200)),
+        (("GET", "/api/v1/tokens"), (nothing.clone(), 200)),
+        (("POST", "/api/v1/tokens"), (json!({ "scopes": ["tokens:write"] }), 201)),
+        (("POST", "/api/v1/tokens/{id}/expire"), (nothing, 404)),
+    ]
+    .into()
+}
+
+#[test]
+fn co_09_every_route_of_the_document_admits_its_scope_and_nobody_else() {
+    let stage = Stage::new();
+    let document = request(&stage, "GET", "/api/v1/openapi.json", None, &Value::Null);
+    let document: Value = serde_json::from_slice(&document.body).unwrap();
+    let mut scopes: Vec<String> = Vec::new();
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let scope = operation["x-scope"].as_str().unwrap().to_owned();
+            routes.push((method.to_uppercase(), path.clone(), scope.clone()));
+            scopes.push(scope);
+        }
+    }
+    scopes.retain(|scope| !scope.is_empty());
+    scopes.sort();
+    scopes.dedup();
+    let tokens: BTreeMap<&String, (String, String)> = scopes
+        .iter()
+        .map(|scope| {
+            let others: Vec<&str> =
+                scopes.iter().filter(|other| *other != scope).map(String::as_str).collect();
+            (scope, (stage.api_token(&[scope]), stage.api_token(&others)))
+        })
+        .collect();
+    let everything: Vec<&str> = scopes.iter().map(String::as_str).collect();
+    let revoked = stage.api_token(&everything);
+    let id = stage.call("GET", "/api/v1/tokens", &Value::Null, 200)["tokens"][0]["id"].clone();
+    stage.call("POST", &format!("/api/v1/tokens/{id}/expire"), &Value::Null, 204);
+    let mut forged = Token::parse(&stage.api_token(&everything), Kind::Api).unwrap();
+    forged.secret.0[3] ^= 1;
+    let forged = forged.print();
+    let join = stage.token(&json!({})).print();
+    let foreign = Stage::new().api_token(&everything);
+
+    let rows = rows();
+    assert_eq!(rows.len(), routes.len(), "a row for each route and no other");
+    for (method, path, scope) in &routes {
+        let row = rows.get(&(method.as_str(), path.as_str()));
+        let (body, status) = row.unwrap_or_else(|| panic!("no row for {method} {path}"));
+        let path = path.replace("{id}", "999999");
+        let is_public = scope.is_empty();
+        let bad: [Option<&str>; 6] =
+            [None, Some("x"), Some(&revoked), Some(&forged), Some(&join), Some(&foreign)];
+        for token in bad {
+            let got = request(&stage, method, &path, token, body).status;
+            let expected = if is_public && token.is_none() { *status } else { 401 };
+            assert_eq!(got, expected, "{method} {path} with {token:?}");
+        }
+        if let Some((fitting, others)) = tokens.get(scope) {
+            let got = request(&stage, method, &path, Some(others), body).status;
+            assert_eq!(got, 403, "{method} {path} with every other scope");
+            let got = request(&stage, method, &path, Some(fitting), body).status;
+            assert_eq!(got, *status, "{method} {path} with its scope");
+        }
+        stage.call(method, &path, body, *status);
+    }
+}
+
+#[test]
+fn errors_are_problems_and_never_500() {
+    let stage = Stage::new();
+    let token = stage.api_token(&["users:write", "keys:write", "tokens:write", "audit:read"]);
+    for (method, path, body, status) in [
+        ("POST", "/api/v1/users", json!({ "name": "a", "more": 1 }), 400),
+        ("POST", "/api/v1/users", json!([]), 400),
+        ("POST", "/api/v1/users", json!({ "name": "a b" }), 400),
+        ("POST", "/api/v1/keys", json!({ "tags": ["robot"] }), 400),
+        ("POST", "/api/v1/keys", json!({ "user": "nobody" }), 404),
+        ("POST", "/api/v1/keys", json!({ "expires_in_s": 0 }), 400),
+        ("POST", "/api/v1/keys", json!({ "expires_in_s": u64::MAX }), 400),
+        ("POST", "/api/v1/tokens", json!({ "scopes": [] }), 400),
+        ("POST", "/api/v1/tokens", json!({ "scopes": ["all"] }), 400),
+        ("POST", "/api/v1/tokens", json!({ "scopes": ["nodes:write"] }), 403),
+        ("GET", "/api/v1/audit?limit=x", Value::Null, 400),
+        ("GET", "/api/v1/audit?limit=99999999999&before=18446744073709551615", Value::Null, 200),
+        ("PATCH", "/api/v1/users", Value::Null, 405),
+        ("GET", "/api/v1/nothing", Value::Null, 404),
+    ] {
+        let answer = request(&stage, method, path, Some(&token), &body);
+        let text = String::from_utf8(answer.body).unwrap();
+        assert_eq!(answer.status, status, "{method} {path} {body}: {text}");
+        let value: Value = serde_json::from_str(&text).unwrap();
+        if status >= 400 {
+            assert_eq!(value["status"], status, "{text}");
+            assert!(value["title"].is_string() && value["detail"].is_string(), "{text}");
+        }
+    }
+    let mut connection = Connection::open(&stage.url(), &Proxies::default()).unwrap();
+    let bearer = format!("Bearer {token}");
+    let fields = [("Authorization", bearer.as_str()), ("Content-Type", "text/plain")];
+    let wait = Duration::from_secs(10);
+    let answer = connection.request(("POST", "/api/v1/users"), &fields, b"{}", 1000, wait).unwrap();
+    assert_eq!(answer.status, 415, "WB-01: no form of a page on another site comes in");
+}
+
+#[test]
+fn co_01_secrets_are_shown_once() {
+    let stage = Stage::new();
+    let join = stage.token(&json!({ "reusable": true, "expires_in_s": 60 }));
+    let api = stage.api_token(&["keys:read"]);
+    let secret = |token: &Token| token.secret.0.map(|byte| format!("{byte:02x}")).concat();
+    let api = Token::parse(&api, Kind::Api).unwrap();
+    let mut shown = String::new();
+    for path in ["/api/v1/keys", "/api/v1/tokens", "/api/v1/audit", "/api/v1/nodes"] {
+        shown += &stage.call("GET", path, &Value::Null, 200).to_string();
+    }
+    assert!(shown.contains(&join.id.to_hex()) && shown.contains(&api.id.to_hex()));
+    for token in [&join, &api] {
+        let line = token.print();
+        assert!(!shown.contains(&secret(token)) && !shown.contains(&line[40..]));
+    }
+}
+
+#[test]
+fn users_keys_policy_and_audit_do_what_they_say() {
+    let stage = Stage::new();
+    let user = stage.call("POST", "/api/v1/users", &json!({ "name": "anna" }), 201);
+    stage.call("POST", "/api/v1/users", &json!({ "name": "anna" }), 409);
+    let token = stage.token(&json!({ "user": "anna" }));
+    let mut node = stage.node(&token, "laptop");
+    node.until_enrolled();
+    let nodes = stage.call("GET", "/api/v1/nodes", &Value::Null, 200);
+    assert_eq!(nodes["nodes"][0]["user"], "anna");
+    let id = user["user"]["id"].as_u64().unwrap();
+    stage.call("DELETE", &format!("/api/v1/users/{id}"), &Value::Null, 409);
+
+    let keys = stage.call("GET", "/api/v1/keys", &Value::Null, 200);
+    assert!(keys["keys"][0]["used"].is_string() && keys["keys"][0]["user"] == "anna");
+
+    let policy = stage.call("GET", "/api/v1/policy", &Value::Null, 200);
+    assert_eq!(policy["version"], 0);
+    let text = "// ours\n{ \"acls\": [], }\n";
+    stage.call("PUT", "/api/v1/policy", &json!({ "text": text, "if_version": 0 }), 200);
+    stage.call("PUT", "/api/v1/policy", &json!({ "text": "{}", "if_version": 0 }), 409);
+    let policy = stage.call("GET", "/api/v1/policy", &Value::Null, 200);
+    assert_eq!((policy["version"].as_u64(), policy["text"].as_str()), (Some(1), Some(text)));
+    node.until("the policy", |_, map| map.is_some_and(|map| map.policy.version == 1));
+
+    let audit = stage.call("GET", "/api/v1/audit?limit=2", &Value::Null, 200);
+    assert_eq!(audit["entries"][0]["action"], "policy.set");
+    assert_eq!(audit["entries"][0]["actor"], "local:0");
+    assert_eq!(audit["entries"].as_array().unwrap().len(), 2);
+}

@@ -1,0 +1,174 @@
+//! What the administrator's commands share: which server, one call of its API, and how an answer is
+//! shown.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use control::ServerUrl;
+use dial::Admin;
+use dial::proxy::Proxies;
+use serde_json::Value;
+
+/// Where a server keeps its data unless told otherwise.
+pub(crate) const DATA: &str = "/var/lib/warren";
+
+/// Which server, and how to print.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Target {
+    /// The directory of the server on this machine
+    #[arg(long, value_name = "DIR", default_value = DATA, env = "WARREN_DATA")]
+    data: PathBuf,
+    /// A server elsewhere [default: where the token says]
+    #[arg(long, value_name = "URL", requires = "token")]
+    server: Option<ServerUrl>,
+    /// A token of `warren token create`, or file:PATH; the server elsewhere that it is for
+    #[arg(long, value_name = "TOKEN", env = "WARREN_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// As JSON, in a stable schema
+    #[arg(long)]
+    json: bool,
+}
+
+/// A server to be called.
+pub(crate) struct Session {
+    admin: Admin,
+    json: bool,
+}
+
+impl Target {
+    pub(crate) fn open(self) -> Result<Session> {
+        let admin = match self.token {
+            None => Admin::local(&self.data)?,
+            Some(text) => {
+                let text = match text.strip_prefix("file:") {
+                    None => text,
+                    Some(path) => std::fs::read_to_string(path)
+                        .with_context(|| format!("cannot read the token from {path}"))?,
+                };
+                Admin::remote(self.server, &text, Proxies::from_environment()?)?
+            }
+        };
+        Ok(Session { admin, json: self.json })
+    }
+}
+
+impl Session {
+    /// One call: the answer, as text and as a value.
+    pub(crate) fn call(&mut self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let reply = self.admin.call(method, path, &body)?;
+        let value: Value = serde_json::from_str(&reply.body).unwrap_or_default();
+        if reply.status < 400 {
+            return Ok(value);
+        }
+        match value["detail"].as_str() {
+            Some(detail) => bail!("{}", plain(detail)),
+            None => bail!("the server answered with status {}", reply.status),
+        }
+    }
+
+    /// The number of a node that is named by its name or number.
+    pub(crate) fn node(&mut self, named: &str) -> Result<u64> {
+        let answer = self.call("GET", "/api/v1/nodes", &Value::Null)?;
+        let nodes = answer["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let by_name = nodes.iter().find(|node| node["name"] == named);
+        let number = named.parse::<u64>().ok();
+        let by_number =
+            || nodes.iter().find(|node| number.is_some() && node["id"].as_u64() == number);
+        let found = by_name.or_else(by_number).and_then(|node| node["id"].as_u64());
+        found.with_context(|| format!("there is no node {named:?}; see `warren node list`"))
+    }
+
+    /// Prints an answer: as JSON if that is wanted, else as `show` has it.
+    pub(crate) fn print(&self, answer: &Value, show: impl FnOnce(&Value) -> String) -> Result<()> {
+        let text = match (self.json, answer.is_null()) {
+            (true, true) => serde_json::json!({ "schema": 1 }).to_string() + "\n",
+            (true, false) => answer.to_string() + "\n",
+            (false, true) => String::new(),
+            (false, false) => show(answer),
+        };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).context("cannot write the answer")?;
+        out.flush().context("cannot write the answer")
+    }
+}
+
+/// The rows of a list under their titles; `columns` are titles and the fields of a row.
+pub(crate) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
+    let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
+    let titles = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let mut lines: Vec<Vec<String>> = vec![titles];
+    for row in rows {
+        lines.push(columns.iter().map(|(_, field)| cell(&row[*field])).collect());
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// All fields of one thing, a line each.
+pub(crate) fn fields(thing: &Value) -> String {
+    let fields = thing.as_object().into_iter().flatten();
+    fields.map(|(name, value)| format!("{name}: {}\n", cell(value))).collect()
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(is) => if *is { "yes" } else { "no" }.to_owned(),
+        Value::String(text) => plain(text),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(","),
+        Value::Number(_) | Value::Object(_) => plain(&value.to_string()),
+    }
+}
+
+/// Text of others, without anything that a terminal would obey.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Seconds of `90s`, `30m`, `24h` or `7d`.
+pub(crate) fn lifetime(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no time; write 90s, 30m, 24h or 7d");
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3600,
+        Some('d') => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(unit).filter(|seconds| *seconds > 0).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, seconds) in [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)] {
+            assert_eq!(lifetime(text), Ok(seconds));
+        }
+        for text in ["", "s", "0h", "-1h", "1", "1y", "1.5h", "99999999999999999999d", "é"] {
+            assert!(lifetime(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ho_03_nothing_that_others_wrote_commands_the_terminal() {
+        let rows = serde_json::json!([{ "name": "a\u{1b}[2J\nb", "tags": ["x", "y"] }]);
+        let text = table(&rows, &[("NAME", "name"), ("TAGS", "tags"), ("NONE", "none")]);
+        assert_eq!(text.lines().count(), 2);
+        assert!(!text.contains('\u{1b}') && text.contains("x,y") && text.ends_with("-\n"));
+    }
+}

@@ -1,0 +1,84 @@
+//! `warren serve`: the coordination service.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ::server::store::Enrolment;
+use ::server::{Config, Server};
+use anyhow::Result;
+use control::{Prefix, ServerUrl};
+
+use crate::admin::{DATA, lifetime};
+use crate::log::{self, Level};
+
+/// Run the coordination service: names, addresses, keys and policy, and no traffic.
+///
+/// Everything is in one directory: database, keys, certificate, and the socket for the commands
+/// `key`, `node`, `user`, `route`, `policy`, `token` and `audit` on this machine. The certificate
+/// is made at the first start and need not be trusted by anybody: join tokens carry the server's
+/// key. Ends on SIGTERM and SIGINT.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The directory of the server, which is made if it is missing
+    #[arg(long, value_name = "DIR", default_value = DATA, env = "WARREN_DATA")]
+    data: PathBuf,
+    /// Where TCP connections are taken
+    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443")]
+    listen: SocketAddr,
+    /// What nodes connect to, as in https://HOST:PORT; several, the preferred first
+    #[arg(long, value_name = "URL", required = true)]
+    url: Vec<ServerUrl>,
+    /// Where STUN requests are answered, as in 0.0.0.0:3478
+    #[arg(long, value_name = "ADDR:PORT")]
+    stun: Option<SocketAddr>,
+    /// The IPv4 range of a new network [default: 100.64.0.0/10]
+    #[arg(long, value_name = "PREFIX")]
+    range: Option<Prefix>,
+    /// The domain below which nodes have their names
+    #[arg(long, value_name = "DOMAIN", default_value = "warren.internal")]
+    domain: String,
+    /// New nodes wait for `warren node approve`
+    #[arg(long)]
+    approve: bool,
+    /// How long a node's key lasts before it must rotate, as in 180d [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    node_lifetime: Option<u64>,
+    /// A certificate chain in PEM instead of our own
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
+    log: Option<Level>,
+}
+
+/// Serves until a signal.
+pub(crate) fn run(args: Args) -> Result<()> {
+    log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Error));
+    anyhow::ensure!(
+        control::name::is_domain(&args.domain),
+        "--domain {:?} is no domain; give lower-case labels with dots, as in warren.internal",
+        args.domain
+    );
+    let config = Config {
+        data: args.data,
+        listen: args.listen,
+        urls: args.url,
+        stun: args.stun,
+        range: args.range,
+        domain: args.domain,
+        terms: Enrolment { needs_approval: args.approve, lifetime_s: args.node_lifetime },
+        tls: args.tls_cert.zip(args.tls_key),
+        ephemeral_away_s: None,
+    };
+    let server = Server::start(config)?;
+    let mut out = std::io::stdout().lock();
+    // One line when it can be used, for people and for whoever started it.
+    writeln!(out, "serving on {} with key {}", server.address(), server.public_key())?;
+    out.flush()?;
+    drop(out);
+    server.wait()?;
+    Ok(())
+}

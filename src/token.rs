@@ -1,0 +1,74 @@
+//! `warren token`: API tokens, for administrators and programs elsewhere.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::admin::{Target, fields, lifetime, table};
+
+/// Administrate API tokens, for commands and programs on other machines.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Words,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Words {
+    /// Make a token and print it, on one line; it is shown this once.
+    Create {
+        #[command(flatten)]
+        target: Target,
+        /// What it may do: nodes, keys, users, policy, tokens with :read or :write, audit:read;
+        /// may be repeated
+        #[arg(long = "scope", value_name = "SCOPE", required = true)]
+        scopes: Vec<String>,
+        /// When it ends, as in 90d [default: never]
+        #[arg(long, value_name = "TIME", value_parser = lifetime)]
+        expires: Option<u64>,
+    },
+    /// Show all tokens, without their secrets.
+    List {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Take a token back.
+    Expire {
+        #[command(flatten)]
+        target: Target,
+        /// The token's number; `warren token list` shows it
+        id: u64,
+    },
+}
+
+/// Does what was asked for.
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Words::Create { target, scopes, expires } => {
+            let mut session = target.open()?;
+            let body = json!({ "scopes": scopes, "expires_in_s": expires });
+            let answer = session.call("POST", "/api/v1/tokens", &body)?;
+            session.print(&answer, |answer| {
+                format!("{}\n", answer["token"].as_str().unwrap_or_default())
+            })
+        }
+        Words::List { target } => {
+            let mut session = target.open()?;
+            let answer = session.call("GET", "/api/v1/tokens", &Value::Null)?;
+            let columns = [
+                ("ID", "id"),
+                ("PREFIX", "prefix"),
+                ("SCOPES", "scopes"),
+                ("EXPIRES", "expires"),
+                ("LAST USED", "last_used"),
+                ("REVOKED", "revoked"),
+            ];
+            session.print(&answer, |answer| table(&answer["tokens"], &columns))
+        }
+        Words::Expire { target, id } => {
+            let mut session = target.open()?;
+            let path = format!("/api/v1/tokens/{id}/expire");
+            let answer = session.call("POST", &path, &Value::Null)?;
+            session.print(&answer, fields)
+        }
+    }
+}
