@@ -10,7 +10,7 @@ use noise::{Index, Instant};
 use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
-use repair::order::Order;
+use repair::order::{Order, WAIT_US_MAX};
 use wire::frame::{self, Chunk, Frame, Head, Ordered, Protected};
 use wire::ip::protocol;
 use wire::packet::{self, Ecn};
@@ -32,8 +32,6 @@ const REPORT_US: u64 = 100_000;
 /// After the first loss of a quiet time the report goes out sooner: as soon as it can be told
 /// from lateness.
 const ALARM_US: u64 = 20_000;
-/// What repair may take: a block fills for 15 ms at most, and its repair chunks follow.
-const REPAIR_US: u64 = 16_000;
 /// Memory is given back after a pause of so long.
 const KEEP_US: u64 = 1_000_000;
 /// Sessions are counted from here on in what the observer numbers.
@@ -443,12 +441,15 @@ impl Receiver {
         }
     }
 
-    /// How long a piece may wait for an older one: as long as such a one was ever late, and as
-    /// long as repair takes where there is any.
+    /// How long a piece may wait for an older one: as long as such a one was ever late, or, where
+    /// repair is under way, as long as is allowed at all. A block fills for 15 ms, its repair chunks
+    /// may be late themselves, and to give up too early costs a flow more than to wait in vain.
     fn wait_us(&self, now_us: u64) -> u64 {
-        let repaired = self.protected_us.is_some_and(|at_us| at_us + KEEP_US >= now_us);
+        if self.protected_us.is_some_and(|at_us| at_us + KEEP_US >= now_us) {
+            return WAIT_US_MAX;
+        }
         let late_us = u64::from(self.observer.reorder_us());
-        late_us + late_us / 4 + if repaired { REPAIR_US } else { 0 }
+        late_us + late_us / 4
     }
 
     /// Drops a rebuilt piece, so that its flow sees the congestion that it met.

@@ -284,13 +284,14 @@ impl Sender {
         if !manner.protect || len > CHUNK_LEN_MAX {
             return way.seal(len, write);
         }
+        let patient = manner.tag.is_some();
         let Self { spread, next_block, .. } = self;
         way.seal(Protected::FIXED_LEN + len, |plain| {
             let (fixed, inner) = plain.split_at_mut(Protected::FIXED_LEN);
             write(inner);
             // A lane is never full here: what was due was sent after the piece before. If it were,
             // the other end would count a piece of no block.
-            let place = spread.handle_chunk(inner, next_block, manner.now_us);
+            let place = spread.handle_chunk(inner, patient, next_block, manner.now_us);
             let (index, block) = place.map_or((u8::MAX, 0), |place| (place.index, place.block));
             Protected::write_fixed(index, block, manner.now_us as u32, 0, fixed);
         })?;

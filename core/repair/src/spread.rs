@@ -58,6 +58,8 @@ struct Lane {
     lens: Vec<u16>,
     block: u32,
     opened_us: u64,
+    /// Whether one of its chunks can wait for company.
+    patient: bool,
     closed: Closed,
 }
 
@@ -124,12 +126,14 @@ impl Spread {
         self.hold_us = if together < FEW as f64 { HOLD_US_MIN } else { HOLD_US };
     }
 
-    /// A data chunk is about to be sent: returns its place, or nothing if its lane waits
+    /// A data chunk is about to be sent; a `patient` one can wait for its repair until others share
+    /// its block, even where they come slowly. Returns its place, or nothing if its lane waits
     /// for [`Spread::poll_repair`], or its length is not possible. `next_block` is the number
     /// of the link's next block, and is moved on when one is opened.
     pub fn handle_chunk(
         &mut self,
         chunk: &[u8],
+        patient: bool,
         next_block: &mut u32,
         now_us: u64,
     ) -> Option<Place> {
@@ -147,10 +151,11 @@ impl Spread {
         self.dealt += 1;
         self.saved = (self.saved + EARNED).min(SAVED_MAX);
         if lane.lens.is_empty() {
-            (lane.block, lane.opened_us) = (*next_block, now_us);
+            (lane.block, lane.opened_us, lane.patient) = (*next_block, now_us, false);
             *next_block = next_block.wrapping_add(1);
             lane.copies.resize(LANE_CHUNKS * CHUNK_LEN_MAX, 0);
         }
+        lane.patient |= patient;
         let index = lane.lens.len();
         lane.copies[index * CHUNK_LEN_MAX..][..chunk.len()].copy_from_slice(chunk);
         lane.lens.push(chunk.len() as u16);
@@ -223,6 +228,7 @@ impl Lane {
         match self.lens.len() {
             0 => None,
             LANE_CHUNKS => Some(0),
+            _ if self.patient => Some(self.opened_us.saturating_add(HOLD_US)),
             _ => Some(self.opened_us.saturating_add(hold_us)),
         }
     }
@@ -265,12 +271,12 @@ mod tests {
         spread.depth = 4;
         let mut last = None;
         for n in 0..4 * LANE_CHUNKS {
-            let place = spread.handle_chunk(&[n as u8; 50], &mut next, 5).expect("room");
+            let place = spread.handle_chunk(&[n as u8; 50], false, &mut next, 5).expect("room");
             assert_ne!(last.replace(place.block), Some(place.block));
             assert_eq!(usize::from(place.index), n / 4);
         }
         assert_eq!((next, spread.poll_timeout()), (13, Some(0)));
-        assert_eq!(spread.handle_chunk(&[1; 50], &mut next, 5), None);
+        assert_eq!(spread.handle_chunk(&[1; 50], false, &mut next, 5), None);
         assert!(spread.poll_repair(&control, 5).is_none(), "they keep their distance");
         assert_eq!(spread.poll_timeout(), Some(5 + PAUSE_US));
         let each = control.repair_chunks(LANE_CHUNKS);
@@ -295,7 +301,7 @@ mod tests {
         for n in 0..packets {
             let now_us = u64::from(n) * gap_us;
             let packet = vec![n as u8; 40 + n as usize % 1_000];
-            let place = spread.handle_chunk(&packet, &mut next, now_us).expect("room");
+            let place = spread.handle_chunk(&packet, false, &mut next, now_us).expect("room");
             sent.insert((place.block, place.index), packet.clone());
             if !rng.chance(0.02) {
                 assembler.handle_data(place.block, place.shape, place.index, &packet, now_us);
@@ -335,8 +341,8 @@ mod tests {
     #[test]
     fn a_lane_that_does_not_fill_is_closed_in_time() {
         let (mut spread, mut next) = (Spread::new(), 0);
-        assert!(spread.handle_chunk(&[1; 50], &mut next, 100).is_some());
-        assert_eq!(spread.handle_chunk(&[], &mut next, 100), None);
+        assert!(spread.handle_chunk(&[1; 50], false, &mut next, 100).is_some());
+        assert_eq!(spread.handle_chunk(&[], false, &mut next, 100), None);
         assert_eq!(spread.poll_timeout(), Some(100 + HOLD_US));
         let control = Control::default();
         spread.trim();

@@ -157,7 +157,7 @@ impl Path {
         for _ in 0..self.traffic.data {
             let bytes = content(self.sequence);
             let mut next = self.blocks.len() as u32;
-            let place = self.spread.handle_chunk(&bytes, &mut next, now_us).expect("room");
+            let place = self.spread.handle_chunk(&bytes, true, &mut next, now_us).expect("room");
             self.blocks.resize_with(next as usize, || Sent { counts, ..Sent::default() });
             self.blocks[place.block as usize].contents.push(bytes);
             self.send(now_us, place.block, place.shape, place.index, None);
