@@ -126,12 +126,14 @@ test: setup lint
 	if (( status )); then printf 'make test: FAILED, see %s\n' "$$log"; exit 1; fi
 	printf 'make test: everything passed\n'
 
-# A static link, eight minutes; then a short ring of three hosts, about ten. `warren bench run`
+# A static link, eight minutes as plain WireGuard and eight with frames; then a short ring of three
+# hosts, about ten. `warren bench run`
 # without words measures everything, which takes hours.
 RING ?= --peers none,warren,warren-plain,wireguard-go --tests tcp,download,shared --seconds 10 --links 1
 
 bench: setup build
 	$(ROOT) $(WARREN) bench link --out docs/measurements
+	$(ROOT) $(WARREN) bench link --frames --out docs/measurements
 	$(ROOT) rm -rf $(TARGET)/bench
 	$(ROOT) $(WARREN) bench run $(RING) --out $(TARGET)/bench/ring
 	$(ROOT) $(WARREN) bench report $(TARGET)/bench/ring

@@ -114,7 +114,10 @@ struct Link {
     /// Measure only this; may be given several times.
     #[arg(long, value_parser = PossibleValuesParser::new(Scenario::ALL.map(Scenario::name)))]
     scenario: Vec<String>,
-    /// Write link.md and link.json into this folder.
+    /// Let Warren speak frames with itself; without it, it speaks plain WireGuard.
+    #[arg(long)]
+    frames: bool,
+    /// Write link.md and link.json into this folder, with --frames link-frames.md and .json.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print JSON instead of the table.
@@ -182,11 +185,12 @@ fn run_link(args: &Link) -> Result<()> {
         scenarios: Scenario::ALL.into_iter().filter(wanted).collect(),
         command: own_words(),
     };
-    let report = link::run(&settings, &vpn::contestants(&own_program()?))?;
+    let report = link::run(&settings, &vpn::contestants(&own_program()?, args.frames))?;
     let (page, json) = (markdown::render(&report), report.to_json()?);
     if let Some(folder) = &args.out {
-        write(&folder.join("link.md"), &page)?;
-        write(&folder.join("link.json"), &json)?;
+        let name = if args.frames { "link-frames" } else { "link" };
+        write(&folder.join(format!("{name}.md")), &page)?;
+        write(&folder.join(format!("{name}.json")), &json)?;
     }
     print(&if args.json { json } else { page })
 }

@@ -156,8 +156,10 @@ impl Vpn for NoVpn {
 
 /// What a link is compared with; `warren` is the program of ours to be measured.
 #[must_use]
-pub fn contestants(warren: &Path) -> Vec<Box<dyn Vpn>> {
-    vec![Box::new(WireGuard::warren(warren)), Box::new(WireGuard::wireguard_go()), Box::new(NoVpn)]
+pub fn contestants(warren: &Path, frames: bool) -> Vec<Box<dyn Vpn>> {
+    let ours = WireGuard::warren(warren);
+    let ours = if frames { ours } else { ours.frames_off() };
+    vec![Box::new(ours), Box::new(WireGuard::wireguard_go()), Box::new(NoVpn)]
 }
 
 /// Everybody that we know how to run. ZeroTier, Hyprspace and Mycelium are still to come.

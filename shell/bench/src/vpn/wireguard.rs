@@ -36,13 +36,21 @@ enum Kind {
 pub struct WireGuard {
     kind: Kind,
     program: Option<PathBuf>,
+    /// Ours under its own name, but with frames switched off.
+    frames_off: bool,
 }
 
 impl WireGuard {
     /// Ours.
     #[must_use]
     pub fn warren(program: &Path) -> Self {
-        Self { kind: Kind::Warren, program: Some(program.to_owned()) }
+        Self { kind: Kind::Warren, program: Some(program.to_owned()), frames_off: false }
+    }
+
+    /// Speaks plain WireGuard from now on, under the same name.
+    #[must_use]
+    pub fn frames_off(self) -> Self {
+        Self { frames_off: true, ..self }
     }
 
     /// Ours, with frames switched off: plain WireGuard, without repair. It differs from ours
@@ -50,26 +58,28 @@ impl WireGuard {
     /// this contestant is absent.
     #[must_use]
     pub fn warren_plain(program: &Path) -> Self {
-        Self { kind: Kind::WarrenPlain, program: Some(program.to_owned()) }
+        Self { kind: Kind::WarrenPlain, program: Some(program.to_owned()), frames_off: true }
     }
 
     /// The rival: what `WARREN_BENCH_WIREGUARD_GO` names, or the newest of those on PATH and in
     /// the folder where Go installs; built from source it is called `wireguard`.
     #[must_use]
     pub fn wireguard_go() -> Self {
-        Self { kind: Kind::Go, program: newest_wireguard_go() }
+        Self { kind: Kind::Go, program: newest_wireguard_go(), frames_off: false }
     }
 
     /// The one in the kernel.
     #[must_use]
     pub fn kernel() -> Self {
-        Self { kind: Kind::Kernel, program: None }
+        Self { kind: Kind::Kernel, program: None, frames_off: false }
     }
 
     fn daemon(&self) -> Result<Daemon> {
         let words: &[&str] = match self.kind {
-            Kind::Warren => &["wg", "-f", IFNAME],
-            Kind::WarrenPlain => &["wg", FRAMES_OFF, "-f", IFNAME],
+            Kind::Warren | Kind::WarrenPlain if self.frames_off => {
+                &["wg", FRAMES_OFF, "-f", IFNAME]
+            }
+            Kind::Warren | Kind::WarrenPlain => &["wg", "-f", IFNAME],
             Kind::Go => &["-f", IFNAME],
             Kind::Kernel => {
                 let before = format!("ip link del {IFNAME} 2>/dev/null || true\n");
