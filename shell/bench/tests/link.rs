@@ -40,7 +40,7 @@ fn namespaces(prefix: &str) -> Vec<String> {
 #[test]
 fn a_short_run_yields_a_complete_report() {
     let scenarios = [Scenario::Ping, Scenario::NoOffloads, Scenario::Line];
-    let all = contestants(&warren());
+    let all = contestants(&warren(), false);
     let report = run(&settings("wt-bench-short", &scenarios), &all).expect("a report");
     let failures: Vec<_> = report.failures().map(|(_, why)| why).collect();
     assert!(failures.is_empty(), "{failures:?}");
