@@ -442,8 +442,9 @@ impl Receiver {
     }
 
     /// How long a piece may wait for an older one: as long as such a one was ever late, or, where
-    /// repair is under way, as long as is allowed at all. A block fills for 15 ms, its repair chunks
-    /// may be late themselves, and to give up too early costs a flow more than to wait in vain.
+    /// repair is under way, as long as is allowed at all. A block fills for 15 ms, its repair
+    /// chunks may be late themselves, and to give up too early costs a flow more than to wait in
+    /// vain.
     fn wait_us(&self, now_us: u64) -> u64 {
         if self.protected_us.is_some_and(|at_us| at_us + KEEP_US >= now_us) {
             return WAIT_US_MAX;
