@@ -29,7 +29,8 @@ PROFILE := checked
 # A program that must be there : the Debian package that has it.
 PROGRAMS := cc:gcc git:git ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump ethtool:ethtool \
 	ping:iputils-ping wg:wireguard-tools wg-quick:wireguard-tools wireguard-go:wireguard-go \
-	curl:curl qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
+	curl:curl dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 busybox:busybox-static \
+	miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql psql:postgresql-client pebble:pebble
 
 # The fuzz crate is a workspace of its own; its bodies run on the pinned toolchain too.
 FUZZ = CARGO_TARGET_DIR=$(TARGET)/fuzz cargo $(1) --manifest-path fuzz/Cargo.toml --locked \
@@ -37,12 +38,14 @@ FUZZ = CARGO_TARGET_DIR=$(TARGET)/fuzz cargo $(1) --manifest-path fuzz/Cargo.tom
 
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny
+MITM_VERSION := 11.0.2
+MITM := $(TARGET)/tools/mitmproxy
 
 .PHONY: help setup build demo test lint deny advisories bench soak fuzz install uninstall clean
 
 help:
 	printf '%s\n' \
-	  'make demo     build, make a lab of two hosts and a router, and show the link at work' \
+	  'make demo     build, make a lab of a server and five nodes, and show the network at work' \
 	  'make test     gates and every test; the only thing that CI calls' \
 	  'make build    the release binary' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
@@ -54,6 +57,11 @@ help:
 	  'make clean    remove what was built'
 
 setup: $(DENY)
+	if ! test -x $(MITM)/bin/mitmdump; then
+	  printf 'setup: mitmproxy %s\n' '$(MITM_VERSION)'
+	  python3 -m venv $(MITM) && $(MITM)/bin/pip install --quiet 'mitmproxy==$(MITM_VERSION)' \
+	    || { rm -rf $(MITM); printf '\n*** NO MITMPROXY: the test with it will be skipped ***\n\n' >&2; }
+	fi
 	missing=()
 	for entry in $(PROGRAMS); do
 	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${entry%%:*}" >/dev/null || missing+=("$${entry##*:}")
@@ -126,14 +134,15 @@ test: setup lint
 	if (( status )); then printf 'make test: FAILED, see %s\n' "$$log"; exit 1; fi
 	printf 'make test: everything passed\n'
 
-# A static link, eight minutes as plain WireGuard and eight with frames; then a short ring of three
-# hosts, about ten. `warren bench run`
+# A static link, eight minutes as plain WireGuard and eight with frames; a network, ten; then a short
+# ring of three hosts, about ten. `warren bench run`
 # without words measures everything, which takes hours.
 RING ?= --peers none,warren,warren-plain,wireguard-go --tests tcp,download,shared --seconds 10 --links 1
 
 bench: setup build
 	$(ROOT) $(WARREN) bench link --out docs/measurements
 	$(ROOT) $(WARREN) bench link --frames --out docs/measurements
+	$(ROOT) $(WARREN) bench network --out docs/measurements
 	$(ROOT) rm -rf $(TARGET)/bench
 	$(ROOT) $(WARREN) bench run $(RING) --out $(TARGET)/bench/ring
 	$(ROOT) $(WARREN) bench report $(TARGET)/bench/ring
@@ -170,12 +179,17 @@ install:
 	$(WARREN) completions bash > "$$to/share/bash-completion/completions/warren"
 	$(WARREN) completions zsh > "$$to/share/zsh/site-functions/_warren"
 	$(WARREN) completions fish > "$$to/share/fish/vendor_completions.d/warren.fish"
+	for unit in warren warren-server; do
+	  sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/$$unit.service \
+	    | install -D -m 644 /dev/stdin "$$to/lib/systemd/system/$$unit.service"
+	done
 
 uninstall:
 	to=$(DESTDIR)$(PREFIX)
 	rm -f "$$to/bin/warren" "$$to/bin/warren-wg" "$$to"/share/man/man1/warren{,-*}.1 \
 	  "$$to/share/bash-completion/completions/warren" "$$to/share/zsh/site-functions/_warren" \
-	  "$$to/share/fish/vendor_completions.d/warren.fish"
+	  "$$to/share/fish/vendor_completions.d/warren.fish" \
+	  "$$to"/lib/systemd/system/warren{,-server}.service
 
 clean:
 	cargo clean

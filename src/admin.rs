@@ -37,6 +37,18 @@ pub(crate) struct Session {
 }
 
 impl Target {
+    /// For commands that may be for a node as well.
+    pub(crate) fn new(
+        data: Option<PathBuf>,
+        server: Option<ServerUrl>,
+        token: Option<String>,
+        json: bool,
+    ) -> Self {
+        // A directory that is named is what is meant, whatever the environment says.
+        let token = token.filter(|_| data.is_none());
+        Self { data: data.unwrap_or_else(|| DATA.into()), server, token, json }
+    }
+
     pub(crate) fn open(self) -> Result<Session> {
         let admin = match self.token {
             None => Admin::local(&self.data)?,
@@ -62,10 +74,26 @@ impl Session {
         if reply.status < 400 {
             return Ok(value);
         }
+        if let Some(found) = value["findings"].as_array() {
+            let title = value["title"].as_str().unwrap_or("it is refused");
+            bail!("{}{}", plain(title), found.iter().map(finding).collect::<String>());
+        }
         match value["detail"].as_str() {
             Some(detail) => bail!("{}", plain(detail)),
             None => bail!("the server answered with status {}", reply.status),
         }
+    }
+
+    /// One call, whose answer is printed as `show` has it.
+    pub(crate) fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &Value,
+        show: impl FnOnce(&Value) -> String,
+    ) -> Result<()> {
+        let answer = self.call(method, path, body)?;
+        self.print(&answer, show)
     }
 
     /// The number of a node that is named by its name or number.
@@ -131,8 +159,15 @@ fn cell(value: &Value) -> String {
     }
 }
 
+/// A mistake in a policy on a line of its own, after a line break: place, what, how to mend it.
+pub(crate) fn finding(found: &Value) -> String {
+    let [line, column] = ["line", "column"].map(|name| found[name].as_u64().unwrap_or(0));
+    let [what, mend] = ["what", "mend"].map(|name| plain(found[name].as_str().unwrap_or("?")));
+    format!("\n{line}:{column}: {what}: {mend}")
+}
+
 /// Text of others, without anything that a terminal would obey.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

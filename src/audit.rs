@@ -23,7 +23,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let mut session = args.target.open()?;
     let before = args.before.map(|id| format!("&before={id}")).unwrap_or_default();
     let path = format!("/api/v1/audit?limit={}{before}", args.limit);
-    let answer = session.call("GET", &path, &Value::Null)?;
     let columns = [
         ("ID", "id"),
         ("TIME", "time"),
@@ -32,5 +31,5 @@ pub(crate) fn run(args: Args) -> Result<()> {
         ("OBJECT", "object"),
         ("DETAIL", "detail"),
     ];
-    session.print(&answer, |answer| table(&answer["entries"], &columns))
+    session.ask("GET", &path, &Value::Null, |answer| table(&answer["entries"], &columns))
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
+use ::bench::network;
 use ::bench::ring::{self, TUNINGS, Test};
 use ::bench::scenario::Scenario;
 use ::bench::{markdown, vpn};
@@ -26,6 +27,11 @@ enum Words {
     /// namespaces, several rounds of all contestants in turn, and prints the medians of the
     /// ratios beside what is required. Needs root, and iperf3, ping, ethtool, tcpdump and wg.
     Link(Link),
+    /// A network with its server: joining, changes, and what the relay carries.
+    ///
+    /// Each step has a new lab; several rounds of all steps. Beside Headscale's relay, if
+    /// headscale, tailscaled and tailscale are here. Needs root.
+    Network(Network),
     /// What can be measured here: peers with their versions or how to get them, profiles, tests.
     List(List),
     /// Three hosts in a ring, impaired, for every peer that is here; results go into a folder.
@@ -125,10 +131,28 @@ struct Link {
     json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct Network {
+    /// Length of each transfer in seconds.
+    #[arg(long, default_value_t = HONEST_SECONDS, value_parser = value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How often everything is measured; fewer than 5 rounds are marked.
+    #[arg(long, default_value_t = network::HONEST_ROUNDS,
+          value_parser = value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Write network.md and network.json into this folder.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Does what the words say.
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Words::Link(args) => run_link(&args),
+        Words::Network(args) => run_network(&args),
         Words::List(args) => list(&args),
         Words::Run(args) => run_ring(args),
         Words::Report(args) => {
@@ -170,11 +194,7 @@ fn run_ring(args: Run) -> Result<()> {
 }
 
 fn run_link(args: &Link) -> Result<()> {
-    if let Some(folder) = &args.out {
-        // Minutes later would be a bad moment to learn of it.
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    }
+    prepare(args.out.as_deref())?;
     let wanted = |scenario: &Scenario| {
         args.scenario.is_empty() || args.scenario.iter().any(|name| name == scenario.name())
     };
@@ -186,13 +206,47 @@ fn run_link(args: &Link) -> Result<()> {
         command: own_words(),
     };
     let report = link::run(&settings, &vpn::contestants(&own_program()?, args.frames))?;
-    let (page, json) = (markdown::render(&report), report.to_json()?);
-    if let Some(folder) = &args.out {
-        let name = if args.frames { "link-frames" } else { "link" };
-        write(&folder.join(format!("{name}.md")), &page)?;
-        write(&folder.join(format!("{name}.json")), &json)?;
+    let name = if args.frames { "link-frames" } else { "link" };
+    let report = Written { page: markdown::render(&report), json: report.to_json()? };
+    report.give(args.out.as_deref(), name, args.json)
+}
+
+/// A report in both forms.
+struct Written {
+    page: String,
+    json: String,
+}
+
+impl Written {
+    /// Writes both into the folder, if there is one, and prints one of them.
+    fn give(self, folder: Option<&Path>, name: &str, is_json: bool) -> Result<()> {
+        if let Some(folder) = folder {
+            write(&folder.join(format!("{name}.md")), &self.page)?;
+            write(&folder.join(format!("{name}.json")), &self.json)?;
+        }
+        print(if is_json { &self.json } else { &self.page })
     }
-    print(&if args.json { json } else { page })
+}
+
+/// Makes the folder for a report now: minutes later would be a bad moment to learn that it cannot
+/// be made.
+fn prepare(folder: Option<&Path>) -> Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))
+}
+
+fn run_network(args: &Network) -> Result<()> {
+    prepare(args.out.as_deref())?;
+    let settings = network::Settings {
+        prefix: "warren-bench".to_owned(),
+        seconds: args.seconds,
+        rounds: args.rounds,
+        command: own_words(),
+    };
+    let report = network::run(&settings, &own_program()?)?;
+    let report = Written { page: network::render(&report), json: network::to_json(&report)? };
+    report.give(args.out.as_deref(), "network", args.json)
 }
 
 fn own_program() -> Result<PathBuf> {

@@ -1,16 +1,22 @@
-//! `warren demo`: two hosts, a router between them, and the link at work.
+//! `warren demo`: a server and five nodes, or a link between two hosts, at work.
 
-use ::demo::Options;
 use ::demo::screen::Screen;
+use ::demo::{Options, Play};
 use anyhow::{Context, Result};
 
-/// Show the link at work: two hosts behind a router, made for it and removed again.
+/// Show a network at work: a server and five nodes, made for it and removed again.
 ///
-/// Needs root. Shows handshake, ping, a file of 200 MB by curl, iperf3 both ways, and what the
-/// router sees of it; prints every command that it runs in a host. Takes less than a minute.
+/// Needs root. The nodes are on the Internet, behind two kinds of NAT, on a campus that lets out
+/// only HTTPS, and behind a proxy that opens TLS. Shows who reaches whom and how, a file over the
+/// worst pair, and a transfer that goes on when UDP is blocked. With --link: two hosts and a router
+/// between them, a file, iperf3 both ways, and what the router sees. Prints every command that it
+/// runs in a host. Takes less than a minute.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A file of 20 MB, and less of everything
+    /// Show a link between two hosts, without a server
+    #[arg(long)]
+    link: bool,
+    /// Smaller files, and less of everything
     #[arg(long)]
     quick: bool,
     /// The lab's name, the prefix of its namespaces
@@ -21,6 +27,7 @@ pub(crate) struct Args {
 /// Shows it.
 pub(crate) fn run(args: Args) -> Result<()> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let options = Options { lab: args.lab, program, quick: args.quick };
+    let play = if args.link { Play::Link } else { Play::Network };
+    let options = Options { lab: args.lab, program, quick: args.quick, play };
     ::demo::run(&options, &mut Screen::stdout())
 }

@@ -59,14 +59,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 .collect();
             let wanted = json!({ "reusable": reusable, "ephemeral": ephemeral, "tags": tags,
                                  "expires_in_s": expires, "user": user });
-            let answer = session.call("POST", "/api/v1/keys", &wanted)?;
-            session.print(&answer, |answer| {
+            session.ask("POST", "/api/v1/keys", &wanted, |answer| {
                 format!("{}\n", answer["token"].as_str().unwrap_or_default())
             })
         }
         Words::List { target } => {
             let mut session = target.open()?;
-            let answer = session.call("GET", "/api/v1/keys", &Value::Null)?;
             let columns = [
                 ("ID", "id"),
                 ("PREFIX", "prefix"),
@@ -78,13 +76,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 ("USED", "used"),
                 ("REVOKED", "revoked"),
             ];
-            session.print(&answer, |answer| table(&answer["keys"], &columns))
+            session
+                .ask("GET", "/api/v1/keys", &Value::Null, |answer| table(&answer["keys"], &columns))
         }
         Words::Expire { target, id } => {
             let mut session = target.open()?;
             let path = format!("/api/v1/keys/{id}/expire");
-            let answer = session.call("POST", &path, &Value::Null)?;
-            session.print(&answer, fields)
+            session.ask("POST", &path, &Value::Null, fields)
         }
     }
 }

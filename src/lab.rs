@@ -60,6 +60,12 @@ enum Words {
         /// The lab, where several are up.
         lab: Option<String>,
     },
+    /// Be an HTTPS proxy that opens TLS and reads it, as some offices have one.
+    Proxy {
+        /// Where it takes connections.
+        #[arg(long, value_name = "ADDR:PORT")]
+        listen: std::net::SocketAddr,
+    },
     /// Move the frames of a lab's wires; `up` starts this in the background.
     #[command(hide = true)]
     WirePump {
@@ -92,6 +98,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let lab = standing::down(lab.as_deref())?;
             say(&format!("{lab} is down"))
         }
+        Words::Proxy { listen } => ::lab::proxy::serve(listen, |address| {
+            let _ = say(&format!("proxy at {address}"));
+        }),
         Words::WirePump { lab } => standing::pump(&lab),
     }
 }

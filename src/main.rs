@@ -7,8 +7,9 @@
 //! into text; there is no logic in this folder.
 //!
 //! - `wg` and `link` run a node through [`host`]; `genkey`, `pubkey` and `genpsk` are `wg`'s.
-//! - `serve` runs the coordination service through [`server`]; `user`, `key`, `node`, `route`,
-//!   `policy`, `token` and `audit` call its API through [`dial`], here or far away.
+//! - `serve` and `relay` run the coordination service and a relay through [`server`]; `user`,
+//!   `key`, `node`, `route`, `policy`, `token` and `audit` call its API through [`dial`], here or
+//!   far away; `backup` copies its files.
 //! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
 //! - `demo` shows the link at work in one of them.
 //! - `policy check` checks a policy file without a server.
@@ -20,9 +21,14 @@
 
 mod admin;
 mod audit;
+mod backup;
 mod bench;
+mod cleanup;
+mod client;
 mod completions;
+mod daemon;
 mod demo;
+mod down;
 mod frames;
 mod key;
 mod keys;
@@ -30,13 +36,20 @@ mod lab;
 mod link;
 mod log;
 mod man;
+mod netcheck;
 mod node;
+mod ping;
 mod policy;
+mod relay;
 mod route;
 mod serve;
+mod status;
 mod token;
+mod up;
 mod user;
 mod wg;
+mod why;
+mod wish;
 
 use std::ffi::OsString;
 use std::io;
@@ -50,6 +63,9 @@ use clap::{Parser, Subcommand};
 #[command(name = "warren", version, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage.")]
 struct Cli {
+    /// Where the daemon is found, for the commands of a node
+    #[arg(long, value_name = "PATH")]
+    socket: Option<std::path::PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -65,13 +81,29 @@ enum Command {
     Pubkey,
     /// Print a new preshared key.
     Genpsk,
+    Daemon(daemon::Args),
+    Cleanup(cleanup::Args),
+    Up(up::Args),
+    Down(down::Args),
+    Logout(down::Logout),
+    Set(down::Set),
+    Status(status::Args),
+    Ip(status::Ip),
+    Ping(ping::Args),
+    Wait(status::Wait),
+    Why(why::Args),
+    Netcheck(netcheck::Args),
+    Metrics(status::Metrics),
+    Debug(status::Debug),
     Serve(serve::Args),
+    Relay(relay::Args),
     User(user::Args),
     Key(key::Args),
     Node(node::Args),
     Route(route::Args),
     Token(token::Args),
     Audit(audit::Args),
+    Backup(backup::Args),
     Lab(lab::Args),
     /// Measure beside other VPNs and beside none.
     Bench(bench::Args),
@@ -82,20 +114,39 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(words(std::env::args_os().collect()));
+    let mut cli = Cli::parse_from(words(std::env::args_os().collect()));
+    if let (Some(path), Some(socket)) = (cli.socket.take(), socket_of(&mut cli.command)) {
+        socket.get_or_insert(path);
+    }
     let result = match cli.command {
         Command::Wg(args) => wg::run(args),
         Command::Link(args) => link::run(args),
         Command::Genkey => keys::genkey(),
         Command::Pubkey => keys::pubkey(),
         Command::Genpsk => keys::genpsk(),
+        Command::Cleanup(args) => cleanup::run(&args),
+        Command::Daemon(args) => daemon::run(args),
+        Command::Up(args) => up::run(args),
+        Command::Down(args) => down::run(args),
+        Command::Logout(args) => down::logout(args),
+        Command::Set(args) => down::set(args),
+        Command::Status(args) => status::run(args),
+        Command::Ip(args) => status::ip(args),
+        Command::Ping(args) => ping::run(args),
+        Command::Wait(args) => status::wait(args),
+        Command::Why(args) => why::run(args),
+        Command::Netcheck(args) => netcheck::run(args),
+        Command::Metrics(args) => status::metrics(args),
+        Command::Debug(args) => status::debug(args),
         Command::Serve(args) => serve::run(args),
+        Command::Relay(args) => relay::run(args),
         Command::User(args) => user::run(args),
         Command::Key(args) => key::run(args),
         Command::Node(args) => node::run(args),
         Command::Route(args) => route::run(args),
         Command::Token(args) => token::run(args),
         Command::Audit(args) => audit::run(args),
+        Command::Backup(args) => backup::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),
@@ -112,6 +163,30 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where a command of a node keeps what it was told of the daemon's socket.
+fn socket_of(command: &mut Command) -> Option<&mut Option<std::path::PathBuf>> {
+    let target = match command {
+        Command::Daemon(args) => return Some(&mut args.socket),
+        Command::Up(args) => &mut args.target,
+        Command::Down(args) => &mut args.target,
+        Command::Logout(args) => &mut args.target,
+        Command::Set(args) => &mut args.target,
+        Command::Status(args) => &mut args.target,
+        Command::Ip(args) => &mut args.target,
+        Command::Ping(args) => &mut args.target,
+        Command::Wait(args) => &mut args.target,
+        Command::Netcheck(args) => &mut args.target,
+        Command::Why(args) => &mut args.target,
+        Command::Metrics(args) => &mut args.target,
+        Command::Debug(args) => {
+            let status::DebugCommand::Bundle { target, .. } = &mut args.command;
+            target
+        }
+        _ => return None,
+    };
+    Some(&mut target.socket)
 }
 
 /// The words as if typed after `warren`, whatever name the program was called by.

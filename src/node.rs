@@ -56,7 +56,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Words::List { target } => {
             let mut session = target.open()?;
-            let answer = session.call("GET", "/api/v1/nodes", &Value::Null)?;
             let columns = [
                 ("ID", "id"),
                 ("NAME", "name"),
@@ -68,7 +67,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 ("TAGS", "tags"),
                 ("USER", "user"),
             ];
-            session.print(&answer, |answer| table(&answer["nodes"], &columns))
+            session.ask("GET", "/api/v1/nodes", &Value::Null, |answer| {
+                table(&answer["nodes"], &columns)
+            })
         }
         Words::Show(one) => act(one, "GET", "", &Value::Null),
         Words::Rename { one, name } => act(one, "POST", "/rename", &json!({ "name": name })),
@@ -93,6 +94,6 @@ pub(crate) fn on(
     action: &str,
     body: &Value,
 ) -> Result<()> {
-    let answer = session.call(method, &format!("/api/v1/nodes/{id}{action}"), body)?;
-    session.print(&answer, |answer| fields(&answer["node"]))
+    session
+        .ask(method, &format!("/api/v1/nodes/{id}{action}"), body, |answer| fields(&answer["node"]))
 }

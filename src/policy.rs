@@ -8,7 +8,7 @@ use ::policy::{Directory, Finding, Policy};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::admin::{Target, fields};
+use crate::admin::{Target, finding};
 
 /// The longest policy that is read for a server, in bytes; the server takes less.
 const TEXT_MAX: u64 = 16 * 1024 * 1024;
@@ -35,6 +35,13 @@ enum Words {
         #[command(flatten)]
         target: Target,
     },
+    /// Tell a policy's mistakes, and run the tests in it, against a server's users and nodes.
+    Test {
+        #[command(flatten)]
+        target: Target,
+        /// The file, - is standard input [default: the policy that the server has]
+        file: Option<PathBuf>,
+    },
     /// Make a file a server's policy.
     Set {
         #[command(flatten)]
@@ -53,16 +60,39 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Words::Check { file, nodes } => check(&file, nodes),
         Words::Get { target } => {
             let mut session = target.open()?;
-            let answer = session.call("GET", "/api/v1/policy", &Value::Null)?;
-            session.print(&answer, |answer| answer["text"].as_str().unwrap_or_default().to_owned())
+            session.ask("GET", "/api/v1/policy", &Value::Null, |answer| {
+                answer["text"].as_str().unwrap_or_default().to_owned()
+            })
         }
         Words::Set { target, file, if_version } => {
             let text = text(&file)?;
             let mut session = target.open()?;
             let body = json!({ "text": text, "if_version": if_version });
             let answer = session.call("PUT", "/api/v1/policy", &body)?;
-            session.print(&answer, fields)
+            warn(&answer);
+            session.print(&answer, |answer| format!("version: {}\n", answer["version"]))
         }
+        Words::Test { target, file } => {
+            let mut session = target.open()?;
+            let text = match &file {
+                Some(file) => json!(text(file)?),
+                None => session.call("GET", "/api/v1/policy", &Value::Null)?["text"].clone(),
+            };
+            let body = json!({ "text": text });
+            let answer = session.call("POST", "/api/v1/policy/check", &body)?;
+            warn(&answer);
+            session.print(&answer, |answer| {
+                let [rules, tests, nodes] = ["rules", "tests", "nodes"].map(|name| &answer[name]);
+                format!("{rules} rules, {tests} tests passed, against {nodes} nodes\n")
+            })
+        }
+    }
+}
+
+/// What the server warns of, where it does not mix with the answer.
+fn warn(answer: &Value) {
+    for warning in answer["warnings"].as_array().into_iter().flatten() {
+        eprintln!("warning: {}", finding(warning).trim_start());
     }
 }
 

@@ -23,6 +23,7 @@ enum Words {
         /// The node's name or number
         node: String,
         /// Prefixes, as in 10.7.0.0/16; none takes all away
+        #[arg(value_delimiter = ',')]
         routes: Vec<Prefix>,
     },
 }

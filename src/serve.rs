@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ::server::store::Enrolment;
-use ::server::{Config, Server};
-use anyhow::Result;
+use ::server::{Acme, Config, LETS_ENCRYPT, Server};
+use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
 
 use crate::admin::{DATA, lifetime};
@@ -17,21 +17,27 @@ use crate::log::{self, Level};
 /// Everything is in one directory: database, keys, certificate, and the socket for the commands
 /// `key`, `node`, `user`, `route`, `policy`, `token` and `audit` on this machine. The certificate
 /// is made at the first start and need not be trusted by anybody: join tokens carry the server's
-/// key. Ends on SIGTERM and SIGINT.
+/// key. For programs that call the API over plain HTTPS, `--acme` gets one that is trusted. Ends on
+/// SIGTERM and SIGINT.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The directory of the server, which is made if it is missing
     #[arg(long, value_name = "DIR", default_value = DATA, env = "WARREN_DATA")]
     data: PathBuf,
+    /// A PostgreSQL database instead of SQLite in that directory, as postgres://USER@HOST/DATABASE,
+    /// or file:PATH of a file that has it, password and all
+    #[arg(long, value_name = "URL", env = "WARREN_STORE", hide_env_values = true)]
+    store: Option<String>,
     /// Where TCP connections are taken
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443")]
     listen: SocketAddr,
     /// What nodes connect to, as in https://HOST:PORT; several, the preferred first
     #[arg(long, value_name = "URL", required = true)]
     url: Vec<ServerUrl>,
-    /// Where STUN requests are answered, as in 0.0.0.0:3478
+    /// Where STUN requests are answered, as in 0.0.0.0:3478; a second one, at another port, shows
+    /// nodes whether their NAT maps every destination anew
     #[arg(long, value_name = "ADDR:PORT")]
-    stun: Option<SocketAddr>,
+    stun: Vec<SocketAddr>,
     /// The IPv4 range of a new network [default: 100.64.0.0/10]
     #[arg(long, value_name = "PREFIX")]
     range: Option<Prefix>,
@@ -50,6 +56,19 @@ pub(crate) struct Args {
     /// Its key in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Get and renew a certificate for this name, which leads here by port 443, from an ACME
+    /// authority, whose terms you agree to; several, or with commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "tls_cert")]
+    acme: Vec<String>,
+    /// Where the authority reaches you
+    #[arg(long, value_name = "ADDR", requires = "acme")]
+    acme_email: Option<String>,
+    /// The authority's directory
+    #[arg(long, value_name = "URL", requires = "acme", default_value = LETS_ENCRYPT)]
+    acme_directory: String,
+    /// Who signs that directory's own certificate, in PEM, if this machine does not trust it anyway
+    #[arg(long, value_name = "FILE", requires = "acme")]
+    acme_ca: Option<PathBuf>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
 }
@@ -62,8 +81,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         "--domain {:?} is no domain; give lower-case labels with dots, as in warren.internal",
         args.domain
     );
+    let acme = (!args.acme.is_empty())
+        .then(|| Acme::new(&args.acme, args.acme_email, &args.acme_directory, args.acme_ca));
     let config = Config {
         data: args.data,
+        store: args.store.map(store).transpose()?,
         listen: args.listen,
         urls: args.url,
         stun: args.stun,
@@ -71,6 +93,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         domain: args.domain,
         terms: Enrolment { needs_approval: args.approve, lifetime_s: args.node_lifetime },
         tls: args.tls_cert.zip(args.tls_key),
+        acme: acme.transpose()?,
+        clock: server::unix_s,
         ephemeral_away_s: None,
     };
     let server = Server::start(config)?;
@@ -79,6 +103,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     writeln!(out, "serving on {} with key {}", server.address(), server.public_key())?;
     out.flush()?;
     drop(out);
+    host::daemon::notify_ready();
     server.wait()?;
     Ok(())
+}
+
+/// A URL, or the one in a file.
+fn store(text: String) -> Result<String> {
+    let Some(path) = text.strip_prefix("file:") else { return Ok(text) };
+    let read = std::fs::read_to_string(path);
+    let read = read.with_context(|| format!("cannot read the store's URL from {path}"))?;
+    Ok(read.trim().to_owned())
 }

@@ -19,7 +19,7 @@ enum Words {
         #[command(flatten)]
         target: Target,
         /// What it may do: nodes, keys, users, policy, tokens with :read or :write, audit:read;
-        /// may be repeated
+        /// relay:serve for `warren relay`; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,
         /// When it ends, as in 90d [default: never]
@@ -46,14 +46,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Words::Create { target, scopes, expires } => {
             let mut session = target.open()?;
             let body = json!({ "scopes": scopes, "expires_in_s": expires });
-            let answer = session.call("POST", "/api/v1/tokens", &body)?;
-            session.print(&answer, |answer| {
+            session.ask("POST", "/api/v1/tokens", &body, |answer| {
                 format!("{}\n", answer["token"].as_str().unwrap_or_default())
             })
         }
         Words::List { target } => {
             let mut session = target.open()?;
-            let answer = session.call("GET", "/api/v1/tokens", &Value::Null)?;
             let columns = [
                 ("ID", "id"),
                 ("PREFIX", "prefix"),
@@ -62,13 +60,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 ("LAST USED", "last_used"),
                 ("REVOKED", "revoked"),
             ];
-            session.print(&answer, |answer| table(&answer["tokens"], &columns))
+            session.ask("GET", "/api/v1/tokens", &Value::Null, |answer| {
+                table(&answer["tokens"], &columns)
+            })
         }
         Words::Expire { target, id } => {
             let mut session = target.open()?;
             let path = format!("/api/v1/tokens/{id}/expire");
-            let answer = session.call("POST", &path, &Value::Null)?;
-            session.print(&answer, fields)
+            session.ask("POST", &path, &Value::Null, fields)
         }
     }
 }

@@ -40,19 +40,20 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Words::Create { target, name } => {
             let mut session = target.open()?;
-            let answer = session.call("POST", "/api/v1/users", &json!({ "name": name }))?;
-            session.print(&answer, |answer| fields(&answer["user"]))
+            session.ask("POST", "/api/v1/users", &json!({ "name": name }), |answer| {
+                fields(&answer["user"])
+            })
         }
         Words::List { target } => {
             let mut session = target.open()?;
-            let answer = session.call("GET", "/api/v1/users", &Value::Null)?;
             let columns = [("ID", "id"), ("NAME", "name"), ("CREATED", "created")];
-            session.print(&answer, |answer| table(&answer["users"], &columns))
+            session.ask("GET", "/api/v1/users", &Value::Null, |answer| {
+                table(&answer["users"], &columns)
+            })
         }
         Words::Remove { target, id } => {
             let mut session = target.open()?;
-            let answer = session.call("DELETE", &format!("/api/v1/users/{id}"), &Value::Null)?;
-            session.print(&answer, fields)
+            session.ask("DELETE", &format!("/api/v1/users/{id}"), &Value::Null, fields)
         }
     }
 }

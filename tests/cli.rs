@@ -349,3 +349,50 @@ fn a_policy_file_is_checked_with_its_tests_and_its_mistakes_have_places() {
     assert!(said.contains("grants[0] (line 1) allows it"), "{said}");
     assert!(failure(&["policy", "check", "/nowhere"], b"").contains("cannot read /nowhere"));
 }
+
+#[test]
+fn what_no_authority_certifies_is_told_before_anything_is_made() {
+    let folder = Folder::new("acme");
+    let data = folder.0.join("data").display().to_string();
+    let serve = ["serve", "--data", &data, "--url", "https://127.0.0.1:1"];
+    for (words, told) in [
+        (&["--acme", "*.example.com"][..], "--acme \"*.example.com\": wildcards are proven by DNS"),
+        (&["--acme", "vpn.example.com,192.0.2.1"], "--acme \"192.0.2.1\": that is an address"),
+        (&["--acme", "vpn.example.com", "--acme-directory", "example.com"], "--acme-directory"),
+        (&["--acme", "vpn.example.com", "--acme-email", "nobody"], "--acme-email \"nobody\""),
+        (&["--acme", "vpn.example.com", "--acme-ca", "/nowhere"], "--acme-ca: /nowhere: "),
+    ] {
+        let said = failure(&[&serve[..], words].concat(), b"");
+        assert!(said.contains(told), "{words:?}: {said}");
+    }
+    for words in [
+        &["--acme", "a.example", "--tls-cert", "a", "--tls-key", "b"][..],
+        &["--acme-email", "a@example.com"],
+        &["--acme-ca", "/nowhere"],
+        &["--acme-directory", "https://ca.example/directory"],
+    ] {
+        let output = run(&[&serve[..], words].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains("--acme"), "{words:?}");
+    }
+    assert!(!folder.0.join("data").exists());
+}
+
+/// What systemd would run, each with `--help` behind it: a word that is none of ours is refused
+/// before that.
+#[test]
+fn the_units_call_the_program_as_it_is() {
+    for (unit, command) in [("warren", "daemon"), ("warren-server", "serve")] {
+        let path = format!("{}/packaging/{unit}.service", env!("CARGO_MANIFEST_DIR"));
+        let file = fs::read_to_string(path).expect("it is part of the project");
+        let start = file.lines().find_map(|line| line.strip_prefix("ExecStart="));
+        let start = start.expect("it starts something");
+        let start = start.replace("${STATE_DIRECTORY}", "/tmp/x").replace("$FLAGS", "--help");
+        let start = start.replace("${WARREN_URL}", "https://vpn.example.com");
+        let words: Vec<&str> = start.split(' ').skip(1).collect();
+        assert_eq!(words[0], command);
+        let out = run(&words);
+        assert!(out.status.success(), "{words:?}: {}", text(&out.stderr));
+        assert!(text(&out.stdout).contains("Usage: warren"), "{words:?}");
+    }
+}

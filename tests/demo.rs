@@ -19,7 +19,7 @@ impl Name {
 
     fn command(&self) -> Command {
         let mut command = Command::new(WARREN);
-        command.args(["demo", "--quick", "--lab", &self.0]).stdin(Stdio::null());
+        command.args(["demo", "--link", "--quick", "--lab", &self.0]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -107,6 +107,33 @@ fn it_shows_everything_and_leaves_nothing() {
     assert!(number("through the link: ", " datagrams") >= (1 << 20) / 1500, "{out}");
     assert_eq!(number(" kB, and the marker ", " times"), 0);
     assert!(number("beside the link: the marker ", " times") > 1000, "{out}");
+}
+
+#[test]
+fn source_000_1_the_network_is_shown_to_its_end_and_leaves_nothing() {
+    let name = Name::new("net");
+    let mut command = Command::new(WARREN);
+    command.args(["demo", "--quick", "--lab", &name.0]).stdin(Stdio::null());
+    let output = command.output().expect("the program starts");
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{out}");
+    name.assert_nothing_left();
+    let lines = [
+        "  server$ warren serve --data . ",
+        "  ✓ robot is up, on a campus that lets out nothing but HTTPS",
+        "  ✓ office is up, behind a proxy that opens TLS and reads it",
+        "  ✓ 20 of 20 ways work, ",
+        "  ✓ equal SHA-256 sums",
+        "  homenat$ nft ",
+        "  ✓ the transfer went on over the relay",
+        "  ✓ nothing is left: no namespace, process, file or interface",
+    ];
+    let mut rest = out.as_str();
+    for line in lines {
+        let at = rest.find(&format!("\n{line}"));
+        rest = &rest[at.unwrap_or_else(|| panic!("no line {line:?}, in this order:\n{out}")) + 1..];
+    }
+    assert!(!out.contains("warren-join-"), "the token is not shown");
 }
 
 #[test]

@@ -39,7 +39,7 @@ const TARGET: Ipv4Addr = Ipv4Addr::new(10, 66, 0, 2);
 /// Nobody listens there.
 const CLOSED_PORT: u16 = 9;
 const ROUNDS: usize = 5;
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 4;
 const STREAM_S: &str = "2";
 const INITIATION_BYTES: usize = 148;
 /// How many different ones there are; nobody would remember them.
@@ -176,7 +176,8 @@ fn run(pair: &Pair, flooder: &Host, port: u16, payloads: &Arc<Vec<Vec<u8>>>) -> 
     let (one, two) = (&pair.one, &pair.two);
     let flood = Flood::start(flooder, (TARGET, port), RATE, payloads.clone())?;
     sleep(Duration::from_millis(300));
-    let pinger = Pinger::start(&one.host, two.v4, 10)?;
+    // At 10 ms and less, ping waits in a busy loop.
+    let pinger = Pinger::start(&one.host, two.v4, 20)?;
     let options = ["-t", STREAM_S, "-C", "cubic", "-Z"];
     let report = traffic::iperf(&one.host, &two.host, two.v4, &options);
     let pings = pinger.stop()?;

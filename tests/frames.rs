@@ -5,11 +5,12 @@
 
 mod support;
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use support::capture::{Capture, udp_payload};
 use support::scene::scene_alone;
-use support::{Node, Outer, Pair, Plan, Result, Scene, Sut, ensure, scene, traffic};
+use support::{Node, Outer, Pair, Plan, Result, Scene, Sut, ensure, inside, scene, traffic};
 
 const WARREN: [Sut; 2] = [Sut::Warren, Sut::Warren];
 const PLAIN: [Sut; 2] = [Sut::Plain, Sut::Plain];
@@ -135,4 +136,37 @@ fn toward_wireguard_go_no_datagram_tells_whether_frames_are_known() -> Result<()
         ensure!(told(&framed) == told(&plain), "{framed:?} is not {plain:?}");
     }
     Ok(())
+}
+
+/// Sixty datagrams that wait while the program stands still leave as two or three of its own.
+#[test]
+fn bc_05_small_packets_that_waited_share_datagrams() -> Result<()> {
+    scene("w16", |scene| {
+        let pair = pair(scene, WARREN, Outer::Veth)?;
+        pair.settle()?;
+        let (one, two) = (&pair.one, &pair.two);
+        let address = two.v4;
+        let receiver = inside::inside(&two.host, || Ok(UdpSocket::bind((address, 0))?))?;
+        receiver.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let to = receiver.local_addr()?;
+        let capture = Capture::start(&one.host, "va")?;
+        one.daemon.process.signal(libc::SIGSTOP)?;
+        inside::inside(&one.host, || {
+            let sender = UdpSocket::bind("0.0.0.0:0")?;
+            (0..60_u8).try_for_each(|mark| Ok(sender.send_to(&[mark; 40], to).map(drop)?))
+        })?;
+        one.daemon.process.signal(libc::SIGCONT)?;
+        for mark in 0..60 {
+            let mut datagram = [0; 100];
+            let len = receiver.recv(&mut datagram)?;
+            ensure!(datagram[..len] == [mark; 40], "{len} bytes of {} for {mark}", datagram[0]);
+        }
+        let datagrams = capture.stop()?;
+        let payloads = datagrams.iter().filter_map(|packet| udp_payload(packet));
+        let bytes: usize = payloads.map(|(_, _, payload)| payload.len()).sum();
+        eprintln!("60 datagrams of 40 bytes took {bytes} bytes on the wire");
+        // Each alone: 40 and headers of 28, padded to 80, sealed with 32 more.
+        ensure!(bytes < 60 * 112 * 3 / 4, "{bytes} bytes");
+        Ok(())
+    })
 }

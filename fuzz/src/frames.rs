@@ -30,6 +30,11 @@ pub fn frames(data: &[u8]) {
     machine.node.set_aes(true);
     machine.knows_key(1, *stranger.identity.public());
     stranger.shake_hands(&mut machine);
+    // Half of all inputs find a managed peer, whose paths are probed.
+    if data.len().is_multiple_of(2) {
+        let candidates = [node::Candidate::Udp(address(1)), node::Candidate::Relay(1)];
+        machine.node.set_candidates(stranger.identity.public(), &candidates, stranger.now);
+    }
     let mut rest = data;
     while let [len, more @ ..] = rest {
         let (len, more) = match (*len, more) {
@@ -61,8 +66,13 @@ fn is_from_peer(packet: &[u8]) -> bool {
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let step = |plain: &[u8]| [&[plain.len() as u8][..], plain].concat();
-    let hello =
-        step(&frame::Hello { features: frame::Features::REPAIR, ..Default::default() }.build());
+    let hello = step(&frame::Hello { features: link::features(), ..Default::default() }.build());
+    let mut probe = [0; 40];
+    frame::Probe { path: 1, nonce: 2, len: 40 }.write(&mut probe);
+    let answer = frame::ProbeAnswer { nonce: 2, len: 40, observed: Some(address(1)) }.build();
+    let mut call = [0; frame::Candidates::len_of(2)];
+    frame::Candidates::write(&[address(1), address(3)], true, &mut call);
+    let paths = [step(&probe), step(&call), vec![0], step(&answer), vec![0; 40]].concat();
     let packet = inner(1, 2, 30);
     let mut head = vec![0; frame::Head::FIXED_LEN + 40];
     frame::Head {
@@ -98,12 +108,20 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut ordered = vec![0; frame::Ordered::FIXED_LEN];
     frame::Ordered::write_fixed(1, 7, &mut ordered);
     let ordered = [ordered, packet.clone()].concat();
+    let entry = |plain: &[u8]| [&[plain.len() as u8, 0], plain].concat();
+    let foreign = inner(9, 2, 30);
+    let mut bundle = vec![0; frame::Bundle::FIXED_LEN];
+    frame::Bundle::write_fixed(3, &mut bundle);
+    let bundle = [bundle, entry(&packet), entry(&ordered), entry(&foreign)].concat();
     let report = frame::Report { number: 1, ..Default::default() }.build();
     vec![
         [hello.clone(), step(&head), step(&chunk)].concat(),
         [hello.clone(), step(&chunk), vec![0], step(&head)].concat(),
         [hello.clone(), step(&protect(0, &packet)), step(&repair)].concat(),
         [hello.clone(), step(&protect(1, &head)), step(&protect(0, &chunk)), vec![0, 0]].concat(),
+        [hello.clone(), step(&bundle), step(&protect(2, &bundle))].concat(),
+        [&hello[..], &paths].concat(),
+        [&hello[..], &paths, &[0]].concat(),
         [hello, step(&ordered), step(&report), vec![0; 12]].concat(),
     ]
 }

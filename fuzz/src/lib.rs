@@ -6,6 +6,8 @@
 //! - [`packet`]: every byte string is a view or a reason; all ways to ask for addresses and lengths
 //!   agree; views stay inside the packet.
 //! - [`wireguard`]: what is classified can be rebuilt from its fields, byte for byte.
+//! - [`stun`]: a message or a reason, and never also a WireGuard message; what is read can be
+//!   written and read again.
 //! - [`superpacket`]: a virtio header may lie about anything; whatever is cut consists of packets
 //!   that parse, hold their checksums, and carry the payload once and in order.
 //! - [`coalesce`]: whatever is pushed comes out again, complete, each flow in its order, after the
@@ -15,10 +17,16 @@
 //!
 //! - [`datagram`]: a node with a session, and anything from outside or from its own machine.
 //! - [`frames`]: the same node, whose peer seals anything at all.
+//! - [`relay`]: any bytes as the streams of three connections of a relay's switch; the same frames
+//!   however they are cut, one out for one in at most, everything counted.
 //! - [`control`], [`link_file`], [`topology`]: the texts of the control socket, of wg-quick and of
 //!   the lab; good or refused with a place, and good ones mean what they say.
 //! - [`policy`]: a policy file; refused with a place, or enforced by both ends as it is explained.
+//! - [`query`]: a DNS query; answered within its bounds, or handed on until a right answer comes.
 //! - [`filter`]: the filter and any packets; everything is counted, the table keeps its bound.
+//! - [`token`], [`message`], [`map`], [`channel`]: what nodes and the coordination service tell
+//!   each other; what is taken has one form and its bounds, a delta changes all or nothing, and
+//!   what is not byte for byte what was sealed is refused.
 //!
 //! The life of one input: libFuzzer (or the smoke test, which needs no nightly toolchain) takes a
 //! seed from [`seeds`], mutates it, and calls the body. `superpacket` reads a virtio header from
@@ -30,8 +38,11 @@
 //! beside the code that it broke.
 
 mod access;
+mod enrol;
 mod frames;
 mod machine;
+mod query;
+mod relay;
 mod text;
 
 use std::collections::BTreeMap;
@@ -42,26 +53,36 @@ use wire::wireguard::{self, CookieReply, Initiation, Message, Response};
 use wire::{coalesce, superpacket, virtio};
 
 pub use access::{filter, policy};
+pub use enrol::{channel, map, message, token};
 pub use frames::frames;
 pub use machine::datagram;
+pub use query::query;
+pub use relay::relay;
 pub use text::{control, link_file, topology};
 
 /// A body: takes any bytes, panics when an oracle is broken.
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 11] = [
+pub const TARGETS: [(&str, Body); 18] = [
     ("packet", packet),
     ("wireguard", wireguard),
+    ("stun", stun),
     ("superpacket", superpacket),
     ("coalesce", coalesce),
     ("datagram", datagram),
     ("frames", frames),
+    ("relay", relay),
     ("control", control),
     ("link_file", link_file),
     ("topology", topology),
     ("policy", policy),
     ("filter", filter),
+    ("query", query),
+    ("token", token),
+    ("message", message),
+    ("map", map),
+    ("channel", channel),
 ];
 
 /// Views any bytes as an IP packet, whole and quoted.
@@ -121,6 +142,33 @@ pub fn wireguard(data: &[u8]) {
         }
         Err(reason) => assert!(!reason.to_string().is_empty()),
     }
+}
+
+/// A STUN message is none of WireGuard's, and what is read is written again.
+///
+/// # Panics
+/// When an oracle is broken.
+pub fn stun(data: &[u8]) {
+    let Ok(message) = wire::stun::parse(data) else { return };
+    assert!(wireguard::classify(data).is_err(), "of two protocols");
+    let mut out = [0; wire::stun::RESPONSE_LEN_MAX];
+    let again = match message {
+        wire::stun::Message::Request(transaction) => wire::stun::request(&transaction).to_vec(),
+        wire::stun::Message::Response(transaction, Some(from)) => {
+            let len = wire::stun::write_response(&transaction, from, &mut out);
+            out[..len].to_vec()
+        }
+        wire::stun::Message::Response(_, None) => return,
+    };
+    // An IPv4 address in IPv6's clothes is written as what it is.
+    let plain = |message| match message {
+        wire::stun::Message::Response(transaction, Some(from)) => {
+            let from = std::net::SocketAddr::new(from.ip().to_canonical(), from.port());
+            wire::stun::Message::Response(transaction, Some(from))
+        }
+        other => other,
+    };
+    assert_eq!(wire::stun::parse(&again).map(plain), Ok(plain(message)));
 }
 
 /// Ten bytes of virtio header, then the packet that it speaks of.
@@ -205,6 +253,11 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             CookieReply::build(1, &[2; 24], &[3; 32]).to_vec(),
             [wireguard::transport_header(1, 2), [0; 16]].concat(),
         ],
+        "stun" => vec![
+            wire::stun::request(&[7; 12]).to_vec(),
+            stun_response("192.0.2.1:9"),
+            stun_response("[2001:db8::1]:9"),
+        ],
         "superpacket" => packets.iter().flat_map(|packet| claims(packet)).collect(),
         "coalesce" => vec![
             (0..40).flat_map(|_| [0, 0, 9, 0, 0, 0]).collect(),
@@ -214,10 +267,20 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         ],
         "datagram" => machine::seeds(),
         "frames" => frames::seeds(),
+        "relay" => relay::seeds(),
         "control" | "link_file" | "topology" => text::seeds(target),
+        "query" => query::seeds(),
+        "token" | "message" | "map" | "channel" => enrol::seeds(target),
         "policy" | "filter" => access::seeds(target),
         _ => panic!("no target named {target}"),
     }
+}
+
+fn stun_response(from: &str) -> Vec<u8> {
+    let mut out = [0; wire::stun::RESPONSE_LEN_MAX];
+    let from = from.parse().expect("an address");
+    let len = wire::stun::write_response(&[7; 12], from, &mut out);
+    out[..len].to_vec()
 }
 
 /// SplitMix64, for what a node draws: the same in every run.

@@ -83,7 +83,7 @@ pub(crate) struct Tray {
 
 impl Outbox for Tray {
     fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
-        let Destination::Udp(to) = *to;
+        let to = to.udp()?;
         self.slot = (len <= 65_507).then(|| (to.remote, vec![0xaa; len]));
         self.slot.as_mut().map(|slot| &mut slot.1[..])
     }
@@ -148,6 +148,7 @@ impl Machine {
         let arrived = counters.delivered
             + counters.keepalives_in
             + counters.handshakes_in
+            + counters.reach_in
             + counters.frames_in;
         assert_eq!(counters.datagrams_in, arrived + counters.dropped_in());
     }
@@ -177,7 +178,7 @@ impl Machine {
     pub(crate) fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
         let (mut memory, mut inbox, clock) = (datagram.to_vec(), Inbox::default(), self.clock());
         self.node.handle_datagram(
-            Endpoint::new(from),
+            Endpoint::new(from).into(),
             &mut memory,
             0..datagram.len(),
             clock,

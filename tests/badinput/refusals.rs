@@ -54,7 +54,8 @@ fn no_capability_is_told() -> Result<()> {
 }
 
 /// A start as user 65534 with one capability and no right to write anywhere else than in its
-/// own /var/run/wireguard.
+/// own /var/run/wireguard. Its /dev/net/tun is for everybody, as Debian has it, but not every
+/// machine.
 fn least_privilege(host: &Host, scene: &Scene, argv: &[String]) -> Result<Command> {
     let dir = scene.net.borrow().dir();
     // The user may not reach the place where the program was built.
@@ -62,6 +63,7 @@ fn least_privilege(host: &Host, scene: &Scene, argv: &[String]) -> Result<Comman
     std::fs::copy(&argv[0], &program)?;
     let script = format!(
         "mount -t tmpfs -o mode=0700,uid=65534,gid=65534 x /run/wireguard; \
+         mount -t tmpfs x /dev/net; mknod -m 666 /dev/net/tun c 10 200; \
          exec setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all,+net_admin \
          --inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin --no-new-privs {} {}",
         program.display(),

@@ -67,6 +67,8 @@ fn case_12_a_routing_loop_sends_less_than_70_000_bytes() -> Result<()> {
         let pair = Pair::new(scene)?;
         pair.settle()?;
         let (one, two) = (&pair.one, &pair.two);
+        // A second handshake within 20 ms of the first is refused, and moving begins one.
+        sleep(std::time::Duration::from_millis(100));
         // The interface comes back to where its socket is, so now it can carry its own datagrams.
         let name = &one.daemon.ifname;
         one.host.run(&["ip", "link", "set", name, "netns", pair.outer.namespace()])?;
@@ -86,6 +88,7 @@ fn case_12_a_routing_loop_of_large_packets_ends() -> Result<()> {
         let pair = Pair::new(scene)?;
         pair.settle()?;
         let (one, two) = (&pair.one, &pair.two);
+        sleep(std::time::Duration::from_millis(100));
         let name = &one.daemon.ifname;
         one.host.run(&["ip", "link", "set", name, "netns", pair.outer.namespace()])?;
         pair.outer.bring_up(name, &["10.77.0.1/24", "fd77::1/64"])?;

@@ -26,6 +26,7 @@ pub mod uapi;
 
 pub use anyhow::{Context, Result, bail, ensure};
 pub use lab::netns::Host;
+use lab::topology::{Lab, Plan as LabPlan, Topology};
 
 pub use daemon::Daemon;
 pub use keys::{KeyPair, preshared_key};
@@ -56,4 +57,11 @@ pub fn snapshot(host: &Host) -> Result<String> {
          ip rule; ip -6 rule; nft list ruleset 2>/dev/null || true
          ip route show table all | sort; ip -6 route show table all | sed 's/expires.*//' | sort
          ss -Hlun | awk '{print $4}' | sort")
+}
+
+/// The hosts of a topology, in a lab that nobody else has: `id` is one test's.
+pub fn lab_of(id: &str, topology: &str, file: &str) -> Result<Lab> {
+    let mut plan = LabPlan::new(&Topology::parse(topology, std::path::Path::new(file))?)?;
+    plan.name = format!("wt-acc-{id}");
+    Lab::up(plan)
 }

@@ -10,13 +10,11 @@ use core::str::FromStr;
 use noise::Random;
 use serde::{Deserialize, Serialize};
 
-/// An address prefix whose bits after its length are zero.
+/// A prefix as [`wire::prefix::Prefix`] has it, of which a text with bits after its length is
+/// refused: routes and ranges are written by people, who would not get what they wrote.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Prefix {
-    address: IpAddr,
-    len: u8,
-}
+pub struct Prefix(wire::prefix::Prefix);
 
 /// Why a text is no [`Prefix`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,64 +33,44 @@ impl Prefix {
     /// # Errors
     /// [`BadPrefix::Length`] and [`BadPrefix::HostBits`].
     pub fn new(address: IpAddr, len: u8) -> Result<Self, BadPrefix> {
-        let prefix = Self { address, len };
-        if len > prefix.width() {
-            return Err(BadPrefix::Length);
-        }
-        if prefix.masked(address) == address { Ok(prefix) } else { Err(BadPrefix::HostBits) }
+        let prefix = wire::prefix::Prefix::new(address, len).ok_or(BadPrefix::Length)?;
+        if prefix.address() == address { Ok(Self(prefix)) } else { Err(BadPrefix::HostBits) }
     }
 
     /// The prefix of one address.
     #[must_use]
-    pub const fn host(address: IpAddr) -> Self {
-        Self { address, len: if address.is_ipv4() { 32 } else { 128 } }
+    pub fn host(address: IpAddr) -> Self {
+        Self(wire::prefix::Prefix::host(address))
     }
 
     /// Its first address.
     #[must_use]
-    pub const fn address(&self) -> IpAddr {
-        self.address
+    pub fn address(&self) -> IpAddr {
+        self.0.address()
     }
 
     /// Its length in bits.
     #[must_use]
-    pub const fn bits(&self) -> u8 {
-        self.len
+    pub fn bits(&self) -> u8 {
+        self.0.bits()
     }
 
     /// Whether it holds everything.
     #[must_use]
-    pub const fn is_default(&self) -> bool {
-        self.len == 0
+    pub fn is_default(&self) -> bool {
+        self.0.is_default()
     }
 
     /// Whether `address` is in it.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4() && self.masked(address) == self.address
+        self.0.contains(address)
     }
 
     /// Whether an address is in both.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.contains(other.address) || other.contains(self.address)
-    }
-
-    const fn width(&self) -> u8 {
-        if self.address.is_ipv4() { 32 } else { 128 }
-    }
-
-    fn masked(&self, address: IpAddr) -> IpAddr {
-        match address {
-            IpAddr::V4(a) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.len.min(32))).unwrap_or(0);
-                IpAddr::V4((u32::from(a) & mask).into())
-            }
-            IpAddr::V6(a) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.len)).unwrap_or(0);
-                IpAddr::V6((u128::from(a) & mask).into())
-            }
-        }
+        self.contains(other.address()) || other.contains(self.address())
     }
 }
 
@@ -111,7 +89,13 @@ impl FromStr for Prefix {
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.len)
+        self.0.fmt(f)
+    }
+}
+
+impl From<Prefix> for wire::prefix::Prefix {
+    fn from(prefix: Prefix) -> Self {
+        prefix.0
     }
 }
 
@@ -174,13 +158,13 @@ impl Pool {
     /// # Errors
     /// [`BadPool`].
     pub fn new(v4: Prefix, v6: Prefix) -> Result<Self, BadPool> {
-        if !v4.address.is_ipv4() || v6.address.is_ipv4() {
+        if !v4.address().is_ipv4() || v6.address().is_ipv4() {
             return Err(BadPool::Family);
         }
-        if v4.len > 29 {
+        if v4.bits() > 29 {
             return Err(BadPool::Small);
         }
-        if v6.len > 96 {
+        if v6.bits() > 96 {
             return Err(BadPool::Narrow);
         }
         Ok(Self { v4, v6 })
@@ -192,7 +176,8 @@ impl Pool {
         let mut bytes = [0; 16];
         random.fill(&mut bytes[1..6]);
         bytes[0] = 0xfd;
-        Prefix { address: IpAddr::V6(bytes.into()), len: 48 }
+        let address = IpAddr::V6(bytes.into());
+        Prefix::new(address, 48).expect("only the first six bytes are set")
     }
 
     /// The IPv4 prefix.
@@ -209,16 +194,16 @@ impl Pool {
 
     /// How many numbers there are, counted from 1; the last IPv4 address is for broadcast.
     #[must_use]
-    pub const fn last(&self) -> u32 {
-        (u32::MAX >> self.v4.len).saturating_sub(1)
+    pub fn last(&self) -> u32 {
+        (u32::MAX >> self.v4.bits()).saturating_sub(1)
     }
 
     /// The addresses of a number.
     #[must_use]
     pub fn addresses(&self, number: u32) -> (Ipv4Addr, Ipv6Addr) {
-        let IpAddr::V4(v4) = self.v4.address else { unreachable!("checked by new") };
-        let IpAddr::V6(v6) = self.v6.address else { unreachable!("checked by new") };
-        let v4 = u32::from(v4) | number & (u32::MAX >> self.v4.len);
+        let IpAddr::V4(v4) = self.v4.address() else { unreachable!("checked by new") };
+        let IpAddr::V6(v6) = self.v6.address() else { unreachable!("checked by new") };
+        let v4 = u32::from(v4) | number & (u32::MAX >> self.v4.bits());
         ((v4).into(), (u128::from(v6) | u128::from(number)).into())
     }
 

@@ -25,6 +25,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 const PROTOCOL: &[u8; 32] = b"Noise_IK_25519_ChaChaPoly_SHA256";
 const PROLOGUE: &[u8] = b"warren control 1";
+/// Of the handshake with a relay, so that no message of one is worth anything to the other.
+const RELAY_PROLOGUE: &[u8] = b"warren relay 1";
 const TAG_LEN: usize = 16;
 const KEY_LEN: usize = 32;
 /// Bytes of the first message of a handshake: an ephemeral key, our static key, no payload.
@@ -72,9 +74,9 @@ pub struct Channel {
 }
 
 impl Transcript {
-    fn new(responder: &PublicKey) -> Self {
+    fn new(prologue: &[u8], responder: &PublicKey) -> Self {
         let mut this = Self { chain: Bytes32(*PROTOCOL), hash: *PROTOCOL, key: None, nonce: 0 };
-        this.mix_hash(PROLOGUE);
+        this.mix_hash(prologue);
         this.mix_hash(&responder.0);
         this
     }
@@ -176,7 +178,29 @@ pub fn open(
     server: &PublicKey,
     random: &mut dyn Random,
 ) -> Result<(Vec<u8>, Opening), BadChannel> {
-    let mut transcript = Transcript::new(server);
+    begin(PROLOGUE, machine, server, random)
+}
+
+/// As [`open`], from the node with the WireGuard key `node` to a relay: what to send as
+/// [`wire::relay::Frame::Open`].
+///
+/// # Errors
+/// [`BadChannel::LowOrder`] if the relay's key is no key.
+pub fn open_relay(
+    node: &PrivateKey,
+    relay: &PublicKey,
+    random: &mut dyn Random,
+) -> Result<(Vec<u8>, Opening), BadChannel> {
+    begin(RELAY_PROLOGUE, node, relay, random)
+}
+
+fn begin(
+    prologue: &[u8],
+    machine: &PrivateKey,
+    server: &PublicKey,
+    random: &mut dyn Random,
+) -> Result<(Vec<u8>, Opening), BadChannel> {
+    let mut transcript = Transcript::new(prologue, server);
     let ephemeral = PrivateKey::generate(random);
     let mut message = ephemeral.public().0.to_vec();
     transcript.mix_hash(&message);
@@ -197,27 +221,67 @@ pub fn accept(
     payload: &[u8],
     random: &mut dyn Random,
 ) -> Result<(Vec<u8>, Channel, PublicKey), BadChannel> {
-    if message.len() != OPEN_LEN {
-        return Err(BadChannel::Form);
-    }
-    let mut transcript = Transcript::new(&server.public());
-    let (theirs, rest) = message.split_at(KEY_LEN);
-    let (machine, empty) = rest.split_at(KEY_LEN + TAG_LEN);
-    transcript.mix_hash(theirs);
-    let theirs = public_key(theirs)?;
-    transcript.mix_key(&agree(server, &theirs)?);
-    let machine = public_key(&transcript.open(machine)?)?;
-    transcript.mix_key(&agree(server, &machine)?);
-    transcript.open(empty)?;
+    Initiation::read(PROLOGUE, server, message)?.answer(payload, random)
+}
 
-    let ephemeral = PrivateKey::generate(random);
-    let mut answer = ephemeral.public().0.to_vec();
-    transcript.mix_hash(&answer);
-    transcript.mix_key(&agree(&ephemeral, &theirs)?);
-    transcript.mix_key(&agree(&ephemeral, &machine)?);
-    transcript.seal(payload, &mut answer)?;
-    let (receive, send) = transcript.split();
-    Ok((answer, Channel { send, receive }, machine))
+/// Reads the message of [`open_relay`]: whose key it shows. The message may be a repeated one;
+/// only what is sealed by the channel afterwards proves that the key's owner is there.
+///
+/// # Errors
+/// As those of [`accept`].
+pub fn read_relay(relay: &PrivateKey, message: &[u8]) -> Result<Initiation, BadChannel> {
+    Initiation::read(RELAY_PROLOGUE, relay, message)
+}
+
+/// An initiator's message that was read and is to be answered.
+pub struct Initiation {
+    transcript: Transcript,
+    theirs: PublicKey,
+    machine: PublicKey,
+}
+
+impl Initiation {
+    fn read(prologue: &[u8], server: &PrivateKey, message: &[u8]) -> Result<Self, BadChannel> {
+        if message.len() != OPEN_LEN {
+            return Err(BadChannel::Form);
+        }
+        let mut transcript = Transcript::new(prologue, &server.public());
+        let (theirs, rest) = message.split_at(KEY_LEN);
+        let (machine, empty) = rest.split_at(KEY_LEN + TAG_LEN);
+        transcript.mix_hash(theirs);
+        let theirs = public_key(theirs)?;
+        transcript.mix_key(&agree(server, &theirs)?);
+        let machine = public_key(&transcript.open(machine)?)?;
+        transcript.mix_key(&agree(server, &machine)?);
+        transcript.open(empty)?;
+        Ok(Self { transcript, theirs, machine })
+    }
+
+    /// The key that the message shows.
+    #[must_use]
+    pub const fn key(&self) -> PublicKey {
+        self.machine
+    }
+
+    /// Answers with `payload`: the answer, the channel, and whose it is.
+    ///
+    /// # Errors
+    /// [`BadChannel`]: the initiator's keys are none.
+    pub fn answer(
+        self,
+        payload: &[u8],
+        random: &mut dyn Random,
+    ) -> Result<(Vec<u8>, Channel, PublicKey), BadChannel> {
+        let Self { mut transcript, theirs, machine } = self;
+        let ephemeral = PrivateKey::generate(random);
+        let mut answer = ephemeral.public().0.to_vec();
+        transcript.mix_hash(&answer);
+        transcript.mix_key(&agree(&ephemeral, &theirs)?);
+        transcript.mix_key(&agree(&ephemeral, &machine)?);
+        transcript.seal(payload, &mut answer)?;
+        let (receive, send) = transcript.split();
+        Ok((answer, Channel { send, receive }, machine))
+    }
 }
 
 impl Opening {
@@ -312,6 +376,12 @@ impl Channel {
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Channel(…)")
+    }
+}
+
+impl fmt::Debug for Initiation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Initiation({})", self.machine)
     }
 }
 

@@ -15,9 +15,11 @@ use noise::{Instant, PrivateKey, PublicKey, Random};
 use crate::channel::{self, Channel, Opening};
 use crate::limits::{ANSWER_BYTES_MAX, CACHED_DELTAS_MAX};
 use crate::{
-    Answer, BadMap, Code, Enrol, Enrolled, Envelope, Hello, HostInfo, Map, NodeId, Poll, Refusal,
-    Request, Secret, SecretId, ServerUrl, Signed, Statement, VERSION, VerifyingKey, WireSecret,
+    Answer, BadMap, Code, Enrol, Enrolled, Envelope, Hello, HostInfo, Map, Poll, Refusal, Request,
+    Secret, SecretId, ServerUrl, Signed, Statement, VERSION, VerifyingKey, WireSecret,
 };
+
+pub use crate::map::Changed;
 
 /// The path to which [`channel::open`]'s message is posted.
 pub const OPEN_PATH: &str = "/control/open";
@@ -48,6 +50,9 @@ pub struct Settings {
     pub machine: PrivateKey,
     /// The WireGuard public key that peers are told.
     pub node_key: PublicKey,
+    /// The one that is to follow it, if a rotation had begun before: the server may know it
+    /// already.
+    pub next_key: Option<PublicKey>,
     /// The join key, if the node has yet to join.
     pub join: Option<(SecretId, Secret)>,
     /// What maps are signed with, if a channel was open before.
@@ -121,20 +126,6 @@ pub enum Event {
     LoggedOut,
 }
 
-/// What changed in the map.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Changed {
-    /// All of it.
-    Whole,
-    /// Only these peers, and perhaps the node itself.
-    Peers {
-        /// New or changed.
-        upserted: Vec<NodeId>,
-        /// Gone.
-        removed: Vec<NodeId>,
-    },
-}
-
 /// What failed and will be tried again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
@@ -166,7 +157,7 @@ enum Asked {
     Open(Box<Opening>),
     Enrol,
     Poll,
-    Report,
+    Report(Box<HostInfo>),
     Rotate(PublicKey),
     Logout,
 }
@@ -220,7 +211,7 @@ impl Client {
             poll: None,
             command: None,
             is_report_due: settings.join.is_none(),
-            rotate_to: None,
+            rotate_to: settings.next_key,
             is_logout_due: false,
             wants_whole: false,
             is_ended: settings.urls.is_empty(),
@@ -384,13 +375,17 @@ impl Client {
             let enrol = Enrol { id: id.0, secret, host: self.settings.host.clone() };
             return Some((Asked::Enrol, Request::Enrol(enrol)));
         }
-        if self.is_logout_due {
-            return Some((Asked::Logout, Request::Logout));
-        }
+        // First of all: while the server may know another key, it may refuse whatever is asked.
         if let Some(new_key) = self.rotate_to {
             return Some((Asked::Rotate(new_key), Request::Rotate { new_key }));
         }
-        let report = || (Asked::Report, Request::Report(self.settings.host.clone()));
+        if self.is_logout_due {
+            return Some((Asked::Logout, Request::Logout));
+        }
+        let report = || {
+            let host = self.settings.host.clone();
+            (Asked::Report(Box::new(host.clone())), Request::Report(host))
+        };
         self.is_report_due.then(report)
     }
 
@@ -430,10 +425,6 @@ impl Client {
         open.next += 1;
         let body = [&open.name[..], &number.to_be_bytes(), &sealed].concat();
         let id = self.new_id();
-        if matches!(asked, Asked::Report) {
-            // What changes while the report is under way is due again.
-            self.is_report_due = false;
-        }
         let outstanding = Outstanding { id, number, node_key, asked };
         let (slot, within) = match lane {
             Lane::Poll => (&mut self.poll, POLL_WAIT + ANSWER_WITHIN),
@@ -485,7 +476,11 @@ impl Client {
                     return self.fail(Some(Trouble::Map(why)), now, random);
                 }
             },
-            (Asked::Poll, Answer::Unchanged) | (Asked::Report, Answer::Done) => {}
+            (Asked::Poll, Answer::Unchanged) => {}
+            // Until it is answered a report is due, and so is what changed meanwhile.
+            (Asked::Report(host), Answer::Done) => {
+                self.is_report_due = **host != self.settings.host;
+            }
             (Asked::Rotate(key), Answer::Done) => self.rotated(*key),
             (Asked::Logout, Answer::Done) => {
                 self.forget();
@@ -522,7 +517,6 @@ impl Client {
             }
         }
         if refusal.code.is_transient() {
-            self.is_report_due |= matches!(outstanding.asked, Asked::Report);
             return self.fail(Some(Trouble::Refused(refusal)), now, random);
         }
         if matches!(refusal.code, Code::NotEnrolled | Code::Expired) {
@@ -554,8 +548,7 @@ impl Client {
             Statement::Delta(delta) => {
                 self.map.as_mut().ok_or(BadMap::Gap)?.apply(&delta)?;
                 self.cached.push(signed);
-                let upserted = delta.upsert.iter().map(|peer| peer.id).collect();
-                self.push(Event::Changed(Changed::Peers { upserted, removed: delta.remove }));
+                self.push(Event::Changed(Changed::by(*delta)));
             }
         }
         Ok(())

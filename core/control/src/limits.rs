@@ -22,6 +22,8 @@ pub const ROUTES_MAX: usize = 256;
 pub const TAGS_MAX: usize = 32;
 /// Characters of a tag with its prefix.
 pub const TAG_LEN_MAX: usize = 63;
+/// STUN addresses of one relay.
+pub const RELAY_STUN_MAX: usize = 2;
 /// Relays in one map.
 pub const RELAYS_MAX: usize = 64;
 /// Resolvers, and split zones, in one map.

@@ -12,7 +12,8 @@ use noise::PublicKey;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    ENDPOINTS_MAX, PEERS_MAX, POLICY_BYTES_MAX, RELAYS_MAX, RESOLVERS_MAX, ROUTES_MAX, TAGS_MAX,
+    ENDPOINTS_MAX, PEERS_MAX, POLICY_BYTES_MAX, RELAY_STUN_MAX, RELAYS_MAX, RESOLVERS_MAX,
+    ROUTES_MAX, TAGS_MAX,
 };
 use crate::name::{is_domain, is_label, is_tag};
 use crate::{Prefix, ServerUrl};
@@ -81,6 +82,12 @@ pub struct Relay {
     pub id: u32,
     /// Where it is.
     pub url: ServerUrl,
+    /// Its Noise public key, by which it proves itself.
+    #[serde(with = "crate::text::key")]
+    pub key: PublicKey,
+    /// Where it answers STUN, as `host:port`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stun: Vec<String>,
 }
 
 /// How names are resolved.
@@ -101,7 +108,8 @@ pub struct Dns {
 pub struct Policy {
     /// The version of the policy text that the rules were compiled from; 0 if there is none.
     pub version: u64,
-    /// The compiled rules; empty if there is no policy.
+    /// What this node is to enforce, as `policy::Rules::read` takes it. Where no policy was ever
+    /// set that says so; an empty text is no rules, and nothing may pass.
     pub rules: String,
 }
 
@@ -122,6 +130,9 @@ pub struct Map {
     pub me: SelfNode,
     /// The peers that it may talk to, in ascending order of their numbers.
     pub peers: Vec<Peer>,
+    /// The ranges that nodes have their addresses from, IPv4 first.
+    #[serde(default)]
+    pub ranges: Vec<Prefix>,
     /// Names.
     pub dns: Dns,
     /// Rules.
@@ -157,6 +168,34 @@ pub struct Delta {
     /// Peers that are gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<NodeId>,
+    /// The rules, if they changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+}
+
+/// What changed in a node's map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Changed {
+    /// All of it, or the rules.
+    Whole,
+    /// Only these peers, and perhaps the node itself.
+    Peers {
+        /// New or changed.
+        upserted: Vec<NodeId>,
+        /// Gone.
+        removed: Vec<NodeId>,
+    },
+}
+
+impl Changed {
+    /// What a delta changes.
+    pub(crate) fn by(delta: Delta) -> Self {
+        let upserted = delta.upsert.iter().map(|peer| peer.id).collect();
+        match delta.policy {
+            Some(_) => Self::Whole,
+            None => Self::Peers { upserted, removed: delta.remove },
+        }
+    }
 }
 
 /// What a server signs.
@@ -235,8 +274,10 @@ impl Map {
     pub fn check(&self) -> Result<(), BadMap> {
         self.me.check()?;
         check_peers(&self.peers)?;
+        bound("ranges", self.ranges.len(), 2)?;
         bound("relays", self.relays.len(), RELAYS_MAX)?;
         bound("stun", self.stun.len(), RELAYS_MAX)?;
+        self.relays.iter().try_for_each(|relay| bound("stun", relay.stun.len(), RELAY_STUN_MAX))?;
         bound("resolvers", self.dns.resolvers.len(), RESOLVERS_MAX)?;
         bound("zones", self.dns.zones.len(), RESOLVERS_MAX)?;
         bound("policy", self.policy.rules.len(), POLICY_BYTES_MAX)?;
@@ -281,6 +322,9 @@ impl Map {
         if let Some(me) = &delta.me {
             me.check()?;
         }
+        if let Some(policy) = &delta.policy {
+            bound("policy", policy.rules.len(), POLICY_BYTES_MAX)?;
+        }
         let kept = self.peers.iter().filter(|peer| {
             let gone = delta.remove.contains(&peer.id);
             let changed = delta.upsert.binary_search_by_key(&peer.id, |peer| peer.id).is_ok();
@@ -292,6 +336,9 @@ impl Map {
         self.peers = peers;
         if let Some(me) = &delta.me {
             self.me = me.clone();
+        }
+        if let Some(policy) = &delta.policy {
+            self.policy = policy.clone();
         }
         (self.sequence, self.made_unix_s) = (delta.to, delta.made_unix_s);
         Ok(())
@@ -350,6 +397,7 @@ pub(crate) mod tests {
                 expires_unix_s: None,
             },
             peers: peers.iter().map(|id| peer(*id)).collect(),
+            ranges: Vec::new(),
             dns: Dns { domain: "warren.internal".to_owned(), ..Dns::default() },
             policy: Policy::default(),
             relays: Vec::new(),
@@ -367,6 +415,7 @@ pub(crate) mod tests {
             me: None,
             upsert: Vec::new(),
             remove: Vec::new(),
+            policy: None,
         }
     }
 
@@ -376,10 +425,18 @@ pub(crate) mod tests {
         let mut change = delta(10, 12);
         change.upsert = vec![Peer { online: false, ..peer(3) }, peer(4)];
         change.remove = vec![NodeId(5), NodeId(77)];
+        change.policy = Some(Policy { version: 7, rules: "x".to_owned() });
         ours.apply(&change).unwrap();
         let ids: Vec<u64> = ours.peers.iter().map(|peer| peer.id.0).collect();
         assert_eq!((ids, ours.sequence, ours.made_unix_s), (vec![2, 3, 4], 12, 2000));
         assert!(!ours.peer(NodeId(3)).unwrap().online);
+        assert_eq!(ours.policy.version, 7);
+        let peers = Changed::Peers { upserted: Vec::new(), removed: Vec::new() };
+        assert_eq!(Changed::by(delta(1, 2)), peers);
+        assert_eq!(Changed::by(change.clone()), Changed::Whole, "who has rules reads all anew");
+        let long = Some(Policy { version: 8, rules: "x".repeat(POLICY_BYTES_MAX + 1) });
+        let long = Delta { policy: long, ..delta(12, 13) };
+        assert_eq!(ours.apply(&long), Err(BadMap::Bound("policy")));
 
         let before = ours.clone();
         for (from, to) in [(10, 12), (11, 13), (13, 14), (12, 12), (12, 11)] {

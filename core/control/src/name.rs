@@ -5,6 +5,10 @@ use crate::limits::{DOMAIN_LEN_MAX, LABEL_LEN_MAX, TAG_LEN_MAX};
 
 /// What a machine is called whose hostname has no usable character.
 const NAMELESS: &str = "node";
+/// Labels that programs look for in any domain, or take for the machine itself: a node gets none of
+/// them, and `core/dns` answers for none (threat DN-03).
+const RESERVED: [&str; 6] =
+    ["localhost", "local", "wpad", "isatap", "broadcasthost", "autodiscover"];
 /// What a tag begins with.
 pub const TAG_PREFIX: &str = "tag:";
 
@@ -52,12 +56,12 @@ pub fn label_of(hostname: &str) -> String {
     if label.is_empty() { NAMELESS.to_owned() } else { label.to_owned() }
 }
 
-/// `label` if it is free, else with the first of `-1`, `-2` … that is free; the label is shortened
-/// where it would be longer than 63 characters with its suffix. `taken` is asked once for each
-/// candidate, so at most once more than there are nodes.
+/// `label` if it is free and no reserved one, else with the first of `-1`, `-2` … that is free; the
+/// label is shortened where it would be longer than 63 characters with its suffix. `taken` is
+/// asked once for each candidate, so at most once more than there are nodes.
 #[must_use]
 pub fn unique(label: &str, mut taken: impl FnMut(&str) -> bool) -> String {
-    if !taken(label) {
+    if !RESERVED.contains(&label) && !taken(label) {
         return label.to_owned();
     }
     let mut number = 1_u64;
@@ -108,6 +112,13 @@ mod tests {
             let name = unique(&long, |name| names.contains(name));
             assert!(is_label(&name), "{number}: {name}");
             assert!(names.insert(name));
+        }
+    }
+
+    #[test]
+    fn dn_03_labels_that_programs_look_for_get_a_suffix() {
+        for label in RESERVED {
+            assert_eq!(unique(&label_of(&label.to_uppercase()), |_| false), format!("{label}-1"));
         }
     }
 

@@ -72,9 +72,11 @@ impl Frames {
 
     /// The sending half, if the peer takes frames on the session `current`.
     pub(crate) fn sender(&mut self, current: Index) -> Option<&mut Sender> {
-        let takes = self.hello(current)?.features.has(Features::REPAIR);
+        let features = self.hello(current)?.features;
+        let takes = features.has(Features::REPAIR);
         let halves = self.halves.as_deref_mut().filter(|_| takes)?;
         halves.sender.begin(current);
+        halves.sender.set_bundles(features.has(Features::BUNDLES));
         Some(&mut halves.sender)
     }
 
@@ -140,6 +142,7 @@ impl Frames {
                 halves.sender.handle_report(report, now);
             }
             Frame::Hello(_) | Frame::Unknown(_) => return Err(noise::Drop::Malformed),
+            _ if !carries_data(frame) => return Err(noise::Drop::Malformed),
             _ => halves.receiver.handle_frame(received, frame, start, judge, now_us),
         }
         Ok(())
@@ -151,6 +154,44 @@ impl Frames {
         if let Some(halves) = &mut self.halves {
             halves.receiver.handle_number(index, counter, is_data, now.0 / 1_000);
         }
+    }
+
+    /// A frame came that may have come another way than packets do.
+    pub(crate) fn note_stray_in(&mut self, index: Index, counter: u64) {
+        if let Some(halves) = &mut self.halves {
+            halves.receiver.handle_stray(index, counter);
+        }
+    }
+
+    /// A datagram went another way than packets do.
+    pub(crate) fn note_stray_out(&mut self, now: Instant) {
+        if let Some(halves) = &mut self.halves {
+            halves.sender.note_stray(now);
+        }
+    }
+
+    /// Packets go out on another path: what was believed of the one before is void.
+    pub(crate) fn handle_moved(&mut self, now: Instant) {
+        if let Some(halves) = &mut self.halves {
+            halves.sender.handle_moved(now);
+        }
+    }
+
+    /// Packets come in on another path.
+    pub(crate) fn handle_source_moved(&mut self) {
+        if let Some(halves) = &mut self.halves {
+            halves.receiver.handle_source_moved();
+        }
+    }
+
+    /// Whether small packets wait to be sent.
+    pub(crate) fn has_gathered(&self) -> bool {
+        self.halves.as_ref().is_some_and(|halves| halves.sender.has_gathered())
+    }
+
+    /// Gives them up: how many these are.
+    pub(crate) fn drop_gathered(&mut self) -> u64 {
+        self.halves.as_mut().map_or(0, |halves| halves.sender.drop_gathered())
     }
 
     /// Lets go on what has waited long enough.
@@ -221,11 +262,35 @@ impl Frames {
 
 /// Whether a frame carries packets, for the timers of the session: the others need no answer.
 pub(crate) fn carries_data(frame: &Frame<'_>) -> bool {
-    !matches!(frame, Frame::Hello(_) | Frame::Report(_) | Frame::Unknown(_))
+    !matches!(
+        frame,
+        Frame::Hello(_)
+            | Frame::Report(_)
+            | Frame::Probe(_)
+            | Frame::ProbeAnswer(_)
+            | Frame::Candidates(_)
+            | Frame::Unknown(_)
+    )
 }
 
 /// What we can do, for [`Hello`].
 #[must_use]
 pub fn features() -> Features {
-    Features::REPAIR
+    Features::REPAIR.with(Features::PATHS).with(Features::BUNDLES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_does_not_read_bundles_gets_none() {
+        let mut frames = Frames::new(1, 2, Hello::default());
+        for (features, expected) in
+            [(Features::REPAIR, Some(false)), (features(), Some(true)), (Features::BUNDLES, None)]
+        {
+            frames.handle_hello(Index(5), Hello { features, ..Hello::default() });
+            assert_eq!(frames.sender(Index(5)).map(|sender| sender.sends_bundles()), expected);
+        }
+    }
 }

@@ -83,6 +83,16 @@ impl Inbox {
         Place::Own(start..self.own.len())
     }
 
+    /// Adds a packet that this machine made itself. Returns whether there was room.
+    pub fn push_own(&mut self, packet: &[u8]) -> bool {
+        let fits = self.has_room(packet.len());
+        if fits {
+            let place = self.keep(packet);
+            self.push_packet(place, false);
+        }
+        fits
+    }
+
     /// Adds a packet; `marked` if congestion was met, which only one of our own can show.
     pub(crate) fn push_packet(&mut self, place: Place, marked: bool) {
         self.bytes += place.len();

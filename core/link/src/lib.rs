@@ -17,7 +17,9 @@
 //!
 //! Toward a peer that speaks frames the third step differs. A superpacket leaves as one head and
 //! its segments' payloads as chunks (`sender`); where the path loses, each of them has its place in
-//! a block that repair chunks follow; where it reorders, TCP's chunks are numbered by flow.
+//! a block that repair chunks follow; where it reorders, TCP's chunks are numbered by flow. A small
+//! packet waits until the turn is over, and leaves with others that came in it as a bundle
+//! (`gather`).
 //!
 //! And on its way in: [`Link::receive`] opens a datagram where the shell received it and tells
 //! where the plaintext lies; the datagram's source becomes the link's endpoint, since it was
@@ -29,27 +31,33 @@
 //! What the peer wants to do by itself (handshakes, keepalives) is done by
 //! [`Link::handle_actions`], after every input.
 //!
-//! Left open on purpose (docs/decisions.md, "the seam for frames and paths"): the one `endpoint`
-//! becomes a set of paths; `Destination` gets further carriers. Neither changes a signature here.
+//! A *managed* peer, whose candidates a map names, may have many endpoints and relays. Its link
+//! keeps `Paths` (docs/paths.md), which probe them inside the session and decide; what is decided
+//! stands in the one field that [`Link::send`] reads. Any other peer is followed where it was heard
+//! last.
 
 #![forbid(unsafe_code)]
 
 mod codel;
 mod frames;
+mod gather;
 mod inbox;
 mod link;
 mod outbox;
+mod paths;
 mod piece;
 mod pool;
 mod receiver;
+mod report;
 mod sender;
 mod staged;
 mod weather;
 
 pub use self::frames::features;
 pub use self::inbox::{Inbox, OWN_BYTES_MAX};
-pub use self::link::{Link, Outcome, Refusal, Wake, World};
-pub use self::outbox::{Destination, Endpoint, Outbox, Source};
+pub use self::link::{Link, Outcome, Own, Refusal, Wake, World};
+pub use self::outbox::{Destination, Endpoint, Outbox, Relayed, Source};
+pub use self::paths::{CANDIDATES_MAX, Candidate, PathStatus};
 pub use self::piece::{Counters as PieceCounters, Judge};
 pub use self::receiver::{ORPHANS_MAX, UNITS_MAX};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};

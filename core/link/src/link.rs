@@ -1,21 +1,23 @@
 //! The link to one peer.
 //!
 //! Stages, in the order in which they appear below: `send`, `receive`, the three handshake
-//! messages, `handle_actions`.
+//! messages. What a link does of itself is in `actions`, what concerns several paths in `managed`.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use noise::{
     Action, Context, Drop, Identity, Index, Indices, Instant, OpenedInitiation, Peer, PeerId,
     PublicKey, Random, Session, Tai64n, Why,
 };
-use wire::frame::{self, Frame, Hello};
+use wire::frame::{self, Frame, Hello, ProbeAnswer};
 use wire::superpacket::{self, Superpacket};
 use wire::{virtio, wireguard};
 
 use crate::frames::{self, Frames};
 use crate::inbox::Inbox;
-use crate::outbox::{Destination, Endpoint, Outbox};
+use crate::outbox::{Destination, Outbox};
+use crate::paths::Paths;
 use crate::piece::Judge;
 use crate::sender::Way;
 use crate::staged::Staged;
@@ -36,6 +38,17 @@ pub struct World<'a> {
     pub wall: Tai64n,
     /// The interface's MTU in bytes; 0 = unknown.
     pub mtu: usize,
+    /// Where this machine may be reached, for peers that are called.
+    pub reach: Own<'a>,
+}
+
+/// Where this machine may be reached.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own<'a> {
+    /// Our endpoints, the likeliest first.
+    pub endpoints: &'a [SocketAddr],
+    /// Our translator maps by destination.
+    pub varies: bool,
 }
 
 impl std::fmt::Debug for World<'_> {
@@ -53,6 +66,8 @@ pub enum Refusal {
     NoRoom,
     /// The session's counter came to its end in the middle of a superpacket.
     Exhausted,
+    /// It does not fit through the path in use: [`Link::room`] says what does.
+    TooBig,
 }
 
 /// What became of packets on their way out, counted in segments.
@@ -73,7 +88,9 @@ pub struct Outcome {
 /// One peer, and what is between us.
 pub struct Link {
     peer: Peer,
-    endpoint: Option<Endpoint>,
+    endpoint: Option<Destination>,
+    /// Packets wait although there is a session: none of the paths is in use.
+    wants_path: bool,
     staged: Staged,
     rx_bytes: u64,
     tx_bytes: u64,
@@ -85,6 +102,12 @@ pub struct Link {
     aes: bool,
     /// The session that was sent on when a Hello came that wants an answer.
     answer: Option<Index>,
+    /// Of a managed peer: its paths. `endpoint` is where the best of them leads.
+    paths: Option<Box<Paths>>,
+    /// Bytes of the largest packet that fits through the path in use; no bound without paths.
+    room: usize,
+    /// Answers to probes, and where they go.
+    answers: Vec<(Destination, ProbeAnswer)>,
 }
 
 /// Why a link wants to be woken.
@@ -94,6 +117,16 @@ pub enum Wake {
     Peer(Why),
     /// Something waits for its time: repair, a report, a flow.
     Frames,
+    /// A path is to be probed.
+    Paths,
+}
+
+impl Outcome {
+    /// Counts packets that were dropped for a reason; of two reasons the later stands for both.
+    pub(crate) fn refuse(&mut self, refusal: Refusal, segments: u64) {
+        let before = self.refused.map_or(0, |(_, before)| before);
+        self.refused = Some((refusal, before + segments));
+    }
 }
 
 impl std::fmt::Debug for Link {
@@ -112,6 +145,7 @@ impl Link {
         Self {
             peer,
             endpoint: None,
+            wants_path: false,
             staged: Staged::default(),
             rx_bytes: 0,
             tx_bytes: 0,
@@ -119,6 +153,9 @@ impl Link {
             frames: None,
             aes: false,
             answer: None,
+            paths: None,
+            room: usize::MAX,
+            answers: Vec::new(),
         }
     }
 
@@ -169,20 +206,23 @@ impl Link {
 
     /// Where the peer was last heard, or was configured to be.
     #[must_use]
-    pub fn endpoint(&self) -> Option<Endpoint> {
+    pub fn endpoint(&self) -> Option<Destination> {
         self.endpoint
     }
 
     /// Says where the peer is, until it is heard from elsewhere.
-    pub fn set_endpoint(&mut self, endpoint: Endpoint) {
+    pub fn set_endpoint(&mut self, endpoint: Destination) {
         self.endpoint = Some(endpoint);
     }
 
     /// Forgets which of our addresses the peer spoke to: routes or addresses have changed, and
     /// the kernel shall choose again.
     pub fn forget_source(&mut self) {
-        if let Some(endpoint) = &mut self.endpoint {
+        if let Some(Destination::Udp(endpoint)) = &mut self.endpoint {
             endpoint.source = None;
+        }
+        if let Some(paths) = &mut self.paths {
+            paths.forget_sources();
         }
     }
 
@@ -210,6 +250,9 @@ impl Link {
         if let Some(frames) = &mut self.frames {
             frames.clear();
         }
+        if let Some(paths) = &mut self.paths {
+            paths.clear();
+        }
         self.staged.clear()
     }
 
@@ -225,16 +268,25 @@ impl Link {
     ) -> Outcome {
         let segments = packet.segments() as u64;
         let mut outcome = Outcome::default();
-        let Some(endpoint) = self.endpoint else {
+        if let Some(paths) = &mut self.paths {
+            paths.note_data(now);
+        }
+        let room = mtu.min(self.room);
+        if room < mtu && packet.segment_len(0) > room {
+            outcome.refused = Some((Refusal::TooBig, segments));
+            return outcome;
+        }
+        if !self.has_destination() {
             outcome.refused = Some((Refusal::NoEndpoint, segments));
             return outcome;
-        };
-        let Some(session) = self.peer.sealer(now) else {
+        }
+        let (Some(session), Some(to)) = (self.peer.sealer(now), self.endpoint) else {
             outcome.staged = segments;
             outcome.overflowed = self.staged.push(header, packet);
+            self.want_path();
             return outcome;
         };
-        let to = Destination::Udp(endpoint);
+        let mtu = room;
         let index = session.index();
         if let Some(sender) = self.frames.as_mut().and_then(|frames| frames.sender(index)) {
             let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
@@ -273,7 +325,7 @@ impl Link {
     #[inline]
     pub fn receive(
         &mut self,
-        from: Endpoint,
+        from: Destination,
         index: Index,
         datagram: &mut [u8],
         indices: &mut Indices,
@@ -281,9 +333,10 @@ impl Link {
     ) -> Result<(Index, Range<usize>), Drop> {
         let len = datagram.len();
         let (index, plain) = self.peer.open(indices, index, datagram, now)?;
-        self.learn(from, len);
+        self.learn(&from, len, now);
         if !frame::is_frame(&datagram[plain.clone()]) {
             self.peer.data_received(now, 1, plain.len() as u64);
+            self.note_received(!plain.is_empty(), now);
             if let Some(frames) = &mut self.frames {
                 frames.note_bare(index, wireguard::counter(datagram), !plain.is_empty(), now);
             }
@@ -293,23 +346,26 @@ impl Link {
 
     /// Takes the frame that lies at `plain` of a datagram just received, which lies at `start` of
     /// the lent memory. `index` is its session, by its first index. Packets in it wait for
-    /// [`Link::poll_pieces`]; a Hello that wants an answer gets it from [`Link::handle_actions`].
+    /// [`Link::poll_pieces`]; a Hello or a probe gets its answer from [`Link::handle_actions`].
+    ///
+    /// Returns whether packets may have come in it.
     ///
     /// # Errors
     /// `Malformed`, also for a frame of a kind unknown here, or where we speak none.
     pub fn handle_frame(
         &mut self,
-        index: Index,
+        (from, index): (Destination, Index),
         datagram: &[u8],
         plain: Range<usize>,
         start: usize,
         judge: &mut impl Judge,
         now: Instant,
-    ) -> Result<(), Drop> {
+    ) -> Result<bool, Drop> {
         let parsed = frame::parse(&datagram[plain.clone()]);
         // Frames without packets begin no timer, and nothing needs to answer them.
         let is_data = parsed.as_ref().is_ok_and(frames::carries_data);
         self.peer.data_received(now, 1, if is_data { plain.len() as u64 } else { 0 });
+        self.note_received(is_data, now);
         let Some(frames) = &mut self.frames else { return Err(Drop::Malformed) };
         let counter = wireguard::counter(datagram);
         match parsed {
@@ -319,10 +375,16 @@ impl Link {
                     self.answer = self.peer.current().map(|(current, _)| current);
                 }
                 frames.note_bare(index, counter, false, now);
-                Ok(())
+                Ok(false)
+            }
+            Ok(Frame::Probe(_) | Frame::ProbeAnswer(_) | Frame::Candidates(_)) => {
+                frames.note_stray_in(index, counter);
+                self.handle_path_frame(&from, &datagram[plain], now)?;
+                Ok(false)
             }
             Ok(ref frame) => {
-                frames.handle_frame((index, counter), frame, start + plain.start, judge, now)
+                frames.handle_frame((index, counter), frame, start + plain.start, judge, now)?;
+                Ok(is_data)
             }
             Err(_) => Err(Drop::Malformed),
         }
@@ -341,15 +403,15 @@ impl Link {
     /// The reason, to be counted; nothing has changed.
     pub fn handle_initiation<O: Outbox>(
         &mut self,
-        from: Endpoint,
+        from: Destination,
         opened: OpenedInitiation,
         world: &mut World<'_>,
         out: &mut O,
     ) -> Result<(), Drop> {
         let Some(mut context) = context(world) else { return Err(Drop::UnknownPeer) };
         let response = self.peer.accept_initiation(&mut context, opened)?;
-        self.learn(from, wireguard::INITIATION_LEN);
-        self.emit(&response, out);
+        self.learn(&from, wireguard::INITIATION_LEN, world.now);
+        self.respond(&from, &response, out);
         Ok(())
     }
 
@@ -359,13 +421,14 @@ impl Link {
     /// The reason, to be counted; nothing has changed.
     pub fn handle_response(
         &mut self,
-        from: Endpoint,
+        from: Destination,
         message: &[u8; wireguard::RESPONSE_LEN],
         world: &mut World<'_>,
     ) -> Result<(), Drop> {
         let Some(mut context) = context(world) else { return Err(Drop::UnexpectedResponse) };
         self.peer.accept_response(&mut context, message)?;
-        self.learn(from, wireguard::RESPONSE_LEN);
+        self.learn(&from, wireguard::RESPONSE_LEN, world.now);
+        self.handle_agreed(&from, world.now);
         Ok(())
     }
 
@@ -391,114 +454,27 @@ impl Link {
         }
     }
 
-    /// Does all that the peer wants done, and says what became of staged packets.
-    pub fn handle_actions<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) -> Outcome {
-        let mut total = Outcome::default();
-        while let Some(action) = self.peer.poll_action() {
-            match action {
-                Action::ForgetSource => self.forget_source(),
-                Action::Initiate => self.initiate(world, out),
-                Action::Greet => {
-                    if self.peer.current().is_some_and(|(_, word)| word == frame::CAPABILITY) {
-                        self.greet(world, out);
-                    }
-                }
-                Action::SendStaged => self.send_staged(world, out, &mut total),
-                Action::Keepalive if self.staged.is_empty() => self.keepalive(world.now, out),
-                Action::Keepalive => self.send_staged(world, out, &mut total),
-                Action::DropStaged => total.expired += self.staged.clear(),
-            }
-        }
-        if let Some(index) = self.answer.take()
-            && self.peer.current().is_some_and(|(current, _)| current == index)
-        {
-            self.greet(world, out);
-        }
-        if let Some(frames) = &mut self.frames {
-            let to = self.endpoint.map(Destination::Udp);
-            self.tx_bytes += frames.handle_due(&mut self.peer, to, world.now, out);
-        }
-        total
-    }
-
     /// When to call [`Link::handle_timeout`] next, and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Wake)> {
         let peer = self.peer.poll_timeout().map(|(at, why)| (at, Wake::Peer(why)));
         let frames = self.frames.as_ref().and_then(|frames| frames.poll_timeout());
         let frames = frames.map(|at| (at, Wake::Frames));
-        [peer, frames].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let paths = self.paths.as_ref().and_then(|paths| paths.poll_timeout());
+        let paths = paths.map(|at| (at, Wake::Paths));
+        [peer, frames, paths].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    fn learn(&mut self, from: Endpoint, len: usize) {
+    /// An authentic and fresh datagram came from `from`.
+    #[inline]
+    fn learn(&mut self, from: &Destination, len: usize, now: Instant) {
         self.rx_bytes += len as u64;
-        if self.endpoint != Some(from) {
-            self.endpoint = Some(from);
-        }
-    }
-
-    fn initiate<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) {
-        if self.endpoint.is_none() {
-            return;
-        }
-        let Some(mut context) = context(world) else { return };
-        if let Some(message) = self.peer.initiate(&mut context) {
-            self.emit(&message, out);
-        }
-    }
-
-    /// Sends a handshake message.
-    fn emit<O: Outbox>(&mut self, message: &[u8], out: &mut O) {
-        let Some(endpoint) = self.endpoint else { return };
-        if let Some(slot) = out.reserve(&Destination::Udp(endpoint), message.len()) {
-            slot.copy_from_slice(message);
-            out.commit();
-            self.tx_bytes += message.len() as u64;
-        }
-    }
-
-    fn keepalive<O: Outbox>(&mut self, now: Instant, out: &mut O) {
-        let Some(endpoint) = self.endpoint else { return };
-        let Some(session) = self.peer.sealer(now) else { return };
-        let to = Destination::Udp(endpoint);
-        let Some(slot) = out.reserve(&to, wireguard::KEEPALIVE_LEN) else { return };
-        if session.seal(slot).is_ok() {
-            out.commit();
-            self.tx_bytes += wireguard::KEEPALIVE_LEN as u64;
-            self.peer.data_sent(now, 1, 0);
-        }
-    }
-
-    /// Says who we are, and draws the session's second index first, so that only sessions with a
-    /// Hello have one.
-    fn greet<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) {
-        let now = world.now;
-        let (Some(frames), Some(endpoint)) = (&mut self.frames, self.endpoint) else { return };
-        let Some((current, _)) = self.peer.current() else { return };
-        if self.aes && frames.greets() {
-            self.peer.offer_second(world.indices, world.random);
-        }
-        let Some(session) = self.peer.sealer(now) else { return };
-        let mut way = Way { session, to: Destination::Udp(endpoint), out, datagrams: 0, bytes: 0 };
-        frames.greet(current, now, &mut way);
-        let (datagrams, bytes) = (way.datagrams, way.bytes);
-        self.tx_bytes += bytes;
-        self.peer.data_sent(now, datagrams, 0);
-    }
-
-    fn send_staged<O: Outbox>(&mut self, world: &World<'_>, out: &mut O, total: &mut Outcome) {
-        while !self.staged.is_empty() && self.peer.sealer(world.now).is_some() {
-            let Some(mut waiting) = self.staged.pop() else { break };
-            let Ok(packet) = superpacket::parse(waiting.header, &mut waiting.bytes) else {
-                continue;
-            };
-            let outcome = self.send(waiting.header, &packet, world.now, world.mtu, out);
-            total.sent += outcome.sent;
-            total.overflowed += outcome.overflowed;
-            if let Some((refusal, segments)) = outcome.refused {
-                let before = total.refused.map_or(0, |(_, before)| before);
-                total.refused = Some((refusal, before + segments));
+        if let Some(paths) = &mut self.paths {
+            if paths.handle_heard(from, now) {
+                self.endpoint = paths.to();
             }
+        } else if self.endpoint != Some(*from) {
+            self.endpoint = Some(*from);
         }
     }
 }
@@ -534,3 +510,6 @@ fn context<'a>(world: &'a mut World<'_>) -> Option<Context<'a>> {
         wall: world.wall,
     })
 }
+
+mod actions;
+mod managed;

@@ -1,6 +1,8 @@
 //! Where datagrams go, and the memory that the shell lends for them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use noise::PublicKey;
 
 /// Our own address that a peer spoke to, and the interface it came in by. Answers leave from it,
 /// so that a machine with several addresses answers with the one that was asked.
@@ -29,12 +31,60 @@ impl Endpoint {
     }
 }
 
-/// How a datagram leaves. A relay, an ICMP requester or a raw protocol will be further
+/// A peer as a relay reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relayed {
+    /// The relay, by its number in the map.
+    pub relay: u32,
+    /// The peer's static key, by which the relay knows it.
+    pub peer: PublicKey,
+}
+
+/// How a datagram leaves, and how one came. An ICMP requester or a raw protocol will be further
 /// destinations, never a second code path (docs/decisions.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// A UDP datagram.
     Udp(Endpoint),
+    /// A frame to a relay, which hands it on.
+    Relay(Relayed),
+}
+
+impl Destination {
+    /// The UDP path, if it is one.
+    #[must_use]
+    pub fn udp(&self) -> Option<Endpoint> {
+        match self {
+            Self::Udp(endpoint) => Some(*endpoint),
+            Self::Relay(_) => None,
+        }
+    }
+
+    /// The source that allowances and cookies go by: the address of a UDP path; for a relayed peer
+    /// one made of its key, which the relay vouches for.
+    #[must_use]
+    pub fn source(&self) -> SocketAddr {
+        match self {
+            Self::Udp(endpoint) => endpoint.remote,
+            Self::Relay(relayed) => {
+                let mut address = [0; 16];
+                address.copy_from_slice(&relayed.peer.0[..16]);
+                SocketAddr::from((Ipv6Addr::from(address), 0))
+            }
+        }
+    }
+}
+
+impl From<Endpoint> for Destination {
+    fn from(endpoint: Endpoint) -> Self {
+        Self::Udp(endpoint)
+    }
+}
+
+impl From<Relayed> for Destination {
+    fn from(relayed: Relayed) -> Self {
+        Self::Relay(relayed)
+    }
 }
 
 /// Memory for outgoing datagrams, lent by the shell: a packet is written once, here, encrypted in

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use wire::packet::Ecn;
 use wire::unit::Unit;
 
 use crate::pool::Kept;
@@ -42,21 +43,21 @@ pub(crate) struct Open {
     /// `None` for one that the machine does not take.
     pub(crate) unit: Option<Unit>,
     pub(crate) order: Option<(u8, u32)>,
-    pub(crate) is_tcp: bool,
+    /// What it says about congestion, if it is of TCP, which heeds it.
+    pub(crate) tcp_ecn: Option<Ecn>,
 }
 
 /// Something that will be passed on.
 #[derive(Debug)]
-pub(crate) enum Piece {
-    /// A chunk of the unit with that number.
-    Chunk { unit: u16, index: u8, marked: bool, at: At },
-    /// A packet.
-    Packet { marked: bool, at: At },
-    /// What was given up on purpose: nobody shall wait for it.
-    Nothing,
+pub(crate) struct Piece {
+    /// Its unit's number and its index there; none of a whole packet.
+    pub(crate) chunk: Option<(u16, u8)>,
+    /// Congestion was met.
+    pub(crate) marked: bool,
+    pub(crate) at: At,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum At {
     Lent(Range<usize>),
     Kept(Kept),
@@ -92,6 +93,14 @@ impl Origin {
         match self {
             Self::Lent(start) => Self::Lent(start + len),
             other => other,
+        }
+    }
+
+    /// How many bytes there are, of which those at hand are `bytes`: of what waited none are.
+    pub(crate) fn len(self, bytes: &[u8]) -> usize {
+        match self {
+            Self::Waited { kept, .. } => kept.len(),
+            _ => bytes.len(),
         }
     }
 

@@ -2,7 +2,7 @@
 //! order and passed on.
 //!
 //! Stages, in the order in which they appear below: `handle_*` for each frame, `open` for what
-//! was protected, `take_*` for heads, chunks and packets, `wait_or_pass`, `pass`.
+//! was protected, `take_*` for heads, chunks and packets, `put`, `pass`.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,16 @@ use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
-use wire::frame::{self, Chunk, Frame, Head, Ordered, Protected};
+use wire::frame::{self, Bundle, Chunk, Frame, Head, Ordered, Protected};
 use wire::ip::protocol;
-use wire::packet::{self, Ecn};
+use wire::packet::{self, Ecn, Packet};
 use wire::unit::Unit;
 
 use crate::codel::Codel;
 use crate::inbox::{Inbox, Place};
 use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Orphan, Piece};
 use crate::pool::Pool;
+use crate::report::told;
 
 /// Units whose chunks may still come.
 pub const UNITS_MAX: usize = 1_024;
@@ -49,7 +50,8 @@ pub(crate) struct Receiver {
     /// The highest sequence number so far.
     highest: u64,
     assembler: Assembler,
-    order: Order<Piece>,
+    /// Nothing stands for what was given up on purpose: nobody shall wait for it.
+    order: Order<Option<Piece>>,
     units: Vec<Option<Open>>,
     orphans: VecDeque<Orphan>,
     pool: Pool,
@@ -161,21 +163,26 @@ impl Receiver {
         loop {
             if self.ready.is_empty() {
                 match self.order.poll_ready() {
-                    Some(piece) => self.ready.push_back(piece),
+                    Some(piece) => self.ready.extend(piece),
                     None => return true,
                 }
             }
-            let Some(piece) = self.ready.front() else { return true };
-            if let Piece::Chunk { at: At::Kept(kept), .. }
-            | Piece::Packet { at: At::Kept(kept), .. } = piece
-                && !inbox.has_room(kept.len())
-            {
+            let has_room = |piece: &Piece| match piece.at {
+                At::Lent(_) => true,
+                At::Kept(kept) => inbox.has_room(kept.len()),
+            };
+            if !self.ready.front().is_none_or(has_room) {
                 return false;
             }
             if let Some(piece) = self.ready.pop_front() {
                 self.pass(piece, inbox);
             }
         }
+    }
+
+    /// The path is another one: its delay says nothing about the one before.
+    pub(crate) fn handle_source_moved(&mut self) {
+        self.observer.handle_path_change();
     }
 
     /// The report that is due.
@@ -190,25 +197,8 @@ impl Receiver {
         self.report_us = self.observer.is_waiting().then_some(now_us + REPORT_US);
         self.report_number = self.report_number.wrapping_add(1);
         let held_us = self.echo.map_or(u32::MAX, |(_, at_us)| (now_us - at_us) as u32);
-        let losses = |of: &repair::report::Losses| frame::Losses {
-            judged: of.judged,
-            lost: of.lost,
-            runs: of.runs,
-            windows: of.windows,
-            window_losses: of.window_losses,
-            window_squares: of.window_squares,
-        };
-        Some(frame::Report {
-            number: self.report_number,
-            clear: losses(&seen.clear),
-            queued: losses(&seen.queued),
-            reorder_us: seen.reorder_us,
-            queue_us: seen.queue_us,
-            missing,
-            rebuilt,
-            echo_us: self.echo.map_or(0, |(sent_us, _)| sent_us),
-            held_us,
-        })
+        let echo_us = self.echo.map_or(0, |(sent_us, _)| sent_us);
+        Some(told(&seen, self.report_number, (echo_us, held_us)))
     }
 
     /// When to call [`Receiver::handle_timeout`] and to ask for a report next.
@@ -233,8 +223,26 @@ impl Receiver {
         self.observer.reorder_us()
     }
 
-    /// A datagram's place in all that the peer sent, over its sessions.
+    /// A datagram came that may have come another way than packets do.
+    pub(crate) fn handle_stray(&mut self, index: Index, counter: u64) {
+        let sequence = self.place(index, counter);
+        self.observer.handle_stray(sequence);
+    }
+
+    /// A datagram's place in all that the peer sent, and whether ones before it are missing.
     fn sequence(&mut self, index: Index, counter: u64, now_us: u64) -> u64 {
+        let sequence = self.place(index, counter);
+        let is_gap = sequence > self.highest + 1 && sequence - self.highest < 1_000;
+        self.highest = self.highest.max(sequence);
+        if is_gap && self.protected_us.is_none_or(|at_us| at_us + KEEP_US < now_us) {
+            let alarm_us = now_us + ALARM_US;
+            self.report_us = Some(self.report_us.map_or(alarm_us, |due_us| due_us.min(alarm_us)));
+        }
+        sequence
+    }
+
+    /// A datagram's number in all that the peer sent, over its sessions.
+    fn place(&mut self, index: Index, counter: u64) -> u64 {
         let [newest, before] = self.epochs;
         let ordinal = if newest.0 == Some(index) {
             newest.1
@@ -245,14 +253,7 @@ impl Receiver {
             newest.1 + 1
         };
         self.ordinal = ordinal;
-        let sequence = (ordinal << EPOCH_SHIFT) | (counter & ((1 << EPOCH_SHIFT) - 1));
-        let is_gap = sequence > self.highest + 1 && sequence - self.highest < 1_000;
-        self.highest = self.highest.max(sequence);
-        if is_gap && self.protected_us.is_none_or(|at_us| at_us + KEEP_US < now_us) {
-            let alarm_us = now_us + ALARM_US;
-            self.report_us = Some(self.report_us.map_or(alarm_us, |due_us| due_us.min(alarm_us)));
-        }
-        sequence
+        (ordinal << EPOCH_SHIFT) | (counter & ((1 << EPOCH_SHIFT) - 1))
     }
 
     fn arm(&mut self, now_us: u64) {
@@ -308,11 +309,40 @@ impl Receiver {
             Frame::Chunk(ref chunk) => {
                 self.take_chunk(chunk, origin.behind(Chunk::FIXED_LEN), now_us);
             }
-            Frame::Ordered(Ordered { tag, number, packet }) => {
-                let origin = origin.behind(Ordered::FIXED_LEN);
-                self.take_packet(packet, Some((tag, number)), origin, judge, now_us);
-            }
+            Frame::Ordered(ref ordered) => self.take_ordered(ordered, origin, judge, now_us),
+            Frame::Bundle(ref bundle) => self.take_bundle(bundle, origin, judge, now_us),
             _ => self.counters.refused += 1,
+        }
+    }
+
+    fn take_ordered(
+        &mut self,
+        ordered: &Ordered<'_>,
+        origin: Origin,
+        judge: &mut impl Judge,
+        now_us: u64,
+    ) {
+        let Ordered { tag, number, packet } = *ordered;
+        let origin = origin.behind(Ordered::FIXED_LEN);
+        self.take_packet(packet, Some((tag, number)), origin, judge, now_us);
+    }
+
+    /// Each packet of a bundle is judged by itself (threat BC-04).
+    fn take_bundle(
+        &mut self,
+        bundle: &Bundle<'_>,
+        origin: Origin,
+        judge: &mut impl Judge,
+        now_us: u64,
+    ) {
+        for (at, entry) in bundle.entries() {
+            let origin = origin.behind(at);
+            match frame::parse(entry) {
+                Ok(Frame::Ordered(ref ordered)) => {
+                    self.take_ordered(ordered, origin, judge, now_us);
+                }
+                _ => self.take_packet(entry, None, origin, judge, now_us),
+            }
         }
     }
 
@@ -329,22 +359,21 @@ impl Receiver {
             return;
         }
         let unit = Unit::new(head).ok().filter(|_| judge.admits(head.header));
-        let view = packet::parse_quoted(head.header);
+        let view = packet::parse_quoted(head.header).ok();
         *place = Some(Open {
             number: head.unit,
             ordinal,
             sent_us: head.sent_us,
             unit,
             order: head.ordered.then_some((head.tag, head.number)),
-            is_tcp: view.is_ok_and(|view| view.protocol() == protocol::TCP),
+            tcp_ecn: view.as_ref().and_then(tcp_ecn),
         });
         let count = self.orphans.len();
         for _ in 0..count {
             let Some(orphan) = self.orphans.pop_front() else { return };
             if (orphan.unit, orphan.ordinal) == (head.unit, ordinal) {
                 let Orphan { unit, index, kept, rebuilt, .. } = orphan;
-                let bytes = [0; CHUNK_LEN_MAX];
-                let chunk = Chunk { unit, index, payload: &bytes[..kept.len()] };
+                let chunk = Chunk { unit, index, payload: &[] };
                 self.take_chunk(&chunk, Origin::Waited { kept, rebuilt }, now_us);
             } else {
                 self.orphans.push_back(orphan);
@@ -352,32 +381,27 @@ impl Receiver {
         }
     }
 
-    /// Takes a chunk; of one that waited only the length is looked at here.
+    /// The unit that has this number now.
+    fn unit(&self, number: u16) -> Option<&Open> {
+        let open = self.units.get(usize::from(number) % UNITS_MAX)?.as_ref();
+        open.filter(|open| open.number == number)
+    }
+
     fn take_chunk(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
-        let open = self.units.get(usize::from(chunk.unit) % UNITS_MAX).and_then(Option::as_ref);
-        let is_its = |open: &&Open| (open.number, open.ordinal) == (chunk.unit, self.ordinal);
-        let Some(open) = open.filter(is_its) else {
+        let open = self.unit(chunk.unit).filter(|open| open.ordinal == self.ordinal);
+        let Some(&Open { ref unit, order, tcp_ecn, .. }) = open else {
             return self.keep_orphan(chunk, origin, now_us);
         };
         let index = usize::from(chunk.index);
-        let fits = |unit: &&Unit| unit.chunk_len(index) == chunk.payload.len();
-        let Some(unit) = open.unit.as_ref().filter(fits) else {
+        let len = origin.len(chunk.payload);
+        let order = order.map(|(tag, first)| (tag, first.wrapping_add(index as u32)));
+        if unit.as_ref().is_none_or(|unit| unit.chunk_len(index) != len) {
             self.counters.refused += 1;
-            return self.drop_waited(origin);
-        };
-        let order = open.order.map(|(tag, first)| (tag, first.wrapping_add(index as u32)));
-        let (number, index) = (open.number, chunk.index);
-        let congested = open.is_tcp
-            && origin.is_rebuilt()
-            && self.codel.is_due(self.observer.is_queued(), now_us);
-        match congested.then(|| packet::ecn_of(unit.header())) {
-            Some(Ecn::NotEct) => self.give_up(order, origin, now_us),
-            mark => {
-                let marked = mark.is_some();
-                let make = |at| Piece::Chunk { unit: number, index, marked, at };
-                self.put(chunk.payload, order, origin, now_us, make);
-            }
+            self.drop_waited(origin);
+            return self.give_up(order, now_us);
         }
+        let place = Some((chunk.unit, chunk.index));
+        self.put(place, chunk.payload, order, tcp_ecn, origin, now_us);
     }
 
     fn take_packet(
@@ -391,51 +415,51 @@ impl Receiver {
         let view = packet::parse(bytes);
         let Some(view) = view.ok().filter(|view| judge.admits(view.bytes())) else {
             self.counters.refused += 1;
-            return self.give_up_quietly(order, now_us);
+            return self.give_up(order, now_us);
         };
-        let is_tcp = view.protocol() == protocol::TCP;
-        let congested =
-            is_tcp && origin.is_rebuilt() && self.codel.is_due(self.observer.is_queued(), now_us);
-        match congested.then(|| view.ecn()) {
-            Some(Ecn::NotEct) => self.give_up(order, origin, now_us),
-            mark => {
-                let marked = mark.is_some();
-                self.put(view.bytes(), order, origin, now_us, |at| Piece::Packet { marked, at });
-            }
-        }
+        self.put(None, view.bytes(), order, tcp_ecn(&view), origin, now_us);
     }
 
-    /// Gives a piece its place in its flow, or makes it ready.
+    /// Gives a piece its place in its flow, or makes it ready; unless its flow, which is of TCP, is
+    /// to see the congestion that it met, and can be told by its loss alone.
     fn put(
         &mut self,
+        chunk: Option<(u16, u8)>,
         bytes: &[u8],
         order: Option<(u8, u32)>,
+        tcp_ecn: Option<Ecn>,
         origin: Origin,
         now_us: u64,
-        make: impl FnOnce(At) -> Piece,
     ) {
+        let congested = tcp_ecn.is_some()
+            && origin.is_rebuilt()
+            && self.codel.is_due(self.observer.is_queued(), now_us);
+        if congested && tcp_ecn == Some(Ecn::NotEct) {
+            self.counters.congestion += 1;
+            self.drop_waited(origin);
+            return self.give_up(order, now_us);
+        }
         let ahead = order.is_some_and(|(tag, number)| self.order.is_ahead(tag, number));
         if ahead {
             self.order.set_wait_us(self.wait_us(now_us));
         }
+        let len = origin.len(bytes);
         let at = match origin {
-            Origin::Lent(start) if !ahead && self.ready.is_empty() => {
-                At::Lent(start..start + bytes.len())
-            }
+            Origin::Lent(start) if !ahead && self.ready.is_empty() => At::Lent(start..start + len),
             Origin::Waited { kept, .. } => At::Kept(kept),
             Origin::Lent(_) | Origin::Rebuilt => match self.pool.keep(bytes) {
                 Some(kept) => At::Kept(kept),
                 None => {
                     self.counters.no_room += 1;
-                    return self.give_up_quietly(order, now_us);
+                    return self.give_up(order, now_us);
                 }
             },
         };
         self.counters.rebuilt += u64::from(origin.is_rebuilt());
-        let piece = make(at);
+        let piece = Piece { chunk, marked: congested, at };
         match order {
             Some((tag, number)) => {
-                self.order.handle_piece(tag, number, piece, bytes.len(), now_us);
+                self.order.handle_piece(tag, number, Some(piece), len, now_us);
             }
             None => self.ready.push_back(piece),
         }
@@ -453,17 +477,10 @@ impl Receiver {
         late_us + late_us / 4
     }
 
-    /// Drops a rebuilt piece, so that its flow sees the congestion that it met.
-    fn give_up(&mut self, order: Option<(u8, u32)>, origin: Origin, now_us: u64) {
-        self.counters.congestion += 1;
-        self.drop_waited(origin);
-        self.give_up_quietly(order, now_us);
-    }
-
     /// Lets nobody wait for a piece that will not be passed on.
-    fn give_up_quietly(&mut self, order: Option<(u8, u32)>, now_us: u64) {
+    fn give_up(&mut self, order: Option<(u8, u32)>, now_us: u64) {
         if let Some((tag, number)) = order {
-            self.order.handle_piece(tag, number, Piece::Nothing, 0, now_us);
+            self.order.handle_piece(tag, number, None, 0, now_us);
         }
     }
 
@@ -495,10 +512,7 @@ impl Receiver {
 
     /// Hands a piece to the machine.
     fn pass(&mut self, piece: Piece, inbox: &mut Inbox) {
-        let (at, marked) = match &piece {
-            Piece::Nothing => return,
-            Piece::Chunk { at, marked, .. } | Piece::Packet { at, marked } => (at.clone(), *marked),
-        };
+        let Piece { chunk, marked, at } = piece;
         let place = match at {
             At::Lent(range) => Place::Lent(range),
             At::Kept(kept) => {
@@ -507,21 +521,21 @@ impl Receiver {
                 place
             }
         };
-        match piece {
-            Piece::Chunk { unit, index, .. } => {
-                let open = self.units.get(usize::from(unit) % UNITS_MAX).and_then(Option::as_ref);
-                let open = open.filter(|open| open.number == unit);
-                let Some(unit_head) = open.and_then(|open| open.unit.as_ref()) else {
-                    self.counters.headless += 1;
-                    return;
-                };
-                let key = (self.peer, unit);
-                inbox.push_chunk(key, unit_head, usize::from(index), marked, place);
-            }
-            Piece::Packet { .. } => inbox.push_packet(place, marked),
-            Piece::Nothing => {}
+        if let Some((number, index)) = chunk {
+            let Some(unit) = self.unit(number).and_then(|open| open.unit.as_ref()) else {
+                self.counters.headless += 1;
+                return;
+            };
+            inbox.push_chunk((self.peer, number), unit, usize::from(index), marked, place);
+        } else {
+            inbox.push_packet(place, marked);
         }
         self.counters.passed += 1;
         self.counters.marked += u64::from(marked);
     }
+}
+
+/// What a packet of TCP says about congestion; other flows are not told of any.
+fn tcp_ecn(view: &Packet<'_>) -> Option<Ecn> {
+    (view.protocol() == protocol::TCP).then(|| view.ecn())
 }

@@ -2,12 +2,14 @@
 //! its flow, and protected.
 //!
 //! Stages, in the order in which they appear below: `send` decides how a packet travels, `unit`
-//! and `lone` cut it, `piece` protects and seals one plaintext, `flush` sends repair chunks.
+//! and `lone` cut it, `gather` lets a small one wait for others and `close` sends them as a bundle,
+//! `piece` protects and seals one plaintext, `flush` sends repair chunks.
+
+use std::time::Duration;
 
 use noise::{Index, Instant, Session};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
-use repair::report;
 use repair::spread::Spread;
 use wire::frame::{self, Chunk, Head, Ordered, Protected};
 use wire::ip::protocol;
@@ -16,8 +18,10 @@ use wire::superpacket::Superpacket;
 use wire::unit::CHUNKS_MAX;
 use wire::{virtio, wireguard};
 
+use crate::gather::{self, Gathered};
 use crate::link::{Outcome, Refusal};
 use crate::outbox::{Destination, Outbox};
+use crate::report::seen;
 
 /// A superpacket of fewer segments travels as bare packets where there is no weather.
 const UNIT_SEGMENTS_MIN: usize = 3;
@@ -26,12 +30,18 @@ const UNIT_SEGMENTS_MIN: usize = 3;
 const HEAD_TWICE: usize = 8;
 /// A report that is older than the last one by less is late; by more, the peer began anew.
 const REPORTS_LATE_MAX: u16 = 64;
+/// What was sent on another path is reported lost within so long, if it is.
+const STRAYS_FOR: Duration = Duration::from_millis(500);
+/// What was lost on a path that was left is reported within so long and two round trips: it is
+/// judged after 150 ms at most, and told every 100 ms.
+const SETTLE: Duration = Duration::from_millis(600);
 /// Below this disorder is none: neighbours that changed places.
 const DISORDER_US_MIN: u32 = 100;
 /// What is assumed of the largest packet when nobody said: the smallest IPv6 link.
 const MTU_UNKNOWN: usize = 1280;
-/// Bytes of a lone packet's headers that go into its head when it is cut.
-const CUT_AT: usize = 40;
+/// Bytes of a lone packet that go into its head when it is cut: all headers up to the transport's,
+/// and of a first fragment as much as a filter wants to see.
+const CUT_AT: usize = Head::HEADER_LEN_MAX;
 
 /// The sending half.
 #[derive(Debug)]
@@ -44,11 +54,22 @@ pub(crate) struct Sender {
     session: Option<Index>,
     /// Of each tag, the number of the next piece.
     numbers: Box<[u32; repair::order::TAGS]>,
+    /// Whether the peer reads bundles.
+    bundles: bool,
+    gathered: Gathered,
+    /// Packets that were sent in bundles.
+    bundled: u64,
     /// Data chunks since the last report.
     sent: u64,
     /// The report that was taken in last.
     report: Option<u16>,
     rtt_us: Option<u32>,
+    /// Datagrams sent on other paths that may be reported lost, and when the last was.
+    strays: (u32, Instant),
+    /// Until then what is reported lost was sent on the path before.
+    settled_at: Instant,
+    /// Payload of the chunks of the unit that was sent last, in bytes.
+    chunk_len: usize,
     /// Bytes that were sent as data and as repair.
     data_bytes: u64,
     repair_bytes: u64,
@@ -64,14 +85,42 @@ pub(crate) struct Way<'a, O> {
 }
 
 /// How a packet's pieces are told apart and in what order they are wanted.
-#[derive(Clone, Copy)]
-struct Manner {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
     /// The flow's tag, if it suffers from disorder.
     tag: Option<u8>,
     protect: bool,
     now_us: u64,
+    /// The inner MTU in bytes; 0 = unknown.
+    mtu: usize,
+}
+
+impl Manner {
     /// Bytes of the largest plaintext.
-    room: usize,
+    fn room(&self) -> usize {
+        if self.mtu == 0 { MTU_UNKNOWN } else { self.mtu }
+    }
+
+    /// Bytes of the largest plaintext that is sent whole in this manner.
+    pub(crate) fn limit(&self) -> usize {
+        if self.protect {
+            self.room().saturating_sub(frame::Repair::FIXED_LEN).min(CHUNK_LEN_MAX)
+        } else {
+            self.room()
+        }
+    }
+
+    /// Whether packets of both manners may share a bundle: those that can wait for repair share
+    /// none with those that cannot.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        (self.tag.is_some(), self.protect, self.mtu)
+            == (other.tag.is_some(), other.protect, other.mtu)
+    }
+
+    /// Bytes that stand in front of a lone packet.
+    const fn order_len(&self) -> usize {
+        if self.tag.is_some() { Ordered::FIXED_LEN } else { 0 }
+    }
 }
 
 impl Sender {
@@ -85,9 +134,15 @@ impl Sender {
             next_unit: salt as u16,
             session: None,
             numbers: Box::new([salt; repair::order::TAGS]),
+            bundles: false,
+            gathered: Gathered::default(),
+            bundled: 0,
             sent: 0,
             report: None,
             rtt_us: None,
+            strays: (0, Instant::ZERO),
+            settled_at: Instant::ZERO,
+            chunk_len: 0,
             data_bytes: 0,
             repair_bytes: 0,
         }
@@ -101,6 +156,11 @@ impl Sender {
             self.spread = Spread::new();
             self.spread.heed(&self.control);
         }
+    }
+
+    /// Says whether the other end reads bundles.
+    pub(crate) fn set_bundles(&mut self, bundles: bool) {
+        self.bundles = bundles;
     }
 
     /// Sends a packet or superpacket. On the path of every packet.
@@ -118,25 +178,33 @@ impl Sender {
             tag: if disorder { flow_tag(packet.packet()) } else { None },
             protect,
             now_us: now.0 / 1_000,
-            room: if mtu == 0 { MTU_UNKNOWN } else { mtu },
+            mtu,
         };
         let segments = packet.segments();
         let mut outcome = Outcome::default();
         let framed_len = packet.segment_size() + Chunk::FIXED_LEN + frame::Repair::FIXED_LEN;
-        let result = if framed_len <= manner.room
+        let is_unit = framed_len <= manner.room()
             && (UNIT_SEGMENTS_MIN..=CHUNKS_MAX).contains(&segments)
             && packet.header().len() <= Head::HEADER_LEN_MAX
             && packet.packet().protocol() == upper_of(header)
-            && !packet.packet().is_routed()
-        {
+            && !packet.packet().is_routed();
+        // On a path that is not known, what is no part of a flow travels as it is.
+        let is_trusted = is_unit || self.control.estimate().known || manner.tag.is_some();
+        let manner = Manner { protect: protect && is_trusted, ..manner };
+        let len = manner.order_len() + packet.segment_len(0);
+        if self.bundles && segments == 1 && gather::is_small(len, manner.limit()) {
+            self.gather(packet, len, manner, way, &mut outcome);
+            return outcome;
+        }
+        self.close(way, &mut outcome);
+        let before = outcome.sent;
+        let result = if is_unit {
             self.unit(header, packet, manner, way, &mut outcome)
         } else {
-            // On a path that is not known, what is no part of a flow travels as it is.
-            let protect = protect && (self.control.estimate().known || manner.tag.is_some());
-            self.lone(packet, Manner { protect, ..manner }, mtu, way, &mut outcome)
+            self.lone(packet, manner, way, &mut outcome)
         };
         if let Err(refusal) = result {
-            outcome.refused = Some((refusal, segments as u64 - outcome.sent));
+            outcome.refuse(refusal, segments as u64 - (outcome.sent - before));
         }
         outcome
     }
@@ -157,6 +225,7 @@ impl Sender {
             segment_size: packet.segment_size(),
             payload: packet.payload(),
         };
+        self.chunk_len = parts.segment_size;
         let head = self.head(&parts, segments, manner);
         self.piece(head.len(), manner, way, |out| head.write(out))?;
         for index in 0..segments {
@@ -174,22 +243,21 @@ impl Sender {
         &mut self,
         packet: &Superpacket<'_>,
         manner: Manner,
-        mtu: usize,
         way: &mut Way<'_, O>,
         outcome: &mut Outcome,
     ) -> Result<(), Refusal> {
         let spent = if manner.protect { frame::Repair::FIXED_LEN } else { 0 };
         for index in 0..packet.segments() {
             let len = packet.segment_len(index);
-            let order_len = if manner.tag.is_some() { Ordered::FIXED_LEN } else { 0 };
+            let order_len = manner.order_len();
             let framed = manner.protect || manner.tag.is_some();
             if !framed {
-                let padded = wireguard::padded_len(len, mtu);
+                let padded = wireguard::padded_len(len, manner.mtu);
                 way.seal(padded, |plain| {
                     packet.write_segment(index, plain);
                     plain[len..].fill(0);
                 })?;
-            } else if order_len + len + spent <= manner.room {
+            } else if order_len + len + spent <= manner.room() {
                 let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
                 self.piece(order_len + len, manner, way, |out| {
                     if let Some((tag, number)) = number {
@@ -203,6 +271,58 @@ impl Sender {
             outcome.sent += 1;
         }
         Ok(())
+    }
+
+    /// Lets a small packet wait for others; what waits already and cannot be joined goes first.
+    fn gather<O: Outbox>(
+        &mut self,
+        packet: &Superpacket<'_>,
+        len: usize,
+        manner: Manner,
+        way: &mut Way<'_, O>,
+        outcome: &mut Outcome,
+    ) {
+        if !self.gathered.takes(len, manner) {
+            self.close(way, outcome);
+        }
+        let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
+        self.gathered.push(len, manner, |out| {
+            if let Some((tag, number)) = number {
+                Ordered::write_fixed(tag, number, out);
+            }
+            packet.write_segment(0, &mut out[manner.order_len()..]);
+        });
+    }
+
+    /// Sends the small packets that waited.
+    pub(crate) fn close<O: Outbox>(&mut self, way: &mut Way<'_, O>, outcome: &mut Outcome) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        if let Some((plain, manner, count)) = gathered.plain() {
+            let is_bare = count == 1 && manner.tag.is_none() && !manner.protect;
+            let result = if is_bare {
+                way.seal(wireguard::padded_len(plain.len(), manner.mtu), |padded| {
+                    let (packet, padding) = padded.split_at_mut(plain.len());
+                    packet.copy_from_slice(plain);
+                    padding.fill(0);
+                })
+            } else {
+                self.piece(plain.len(), manner, way, |out| out.copy_from_slice(plain))
+            };
+            match result {
+                Ok(()) => outcome.sent += count,
+                Err(refusal) => outcome.refuse(refusal, count),
+            }
+            self.bundled += if count > 1 { count } else { 0 };
+        }
+        gathered.clear();
+        self.gathered = gathered;
+    }
+
+    /// Gives up the small packets that wait: how many these are.
+    pub(crate) fn drop_gathered(&mut self) -> u64 {
+        let count = self.gathered.count();
+        self.gathered.clear();
+        count
     }
 
     /// A packet that is too large to be protected whole: its headers as a head, the rest as a
@@ -223,8 +343,7 @@ impl Sender {
         }
         let mut bytes = [0; CHUNK_LEN_MAX];
         packet.write_segment(index, &mut bytes);
-        let at = packet.packet().header_len().clamp(CUT_AT, Head::HEADER_LEN_MAX);
-        let (header, payload) = bytes[..len].split_at(at);
+        let (header, payload) = bytes[..len].split_at(CUT_AT);
         let parts =
             Parts { gso_type: virtio::GSO_NONE, header, segment_size: payload.len(), payload };
         let head = self.head(&parts, 1, manner);
@@ -339,29 +458,37 @@ impl Sender {
             let rtt_us = (now_us as u32).wrapping_sub(report.echo_us).wrapping_sub(report.held_us);
             self.rtt_us = Some(rtt_us).filter(|&us| us < 60_000_000);
         }
-        let losses = |of: &frame::Losses| report::Losses {
-            judged: of.judged,
-            lost: of.lost,
-            runs: of.runs,
-            windows: of.windows,
-            window_losses: of.window_losses,
-            window_squares: of.window_squares,
-        };
-        let seen = report::Report {
-            clear: losses(&report.clear),
-            queued: losses(&report.queued),
-            reorder_us: report.reorder_us,
-            queue_us: report.queue_us,
-            missing: report.missing,
-            rebuilt: report.rebuilt,
-        };
+        let mut seen = seen(report);
+        if now < self.settled_at {
+            seen.clear.discount(u32::MAX);
+            seen.queued.discount(u32::MAX);
+        }
+        let (strays, at) = self.strays;
+        let taken = seen.clear.discount(strays);
+        let taken = taken + seen.queued.discount(strays - taken);
+        let are_over = at.is_older_than(STRAYS_FOR, now);
+        self.strays.0 = if are_over { 0 } else { strays - taken };
         self.control.handle_report(&seen, std::mem::take(&mut self.sent), now_us);
         self.spread.heed(&self.control);
+    }
+
+    /// The path is another one: its weather is not known yet.
+    pub(crate) fn handle_moved(&mut self, now: Instant) {
+        self.control = Control::new();
+        let rtt = Duration::from_micros(self.rtt_us.take().unwrap_or(0).into());
+        self.settled_at = now + SETTLE + rtt * 2;
+        self.spread.heed(&self.control);
+    }
+
+    /// A datagram went another way: its loss is none of this path's.
+    pub(crate) fn note_stray(&mut self, now: Instant) {
+        self.strays = (self.strays.0 + 1, now);
     }
 
     /// Gives memory back where nothing waits.
     pub(crate) fn trim(&mut self) {
         self.spread.trim();
+        self.gathered.trim();
     }
 
     /// When [`Sender::flush`] is due.
@@ -372,6 +499,27 @@ impl Sender {
     /// What is believed about the path.
     pub(crate) fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// Payload of the chunks of the unit that was sent last, in bytes; 0 before the first.
+    pub(crate) const fn chunk_len(&self) -> usize {
+        self.chunk_len
+    }
+
+    /// Packets that were sent in bundles.
+    pub(crate) const fn bundled(&self) -> u64 {
+        self.bundled
+    }
+
+    /// Whether the other end reads bundles.
+    #[cfg(test)]
+    pub(crate) const fn sends_bundles(&self) -> bool {
+        self.bundles
+    }
+
+    /// Whether small packets wait for [`Sender::close`].
+    pub(crate) const fn has_gathered(&self) -> bool {
+        self.gathered.count() > 0
     }
 
     /// The round trip as the last report measured it, microseconds.

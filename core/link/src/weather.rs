@@ -17,6 +17,9 @@ pub struct Weather {
     pub queued_share_out: f64,
     /// Outwards: share of missing pieces that the peer could rebuild.
     pub rebuilt_share_out: f64,
+    /// Outwards: payload of the chunks of the superpacket that was sent last, in bytes; 0 before
+    /// the first.
+    pub chunk_bytes: usize,
     /// Outwards: repair chunks for a full block, and lanes.
     pub repair_chunks: usize,
     /// Lanes that neighbours are dealt to.
@@ -27,6 +30,8 @@ pub struct Weather {
     pub data_bytes: u64,
     /// See `data_bytes`.
     pub repair_bytes: u64,
+    /// Small packets sent in bundles.
+    pub bundled: u64,
     /// Round trip by the last report, microseconds.
     pub rtt_us: Option<u32>,
     /// Outwards: how late datagrams come behind younger ones, microseconds.
@@ -56,11 +61,13 @@ impl Weather {
             loss_out: estimate.model.loss,
             queued_share_out: estimate.queued_share,
             rebuilt_share_out: estimate.rebuilt_share,
+            chunk_bytes: sender.chunk_len(),
             repair_chunks: control.repair_chunks(repair::spread::LANE_CHUNKS),
             depth: control.depth(),
             trust: control.trust(),
             data_bytes,
             repair_bytes,
+            bundled: sender.bundled(),
             rtt_us: sender.rtt_us(),
             reorder_us_out: estimate.reorder_us,
             reorder_us_in: receiver.reorder_us(),

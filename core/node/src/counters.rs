@@ -18,8 +18,12 @@ pub enum Reason {
     StageExpired,
     /// Out: the shell takes no datagram of that size, or the session's counter ended.
     NotSealed,
+    /// Out: larger than what fits through the path; our machine is told so.
+    PacketTooBig,
     /// Out: our own datagram, on its way back to a peer that it was sealed for (threat NT-07).
     Loop,
+    /// Out: the policy does not let it pass; `Node::policy` knows why.
+    PolicyOut,
     /// In: refused by the protocol.
     Protocol(Drop),
     /// In: what was sealed is not a whole IP packet.
@@ -32,11 +36,13 @@ pub enum Reason {
     HandshakesFull,
     /// In: we have no private key, or no longer the one that the message was for.
     NoIdentity,
+    /// In: the policy does not let it pass; `Node::policy` knows why.
+    PolicyIn,
 }
 
-const OWN: usize = 12;
+const OWN: usize = 15;
 /// How many of them are outwards.
-const OUT: usize = 7;
+const OUT: usize = 9;
 
 impl Reason {
     /// Every reason once, in the order of their numbers.
@@ -48,12 +54,15 @@ impl Reason {
             Self::StageOverflow,
             Self::StageExpired,
             Self::NotSealed,
+            Self::PacketTooBig,
             Self::Loop,
+            Self::PolicyOut,
             Self::InnerMalformed,
             Self::UnknownFrame,
             Self::SourceNotAllowed,
             Self::HandshakesFull,
             Self::NoIdentity,
+            Self::PolicyIn,
         ];
         own.into_iter().chain(Drop::ALL.into_iter().map(Self::Protocol))
     }
@@ -66,12 +75,15 @@ impl Reason {
             Self::StageOverflow => 3,
             Self::StageExpired => 4,
             Self::NotSealed => 5,
-            Self::Loop => 6,
-            Self::InnerMalformed => 7,
-            Self::UnknownFrame => 8,
-            Self::SourceNotAllowed => 9,
-            Self::HandshakesFull => 10,
-            Self::NoIdentity => 11,
+            Self::PacketTooBig => 6,
+            Self::Loop => 7,
+            Self::PolicyOut => 8,
+            Self::InnerMalformed => 9,
+            Self::UnknownFrame => 10,
+            Self::SourceNotAllowed => 11,
+            Self::HandshakesFull => 12,
+            Self::NoIdentity => 13,
+            Self::PolicyIn => 14,
             Self::Protocol(drop) => OWN + drop.number(),
         }
     }
@@ -86,12 +98,15 @@ impl Reason {
             Self::StageOverflow => "stage-overflow",
             Self::StageExpired => "stage-expired",
             Self::NotSealed => "not-sealed",
+            Self::PacketTooBig => "packet-too-big",
             Self::Loop => "routing-loop",
+            Self::PolicyOut => "policy-out",
             Self::InnerMalformed => "inner-malformed",
             Self::UnknownFrame => "unknown-frame",
             Self::SourceNotAllowed => "source-not-allowed",
             Self::HandshakesFull => "handshakes-full",
             Self::NoIdentity => "no-identity",
+            Self::PolicyIn => "policy-in",
             Self::Protocol(drop) => drop.name(),
         }
     }
@@ -101,6 +116,7 @@ impl From<Refusal> for Reason {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NoEndpoint => Self::NoEndpoint,
+            Refusal::TooBig => Self::PacketTooBig,
             Refusal::NoRoom | Refusal::Exhausted => Self::NotSealed,
         }
     }
@@ -125,6 +141,8 @@ pub struct Counters {
     pub frames_in: u64,
     /// Handshake messages and cookies that were accepted or answered.
     pub handshakes_in: u64,
+    /// Answers of STUN servers.
+    pub reach_in: u64,
     drops: [u64; OWN + Drop::COUNT],
 }
 
@@ -139,6 +157,7 @@ impl Default for Counters {
             keepalives_in: 0,
             frames_in: 0,
             handshakes_in: 0,
+            reach_in: 0,
             drops: [0; OWN + Drop::COUNT],
         }
     }

@@ -8,7 +8,8 @@
 //!
 //! 1. `wire::superpacket::parse` checks what the kernel claims of it, once a superpacket.
 //! 2. [`allowed::Table::lookup`] finds the peer that owns its destination; nobody's is dropped, and
-//!    so is a datagram of our own that went in a circle.
+//!    so is a datagram of our own that went in a circle. The policy's filter, if there is one, is
+//!    asked (`policy::Filter::judge`).
 //! 3. `link::Link::send` cuts, pads and seals it into the outbox, or stages it until there is a
 //!    session.
 //!
@@ -17,10 +18,14 @@
 //! 1. `wire::wireguard::classify` says what it is.
 //! 2. A transport datagram goes to the peer that owns its receiver index, and is opened where it
 //!    lies. The owner of the inner *source* must be that same peer (threat PF-01), or it is
-//!    dropped. What remains is pushed to the [`Inbox`] as a range of the shell's memory.
+//!    dropped; then the filter is asked here too. What remains is pushed to the [`Inbox`] as a
+//!    range of the shell's memory.
 //! 3. A handshake message must pass the gate (mac1, and under load a cookie and a rate), then
 //!    waits in a bounded queue: its Diffie-Hellman is done by [`Node::handle_handshakes`], a few
 //!    at a time, so that a flood of them never holds up data (threat DP-01).
+//!
+//! Managed peers ([`Node::set_candidates`]) are reached by the best of several paths; where this
+//! machine may be reached is found out by asking STUN servers ([`Node::set_reach`]).
 //!
 //! After each input the driver calls [`Node::handle_actions`]; it sleeps until
 //! [`Node::poll_timeout`] and then calls [`Node::handle_timeout`]. Every packet that does not
@@ -34,9 +39,12 @@ pub mod config;
 mod counters;
 mod node;
 mod peers;
+mod reach;
 mod timers;
 
 pub use config::*;
 pub use counters::{Counters, Reason};
-pub use link::{Destination, Endpoint, Inbox, Outbox, Source, Weather, World};
+pub use link::{Candidate, Destination, Endpoint, Inbox, Outbox, PathStatus, Relayed, Source};
+pub use link::{Weather, World};
 pub use node::{Clock, ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX};
+pub use reach::{ENDPOINTS_MAX, Reach, ReachStatus, SERVERS_MAX};

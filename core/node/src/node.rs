@@ -9,21 +9,23 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use link::{Destination, Endpoint, Inbox, Judge, Link, Outbox, Outcome, World};
+use link::{Destination, Endpoint, Inbox, Judge, Link, Outbox, Outcome, Refusal, World};
 use noise::{
     Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
     read_initiation,
 };
+use policy::Direction;
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
 use wire::wireguard::{self, Message};
-use wire::{packet, superpacket, virtio};
+use wire::{packet, superpacket, tcp, virtio};
 
 use crate::allowed;
 use crate::circles::Circles;
 use crate::config::{PeerChange, PeerStatus, Prefix};
 use crate::counters::{Counters, Reason};
 use crate::peers::Peers;
+use crate::reach::Asker;
 use crate::timers::Timers;
 
 /// Peers of a node, at most, as for the kernel's WireGuard.
@@ -37,8 +39,8 @@ const LOAD_TIME: Duration = Duration::from_secs(1);
 /// A handshake message that passed the gate.
 #[derive(Debug)]
 enum Waiting {
-    Initiation(Endpoint, Box<[u8; wireguard::INITIATION_LEN]>),
-    Response(Endpoint, PeerId, Box<[u8; wireguard::RESPONSE_LEN]>),
+    Initiation(Destination, Box<[u8; wireguard::INITIATION_LEN]>),
+    Response(Destination, PeerId, Box<[u8; wireguard::RESPONSE_LEN]>),
 }
 
 /// One machine.
@@ -49,6 +51,7 @@ pub struct Node {
     peers: Peers,
     allowed: allowed::Table,
     circles: Circles,
+    guard: Guard,
     handshakes: VecDeque<Waiting>,
     loaded_until: Instant,
     timers: Timers,
@@ -61,6 +64,9 @@ pub struct Node {
     up: bool,
     frames: bool,
     aes: bool,
+    reach: Asker,
+    /// What our own machine is told about packets that do not fit.
+    replies: VecDeque<Vec<u8>>,
     counters: Counters,
 }
 
@@ -96,6 +102,7 @@ impl Node {
             peers: Peers::default(),
             allowed: allowed::Table::new(),
             circles: Circles::default(),
+            guard: Guard::default(),
             handshakes: VecDeque::new(),
             loaded_until: Instant::ZERO,
             timers: Timers::default(),
@@ -106,6 +113,8 @@ impl Node {
             up: false,
             frames: false,
             aes: false,
+            reach: Asker::default(),
+            replies: VecDeque::new(),
             counters: Counters::default(),
         }
     }
@@ -131,7 +140,8 @@ impl Node {
         now: Instant,
         out: &mut O,
     ) {
-        let Ok(packet) = superpacket::parse(header, bytes) else {
+        self.reach.note_data(now);
+        let Ok(mut packet) = superpacket::parse(header, bytes) else {
             self.counters.packets_out += 1;
             self.counters.drop(Reason::PacketMalformed, 1);
             return;
@@ -144,8 +154,12 @@ impl Node {
             self.counters.drop(Reason::NoRoute, segments);
             return;
         };
+        if self.guard.refuses(Direction::Out, id, packet.packet(), now) {
+            self.counters.drop(Reason::PolicyOut, segments);
+            return;
+        }
         let circle = own_datagram(packet.packet(), self.listen_port).and_then(|to| {
-            let via = link.endpoint()?.remote;
+            let via = link.endpoint()?.udp()?.remote;
             let via = SocketAddr::new(via.ip(), via.port());
             Some(self.circles.handle_own(to, via, now))
         });
@@ -153,9 +167,22 @@ impl Node {
             self.counters.drop(Reason::Loop, segments);
             return;
         }
+        if segments == 1 && link.is_managed() && tcp::is_syn(packet.packet().bytes()) {
+            // Its checksum is complete since it was parsed; to parse it as it came would spoil it.
+            reachable::clamp(link, self.mtu, bytes);
+            let Ok(clamped) = superpacket::parse(virtio::Header::default(), bytes) else {
+                self.counters.drop(Reason::PacketMalformed, 1);
+                return;
+            };
+            packet = clamped;
+        }
         let outcome = link.send(header, &packet, now, self.mtu, out);
+        let room = link.room();
         self.count(&outcome);
         self.touch(id);
+        if let Some((Refusal::TooBig, _)) = outcome.refused {
+            self.refuse_size(packet.packet().bytes(), room);
+        }
     }
 
     /// Takes a datagram that lies in `memory` at `range`, opens it in place, and tells `inbox`
@@ -164,7 +191,7 @@ impl Node {
     #[expect(clippy::too_many_arguments, reason = "one call a datagram; each is lent by the shell")]
     pub fn handle_datagram<O: Outbox>(
         &mut self,
-        from: Endpoint,
+        from: Destination,
         memory: &mut [u8],
         range: Range<usize>,
         clock: Clock,
@@ -180,6 +207,11 @@ impl Node {
                 self.open(from, Index(receiver), datagram, start, clock.now, inbox)
             }
             Ok(_) => self.admit(from, datagram, clock.now, random, out),
+            Err(_) if self.reach.handle_datagram(&from, datagram, clock.now) => {
+                self.counters.reach_in += 1;
+                self.call_peers(clock.now);
+                Ok(())
+            }
             Err(_) => Err(Reason::Protocol(Drop::Malformed)),
         };
         if let Err(reason) = dropped {
@@ -190,7 +222,7 @@ impl Node {
     #[inline]
     fn open(
         &mut self,
-        from: Endpoint,
+        from: Destination,
         index: Index,
         datagram: &mut [u8],
         start: usize,
@@ -211,9 +243,14 @@ impl Node {
         let inner = &datagram[plain.clone()];
         if !matches!(inner[0] >> 4, 4 | 6) {
             let link = self.peers.link(id).ok_or(unknown)?;
-            let mut judge = Owner { allowed: &self.allowed, id };
-            link.handle_frame(session, datagram, plain, start, &mut judge, now)
+            let (allowed, guard) = (&self.allowed, &mut self.guard);
+            let mut judge = Owner { allowed, guard, id, now };
+            let is_data = link
+                .handle_frame((from, session), datagram, plain, start, &mut judge, now)
                 .map_err(|_| Reason::UnknownFrame)?;
+            if is_data {
+                self.reach.note_data(now);
+            }
             self.counters.frames_in += 1;
             self.ready.push(id);
             self.poll_packets(inbox);
@@ -227,7 +264,14 @@ impl Node {
         if self.allowed.lookup(source) != Some(id) {
             return Err(Reason::SourceNotAllowed);
         }
+        self.guard.admit(id, &inner[..len], now)?;
         self.counters.delivered += 1;
+        self.reach.note_data(now);
+        if tcp::is_syn(inner)
+            && let Some(link) = self.peers.link_ref(id)
+        {
+            reachable::clamp(link, self.mtu, &mut datagram[plain.clone()][..len]);
+        }
         let from = start + plain.start;
         inbox.push(from..from + len);
         Ok(())
@@ -237,6 +281,7 @@ impl Node {
     /// ready: then the inbox has to be drained, and this called again before the next datagram.
     #[inline]
     pub fn poll_packets(&mut self, inbox: &mut Inbox) -> bool {
+        self.poll_replies(inbox);
         while let Some(&id) = self.ready.last() {
             let before = inbox.len();
             let all = self.peers.link(id).is_none_or(|link| link.poll_pieces(inbox));
@@ -252,7 +297,7 @@ impl Node {
     /// The cheap half of a handshake message: the gate, then the queue.
     fn admit<O: Outbox>(
         &mut self,
-        from: Endpoint,
+        from: Destination,
         datagram: &[u8],
         now: Instant,
         random: &mut dyn Random,
@@ -267,12 +312,12 @@ impl Node {
             self.loaded_until = now.after(LOAD_TIME);
         }
         let loaded = now < self.loaded_until;
-        match gate.admit(datagram, from.remote, now, loaded, random) {
+        match gate.admit(datagram, from.source(), now, loaded, random) {
             Admission::Accept => {}
             Admission::Refuse(drop) => return Err(Reason::Protocol(drop)),
             Admission::Cookie(reply) => {
                 self.counters.handshakes_in += 1;
-                if let Some(slot) = out.reserve(&Destination::Udp(from), reply.len()) {
+                if let Some(slot) = out.reserve(&from, reply.len()) {
                     slot.copy_from_slice(&reply);
                     out.commit();
                 }
@@ -352,6 +397,7 @@ impl Node {
             now: clock.now,
             wall: clock.wall,
             mtu: self.mtu,
+            reach: self.reach.own(),
         };
         match waiting {
             Waiting::Initiation(from, message) => {
@@ -399,6 +445,9 @@ impl Node {
             self.touched.clear();
             return;
         }
+        self.handle_put_off(clock.now);
+        self.reach.handle_due(random, clock.now, out);
+        self.call_peers(clock.now);
         // Each action list is finite, and acting touches nobody else.
         while let Some(id) = self.touched.pop() {
             let Some(link) = self.peers.link(id) else { continue };
@@ -409,6 +458,7 @@ impl Node {
                 now: clock.now,
                 wall: clock.wall,
                 mtu: self.mtu,
+                reach: self.reach.own(),
             };
             let outcome = link.handle_actions(&mut world, out);
             let deadline = link.poll_timeout().map(|(deadline, _)| deadline);
@@ -427,7 +477,7 @@ impl Node {
             return Some(Instant::ZERO);
         }
         let gate = self.gate.as_ref().and_then(Gate::poll_timeout);
-        [self.timers.earliest(), gate].into_iter().flatten().min()
+        [self.timers.earliest(), gate, self.reach.poll_timeout()].into_iter().flatten().min()
     }
 
     #[inline]
@@ -445,18 +495,6 @@ impl Node {
         if let Some((refusal, segments)) = outcome.refused {
             self.counters.drop(refusal.into(), segments);
         }
-    }
-}
-
-/// Asks of what came in a frame whether its source is its sender's (threat PF-01).
-struct Owner<'a> {
-    allowed: &'a allowed::Table,
-    id: PeerId,
-}
-
-impl Judge for Owner<'_> {
-    fn admits(&mut self, packet: &[u8]) -> bool {
-        packet::source(packet).is_ok_and(|source| self.allowed.lookup(source) == Some(self.id))
     }
 }
 
@@ -479,7 +517,14 @@ mod cipher;
 mod configure;
 #[cfg(test)]
 mod frames;
+mod guard;
+#[cfg(test)]
+mod guarded;
+#[cfg(test)]
+mod pathless;
+mod reachable;
 #[cfg(test)]
 mod tests;
 
 pub use configure::ConfigError;
+use guard::{Guard, Owner};

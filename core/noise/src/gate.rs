@@ -45,13 +45,15 @@ impl Gate {
     pub fn new(identity: &Identity, random: &mut dyn Random) -> Self {
         let mut secret = Secret([0; 32]);
         random.fill(&mut secret.0);
+        // No cookie is made from this one: the first draws another.
+        let (seed, other) = secret.0.split_at(16);
         Self {
             mac1: KeyedMac::new(&identity.mac1_key.0),
             cookie_key: identity.cookie_key.clone(),
+            limiter: Limiter::new(FORGET_AFTER, seed),
+            replies: Replies::new(other),
             secret,
             secret_born: None,
-            limiter: Limiter::new(FORGET_AFTER),
-            replies: Replies::new(),
         }
     }
 

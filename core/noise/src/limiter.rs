@@ -2,12 +2,20 @@
 //!
 //! Per source, so that one cannot starve others (threat DP-04); by /64, because whoever has one
 //! IPv6 address has 2^64 of them (DP-02); bounded, and refusing newcomers when full rather than
-//! forgetting those it limits (DP-03). A balanced tree, because no choice of addresses makes its
-//! look-ups slow, which of a hash table only a secret key could promise.
+//! forgetting those it limits (DP-03). The table's hash has a secret key, so that no choice of
+//! addresses makes look-ups slow; a balanced tree promises that too, and in a flood it cost as much
+//! as checking mac1 (docs/decisions.md).
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the hash is keyed with a secret, and what is forgotten depends on no order"
+)]
 
 use core::time::Duration;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, DefaultHasher, Hasher as _};
 use std::net::IpAddr;
 
 use crate::{Drop, Instant};
@@ -27,7 +35,7 @@ const TOKENS_MAX_NS: u64 = COST_NS * BURST as u64;
 
 /// Counts the handshakes of every source.
 pub(crate) struct Limiter {
-    buckets: BTreeMap<Source, Bucket>,
+    buckets: HashMap<Source, Bucket, Keyed>,
     sweep_at: Instant,
     forget_after: Duration,
 }
@@ -40,10 +48,22 @@ pub(crate) enum Standing {
 }
 
 /// An IPv4 address, or the upper half of an IPv6 address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     V4(u32),
     V6(u64),
+}
+
+/// A hash that begins with a secret.
+#[derive(Clone)]
+struct Keyed(DefaultHasher);
+
+impl BuildHasher for Keyed {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        self.0.clone()
+    }
 }
 
 struct Bucket {
@@ -52,9 +72,12 @@ struct Bucket {
 }
 
 impl Limiter {
-    /// A limiter that forgets a source after a silence of `forget_after`.
-    pub(crate) const fn new(forget_after: Duration) -> Self {
-        Self { buckets: BTreeMap::new(), sweep_at: Instant::MAX, forget_after }
+    /// A limiter that forgets a source after a silence of `forget_after`. Nobody may guess `seed`.
+    pub(crate) fn new(forget_after: Duration, seed: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(seed);
+        let buckets = HashMap::with_hasher(Keyed(hasher));
+        Self { buckets, sweep_at: Instant::MAX, forget_after }
     }
 
     /// Takes a token from the bucket of `source`.

@@ -341,6 +341,12 @@ impl Peer {
         self.macs.accept(message, &self.key, now)
     }
 
+    /// Asks for a handshake although there may be a session: its other end seems to have forgotten
+    /// it. No sooner than after the usual 5 s one is begun.
+    pub fn renew(&mut self) {
+        self.want_handshake();
+    }
+
     /// The session to send on. `None` if there is none that may still send; a handshake has then
     /// been asked for, see `poll_action`. On the path of every packet.
     pub fn sealer(&mut self, now: Instant) -> Option<&mut Session> {

@@ -30,8 +30,9 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    pub(crate) const fn new() -> Self {
-        Self { limiter: Limiter::new(KNOWN_FOR), slice: 0, spent: [0; 2] }
+    /// Nobody may guess `seed`.
+    pub(crate) fn new(seed: &[u8]) -> Self {
+        Self { limiter: Limiter::new(KNOWN_FOR, seed), slice: 0, spent: [0; 2] }
     }
 
     /// Whether `source` is to be sent a cookie.
@@ -81,7 +82,7 @@ mod tests {
     /// Threat DP-01: 32,000 sources that stay, at 84,000 a second, and somebody new each 10 ms.
     #[test]
     fn dp_01_newcomers_are_answered_in_a_flood_of_known_sources() {
-        let mut replies = Replies::new();
+        let mut replies = Replies::new(&[7; 16]);
         let (mut answered, mut newcomers) = (0, 0);
         for step in 0..84_000 * 4_u32 {
             let now =
@@ -100,7 +101,7 @@ mod tests {
     /// As above, but the flood draws each source by chance, so some come back only after seconds.
     #[test]
     fn dp_01_newcomers_are_answered_in_a_flood_that_draws_its_sources() {
-        let mut replies = Replies::new();
+        let mut replies = Replies::new(&[7; 16]);
         let (mut state, mut newcomers) = (1_u32, 0);
         for step in 0..84_000 * 4_u32 {
             let ns = u64::from(step) * 1_000_000_000 / 84_000;
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn who_was_refused_at_first_is_new_again_after_five_seconds() {
-        let mut replies = Replies::new();
+        let mut replies = Replies::new(&[7; 16]);
         for number in 0..BUDGET {
             assert_eq!(replies.handle_handshake(source(number), Instant(5)), Ok(()));
         }
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn with_a_full_limiter_the_budget_alone_decides() {
-        let mut replies = Replies::new();
+        let mut replies = Replies::new(&[7; 16]);
         let (mut answered, mut refused) = (0, 0);
         for number in 0..100_000 {
             match replies.handle_handshake(source(number), Instant(5)) {

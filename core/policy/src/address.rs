@@ -35,6 +35,12 @@ pub(crate) fn class(address: IpAddr) -> Result<(), Reason> {
     Ok(())
 }
 
+/// Whether packets may be for this address at all, whatever rules say.
+#[must_use]
+pub fn is_unicast(address: IpAddr) -> bool {
+    class(address).is_ok()
+}
+
 /// Whether a network can lie behind a node: both its ends are plain unicast addresses.
 pub(crate) fn is_routable(prefix: Prefix) -> bool {
     let last = match prefix.address() {

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::net::IpAddr;
 
+use wire::ip::protocol;
+
 use crate::address;
 use crate::compile::{Compiled, Resolved};
 use crate::directory::NodeId;
@@ -91,6 +93,23 @@ impl fmt::Display for Why {
                 Ok(())
             }
         }
+    }
+}
+
+/// The addresses between which packets go, of those that two ends have: of one family, IPv4 first.
+#[must_use]
+pub fn pair(from: &[IpAddr], to: &[IpAddr]) -> Option<(IpAddr, IpAddr)> {
+    let pairs = from.iter().flat_map(|a| to.iter().map(move |b| (*a, *b)));
+    pairs.filter(|(a, b)| a.is_ipv4() == b.is_ipv4()).min_by_key(|(a, _)| a.is_ipv6())
+}
+
+/// The number of a protocol between addresses of this family: that of ICMP is another in each.
+#[must_use]
+pub const fn in_family(protocol: u8, address: IpAddr) -> u8 {
+    match (protocol, address) {
+        (protocol::ICMP | protocol::ICMPV6, IpAddr::V4(_)) => protocol::ICMP,
+        (protocol::ICMP | protocol::ICMPV6, IpAddr::V6(_)) => protocol::ICMPV6,
+        (other, _) => other,
     }
 }
 
@@ -191,5 +210,30 @@ impl Compiled {
             }
         }
         best.map(|(_, id)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_pair_is_of_one_family_and_ipv4_if_it_can_be() {
+        let (v4, v6) = (ip("100.64.0.1"), ip("fd7a::1"));
+        let (w4, w6) = (ip("100.64.0.2"), ip("fd7a::2"));
+        assert_eq!(pair(&[v6, v4], &[w6, w4]), Some((v4, w4)));
+        assert_eq!(pair(&[v4, v6], &[w6]), Some((v6, w6)));
+        assert_eq!(pair(&[v4], &[w6]), None);
+    }
+
+    #[test]
+    fn icmp_has_the_number_of_its_family_and_nothing_else_changes() {
+        let (v4, v6) = (ip("100.64.0.1"), ip("fd7a::1"));
+        assert_eq!([1, 58, 6, 17].map(|number| in_family(number, v4)), [1, 1, 6, 17]);
+        assert_eq!([1, 58, 6, 17].map(|number| in_family(number, v6)), [58, 58, 6, 17]);
     }
 }

@@ -166,6 +166,11 @@ impl Filter {
             .retain(|flow| !flow.key.is_fragments() && may_begin(rules, &flow.key, flow.began))
     }
 
+    /// Forgets every flow with a peer, whose number may be another's soon; how many those were.
+    pub fn forget(&mut self, peer: Peer) -> usize {
+        self.flows.retain(|flow| flow.peer != peer.0)
+    }
+
     /// The rules in force.
     #[must_use]
     pub fn rules(&self) -> &Rules {

@@ -15,10 +15,11 @@
 //! 3. [`Compiled::rules_for`] cuts out what one node needs to enforce: who may send what to it and
 //!    to the networks behind it, and what it and they may send to whom. [`Compiled::peers_of`] says
 //!    which nodes it may know of at all.
-//! 4. The node gives these [`Rules`] to its [`Filter`], which both ends of a link ask about every
-//!    packet. The first packet of a flow walks the rules; all others find their flow in a table.
-//!    Replies pass because of that flow, and for no other reason. New rules cut at once what they
-//!    no longer allow.
+//! 4. [`Rules::print`] makes them text, which travels in the node's map; [`Rules::read`] takes it
+//!    as it was written or not at all. The node gives the [`Rules`] to its [`Filter`], which both
+//!    ends of a link ask about every packet. The first packet of a flow walks the rules; all
+//!    others find their flow in a table. Replies pass because of that flow, and for no other
+//!    reason. New rules cut at once what they no longer allow.
 //! 5. [`Compiled::explain`] tells which line lets a packet through, or why none does.
 //!
 //! What keeps it honest: [`Compiled`] and [`Filter`] are tested against a naive evaluation of the
@@ -48,7 +49,9 @@ mod read;
 mod rules;
 mod selector;
 mod subject;
+mod told;
 
+pub use address::is_unicast;
 pub use approve::{Approval, Refusal};
 pub use check::check;
 pub use compile::{Compiled, DirectoryFault, NODES_MAX, RefusedRoute};
@@ -56,7 +59,7 @@ pub use directory::{Directory, Node, NodeId, User};
 pub use document::{
     Grant, LIST_MAX, PORTS_MAX, Policy, RULES_MAX, Section, TESTS_MAX, Target, Test, TestTarget,
 };
-pub use explain::{Explanation, RuleName, Why};
+pub use explain::{Explanation, RuleName, Why, in_family, pair};
 pub use filter::{Direction, Filter, Peer, Reason, Verdict};
 pub use flows::{
     FLOWS_MAX, FLOWS_PER_PEER_MAX, FRAGMENT_MS, FRAGMENTS_MAX, ICMP_MS, OTHER_MS, PEERS_MAX,
@@ -67,3 +70,4 @@ pub use place::{Finding, Place};
 pub use ranges::{Range, Ranges};
 pub use rules::{Rule, Rules, Service};
 pub use selector::{NAME_MAX, Selector};
+pub use told::{BadRules, OPEN, TOLD_BYTES_MAX, TOLD_RANGES_MAX, TOLD_RULES_MAX};

@@ -120,6 +120,23 @@ impl Observer {
         }
     }
 
+    /// What comes from now on takes another way: its delay is not to be held against that of the
+    /// way before, nor the queue there.
+    pub fn handle_path_change(&mut self) {
+        (self.base, self.peak) = (Recent::new(BASE_US), Recent::new(PEAK_US));
+        self.delays.fill(i32::MAX);
+        (self.live, self.live_count) = ([i32::MAX; 2], 0);
+        (self.judging.is_queued, self.judging.queue_us) = (false, 0);
+    }
+
+    /// Something arrived that may have come another way: it is not lost, and says nothing of order
+    /// or delay.
+    pub fn handle_stray(&mut self, sequence: u64) {
+        if self.end != 0 && (self.next..self.next + WINDOW).contains(&sequence) {
+            self.arrived[word(sequence)] |= 1 << (sequence % 64);
+        }
+    }
+
     /// A chunk arrived, data or repair. `sequence` counts what was sent on this path; `sent_us` is
     /// the low half of the sender's clock.
     pub fn handle_chunk(&mut self, sequence: u64, sent_us: u32, now_us: u64) {
@@ -367,6 +384,26 @@ mod tests {
         assert_eq!((report.reorder_us, report.missing, report.rebuilt), (0, 4, 3));
         assert!(!observer.is_waiting());
         assert_eq!(observer.poll_report(0, 0, end_us + 300_000).clear, Losses::default());
+    }
+
+    #[test]
+    fn what_came_another_way_is_neither_lost_nor_late() {
+        let mut observer = Observer::new();
+        // Every tenth comes by a slower or a quicker way.
+        for sequence in 1..2_000_u64 {
+            let now_us = sequence * 1_000;
+            if sequence % 10 == 5 {
+                observer.handle_stray(sequence + 3);
+            } else if sequence % 10 != 8 {
+                observer.handle_chunk(sequence, now_us as u32, now_us);
+            }
+            if sequence % 10 == 6 {
+                observer.handle_stray(sequence - 1);
+            }
+        }
+        let report = observer.poll_report(0, 0, 10_000_000);
+        assert_eq!((report.clear.lost, report.reorder_us), (0, 0), "{report:?}");
+        assert!(report.clear.judged > 1_900);
     }
 
     #[test]

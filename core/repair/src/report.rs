@@ -34,3 +34,47 @@ pub struct Report {
     /// Of these, rebuilt.
     pub rebuilt: u32,
 }
+
+impl Losses {
+    /// Takes out up to `strays` losses of what was sent another way, and returns how many: runs and
+    /// windows shrink in proportion.
+    pub fn discount(&mut self, strays: u32) -> u32 {
+        let taken = strays.min(self.lost);
+        if taken > 0 {
+            let (kept, lost) = (u64::from(self.lost - taken), u64::from(self.lost));
+            let share = |count: u32| (u64::from(count) * kept / lost) as u32;
+            self.runs = share(self.runs);
+            self.window_losses = share(self.window_losses);
+            self.window_squares = share(self.window_squares);
+            self.lost -= taken;
+            self.judged -= taken.min(self.judged);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strays_are_taken_out_of_losses_and_never_more() {
+        let all = Losses {
+            judged: 100,
+            lost: 10,
+            runs: 5,
+            windows: 3,
+            window_losses: 8,
+            window_squares: 20,
+        };
+        let mut some = all;
+        assert_eq!(some.discount(5), 5);
+        let half =
+            Losses { judged: 95, lost: 5, runs: 2, window_losses: 4, window_squares: 10, ..all };
+        assert_eq!(some, half);
+        assert_eq!(some.discount(7), 5);
+        let none = Losses { judged: 90, windows: 3, ..Losses::default() };
+        assert_eq!(some, none);
+        assert_eq!(some.discount(7), 0);
+    }
+}

@@ -11,7 +11,7 @@
 //! Everything follows from the seed. A world that fails panics with its seed and its last events.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use node::{Node, PeerChange, PeerStatus, Prefix};
@@ -22,14 +22,19 @@ use crate::impair::{Impairment, Pipe, Verdict};
 use crate::nat::{Behaviour, Nat, Outbound, Protocol};
 use crate::rng::Rng;
 
+mod access;
 mod fault;
 mod host;
 mod ledger;
+mod managed;
+mod net;
 pub mod storm;
 mod story;
+mod told;
 mod turn;
 mod watch;
 
+pub use access::Ports;
 pub use fault::Fault;
 pub use host::{DATAGRAM_MAX, MTU, Peering, inner};
 pub use ledger::{Ledger, PAYLOAD_MIN, Passed, Route};
@@ -67,6 +72,8 @@ impl std::fmt::Display for HostId {
 enum Place {
     Host(HostId),
     Nat(NatId),
+    /// A STUN server, by its number.
+    Stun(usize),
 }
 
 /// A stream of packets from one host to another.
@@ -86,7 +93,22 @@ pub struct Flow {
 
 #[derive(Debug)]
 enum Event {
-    Arrival { sender: Option<HostId>, from: SocketAddr, to: SocketAddr, bytes: Vec<u8> },
+    Arrival {
+        sender: Option<HostId>,
+        from: SocketAddr,
+        to: SocketAddr,
+        bytes: Vec<u8>,
+    },
+    /// A frame is at a relay or, behind it, at its receiver.
+    Relayed {
+        sender: HostId,
+        to: HostId,
+        relay: u32,
+        bytes: Vec<u8>,
+        is_in: bool,
+    },
+    /// The map tells of a host's endpoints.
+    Published(HostId),
     Flow(Flow),
     Fault(Box<Fault>),
 }
@@ -98,8 +120,17 @@ pub struct World {
     clock: Clock,
     hosts: Vec<Host>,
     nats: Vec<Nat>,
+    /// The translator that each of them is behind.
+    outer: Vec<Option<NatId>>,
+    stun: Vec<SocketAddr>,
+    /// Relays, and whether they work.
+    relays: Vec<bool>,
     pipes: BTreeMap<(HostId, Place), Pipe>,
     weather: Impairment,
+    /// Bytes of the largest IP packet that a line carries; longer ones vanish.
+    line_mtu: Option<usize>,
+    /// How often, and of what size, each host was told that packets do not fit.
+    told: BTreeMap<HostId, (u64, usize)>,
     cuts: BTreeSet<(HostId, HostId)>,
     events: BTreeMap<(Instant, u64), Event>,
     numbered: u64,
@@ -130,8 +161,13 @@ impl World {
             clock: Clock::new(1_800_000_000),
             hosts: Vec::new(),
             nats: Vec::new(),
+            outer: Vec::new(),
+            stun: Vec::new(),
+            relays: Vec::new(),
             pipes: BTreeMap::new(),
             weather: Impairment { delay_us: 10_000, ..Impairment::NONE },
+            line_mtu: None,
+            told: BTreeMap::new(),
             cuts: BTreeSet::new(),
             events: BTreeMap::new(),
             numbered: 0,
@@ -156,8 +192,7 @@ impl World {
         let SocketAddr::V4(outside) = self.fresh_address(false) else {
             unreachable!("an IPv4 address was asked for");
         };
-        self.nats.push(Nat::new(*outside.ip(), behaviour, self.rng.next_u64()));
-        NatId(self.nats.len() - 1)
+        self.add_nat(*outside.ip(), behaviour, None)
     }
 
     /// A machine behind a translator.
@@ -280,6 +315,7 @@ impl World {
     pub fn inject(&mut self, from: SocketAddr, to: HostId, datagram: &[u8]) {
         let mut bytes = self.tray.buffer(datagram.len());
         bytes.copy_from_slice(datagram);
+        let from = self.hosts[to.0].endpoint(from).into();
         self.arrive(to, None, from, bytes);
     }
 
@@ -426,131 +462,23 @@ impl World {
                     self.schedule(self.now() + flow.gap, Event::Flow(flow));
                 }
             }
+            Event::Relayed { sender, to, relay, bytes, is_in } => {
+                self.relayed((sender, to), relay, bytes, is_in);
+            }
+            Event::Published(host) => self.published(host),
+            Event::Arrival { from, to, bytes, .. } if self.is_stun(to) => {
+                self.answer_stun(from, to, bytes);
+            }
             Event::Arrival { sender, from, to, bytes } => match self.receiver(sender, from, to) {
-                Ok(host) => self.arrive(host, sender, from, bytes),
+                Ok(host) => {
+                    let from = self.hosts[host.0].endpoint(from).into();
+                    self.arrive(host, sender, from, bytes);
+                }
                 Err(fate) => {
                     self.note(Note::Ended(to, Kind::of(&bytes), fate));
                     self.tray.give_back(bytes);
                 }
             },
-        }
-    }
-
-    /// Who has the address by now.
-    fn receiver(
-        &mut self,
-        sender: Option<HostId>,
-        from: SocketAddr,
-        to: SocketAddr,
-    ) -> Result<HostId, Fate> {
-        let host = match self.place(to) {
-            Some(Place::Host(host)) => host,
-            Some(Place::Nat(nat)) => {
-                let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else {
-                    return Err(Fate::Translator);
-                };
-                let now = self.now().0;
-                let inside = self.nats[nat.0]
-                    .handle_inbound(now, Protocol::Udp, from, to)
-                    .map_err(|_| Fate::Translator)?;
-                match self.place(inside.into()) {
-                    Some(Place::Host(host)) => host,
-                    _ => return Err(Fate::Nobody),
-                }
-            }
-            None => return Err(Fate::Nobody),
-        };
-        if sender.is_some_and(|sender| self.is_cut(sender, host)) {
-            return Err(Fate::Cut);
-        }
-        Ok(host)
-    }
-
-    fn place(&self, to: SocketAddr) -> Option<Place> {
-        let nat = |nat: &Nat| IpAddr::from(nat.address()) == to.ip();
-        if let Some(number) = self.nats.iter().position(nat) {
-            return Some(Place::Nat(NatId(number)));
-        }
-        let number = self.hosts.iter().position(|host| host.address == to)?;
-        Some(Place::Host(HostId(number)))
-    }
-
-    fn is_cut(&self, a: HostId, b: HostId) -> bool {
-        self.cuts.contains(&(a.min(b), a.max(b)))
-    }
-
-    fn pipe(&mut self, from: HostId, to: Place) -> &mut Pipe {
-        let (weather, rng) = (self.weather, &mut self.rng);
-        self.pipes.entry((from, to)).or_insert_with(|| {
-            Pipe::new(weather, rng.next_u64()).expect("weather is within its bounds")
-        })
-    }
-
-    /// A datagram leaves a host.
-    fn emit(&mut self, from: HostId, to: SocketAddr, bytes: Vec<u8>) {
-        let kind = Kind::of(&bytes);
-        self.watch.sent(from, kind, &bytes);
-        let fate = self.travel(from, to, bytes);
-        let (fate, len) = match fate {
-            Ok((fate, len)) => (fate, len),
-            Err((fate, bytes)) => {
-                let len = bytes.len();
-                self.tray.give_back(bytes);
-                (fate, len)
-            }
-        };
-        self.note(Note::Sent(from, to, kind, len, fate));
-    }
-
-    /// Through the translator and into the pipe; what does not travel comes back.
-    fn travel(
-        &mut self,
-        from: HostId,
-        to: SocketAddr,
-        bytes: Vec<u8>,
-    ) -> Result<(Fate, usize), (Fate, Vec<u8>)> {
-        let (source, to) = match self.translate(from, to) {
-            Ok(translated) => translated,
-            Err(fate) => return Err((fate, bytes)),
-        };
-        let Some(place) = self.place(to) else { return Err((Fate::Nobody, bytes)) };
-        let (now, len) = (self.now().0, bytes.len());
-        let (at_ns, again_at_ns) = match self.pipe(from, place).offer(now, len + OUTER_LEN) {
-            Verdict::Deliver { at_ns, again_at_ns } => (at_ns, again_at_ns),
-            Verdict::Lost => return Err((Fate::Lost, bytes)),
-            Verdict::QueueDropped => return Err((Fate::QueueDropped, bytes)),
-        };
-        let sender = Some(from);
-        if let Some(again_ns) = again_at_ns {
-            let mut copy = self.tray.buffer(len);
-            copy.copy_from_slice(&bytes);
-            let copy = Event::Arrival { sender, from: source, to, bytes: copy };
-            self.schedule(Instant(again_ns), copy);
-        }
-        self.schedule(Instant(at_ns), Event::Arrival { sender, from: source, to, bytes });
-        let fate = if again_at_ns.is_some() { Fate::Doubled } else { Fate::Travels };
-        Ok((fate, len))
-    }
-
-    /// What source and destination are behind the sender's translator.
-    fn translate(
-        &mut self,
-        from: HostId,
-        to: SocketAddr,
-    ) -> Result<(SocketAddr, SocketAddr), Fate> {
-        let host = &self.hosts[from.0];
-        let Some(nat) = host.nat else { return Ok((host.address, to)) };
-        let (SocketAddr::V4(source), SocketAddr::V4(remote)) = (host.address, to) else {
-            return Err(Fate::Translator);
-        };
-        let now = self.now().0;
-        let near: SocketAddrV4 = source;
-        match self.nats[nat.0].handle_outbound(now, Protocol::Udp, near, remote) {
-            Ok(Outbound::Send { source }) => Ok((source.into(), to)),
-            Ok(Outbound::Hairpin { source, destination }) => {
-                Ok((source.into(), destination.into()))
-            }
-            Err(_) => Err(Fate::Translator),
         }
     }
 

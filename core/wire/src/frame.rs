@@ -6,16 +6,22 @@
 //!
 //! A superpacket travels as a [`Head`] and its [`Chunk`]s. What is to be repaired travels inside
 //! a [`Protected`], and [`Repair`] chunks follow. [`Ordered`] gives a lone packet its place in its
-//! flow. A [`Report`] tells the other end what arrived.
+//! flow, a [`Bundle`] holds small ones that waited together. A [`Report`] tells the other end what
+//! arrived. A [`Probe`] asks whether a path is open, its [`ProbeAnswer`] says so, and
+//! [`Candidates`] say where else to try.
 
 use crate::Malformed;
 
+mod bundle;
 mod hello;
+mod path;
 mod repair;
 mod report;
 mod unit;
 
+pub use bundle::Bundle;
 pub use hello::{Features, Hello};
+pub use path::{Candidates, Probe, ProbeAnswer};
 pub use repair::{Protected, Repair};
 pub use report::{Losses, Report};
 pub use unit::{Chunk, Head, Ordered};
@@ -33,6 +39,10 @@ const KIND_PROTECTED: u8 = FIRST_BYTE_MIN | 4;
 const KIND_REPAIR: u8 = FIRST_BYTE_MIN | 5;
 const KIND_REPORT: u8 = FIRST_BYTE_MIN | 6;
 const KIND_ORDERED: u8 = FIRST_BYTE_MIN | 7;
+const KIND_PROBE: u8 = FIRST_BYTE_MIN | 8;
+const KIND_PROBE_ANSWER: u8 = FIRST_BYTE_MIN | 9;
+const KIND_CANDIDATES: u8 = FIRST_BYTE_MIN | 10;
+const KIND_BUNDLE: u8 = FIRST_BYTE_MIN | 11;
 
 /// A frame, as parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +61,14 @@ pub enum Frame<'a> {
     Report(Report),
     /// A lone packet and its place in its flow.
     Ordered(Ordered<'a>),
+    /// Small packets that waited together.
+    Bundle(Bundle<'a>),
+    /// Whether a path is open.
+    Probe(Probe),
+    /// It is.
+    ProbeAnswer(ProbeAnswer),
+    /// Where the sender may be reached.
+    Candidates(Candidates<'a>),
     /// Of a kind that this version does not know.
     Unknown(u8),
 }
@@ -75,7 +93,11 @@ pub fn parse(plain: &[u8]) -> Result<Frame<'_>, Malformed> {
         Some(&KIND_REPAIR) => Repair::parse(plain).map(Frame::Repair),
         Some(&KIND_HEAD) => Head::parse(plain).map(Frame::Head),
         Some(&KIND_ORDERED) => Ordered::parse(plain).map(Frame::Ordered),
+        Some(&KIND_BUNDLE) => Bundle::parse(plain).map(Frame::Bundle),
         Some(&KIND_REPORT) => Report::parse(plain).map(Frame::Report),
+        Some(&KIND_PROBE) => Probe::parse(plain).map(Frame::Probe),
+        Some(&KIND_PROBE_ANSWER) => ProbeAnswer::parse(plain).map(Frame::ProbeAnswer),
+        Some(&KIND_CANDIDATES) => Candidates::parse(plain).map(Frame::Candidates),
         Some(&KIND_HELLO) => Hello::parse(plain).map(Frame::Hello),
         Some(&first) if first >= FIRST_BYTE_MIN => Ok(Frame::Unknown(first - FIRST_BYTE_MIN)),
         _ => Err(Malformed::Version),

@@ -23,8 +23,9 @@
 //! The way is the same for UDP where the queue supports it; everything else passes alone.
 //!
 //! Beside that stand [`checksum`] (RFC 1071 and its incremental form), the plain views [`tcp`],
-//! [`udp`] and [`icmp`], all of which borrow and none of which copy, and [`prefix`], the text form
-//! of a network.
+//! [`udp`] and [`icmp`], all of which borrow and none of which copy, [`stun`], by which a server
+//! tells from where it sees us, [`prefix`], the text form of a network, and [`relay`], the frames
+//! on a stream between a node and a relay.
 
 #![forbid(unsafe_code)]
 
@@ -36,8 +37,10 @@ pub mod ip;
 mod malformed;
 pub mod packet;
 pub mod prefix;
+pub mod relay;
 #[cfg(test)]
 mod sample;
+pub mod stun;
 pub mod superpacket;
 pub mod tcp;
 pub mod udp;

@@ -138,16 +138,6 @@ pub fn total_len(bytes: &[u8]) -> Result<usize, Malformed> {
     ip::total_len(bytes, true)
 }
 
-/// The ECN field of headers that were checked; not capable where there are none.
-#[must_use]
-pub fn ecn_of(bytes: &[u8]) -> Ecn {
-    match bytes {
-        [first, second, ..] if first >> 4 == 6 => Ecn::from_bits(second >> 4),
-        [_, second, ..] => Ecn::from_bits(*second),
-        _ => Ecn::NotEct,
-    }
-}
-
 /// Rewrites the ECN field in place and keeps an IPv4 header checksum right.
 ///
 /// # Errors

@@ -138,3 +138,139 @@ impl<'a> Tcp<'a> {
         &self.bytes[self.header_len()..]
     }
 }
+
+/// Whether an IP packet begins or accepts a TCP connection. Extension headers are not looked
+/// behind: a connection that begins with them keeps its segment size.
+#[inline]
+#[must_use]
+pub fn is_syn(packet: &[u8]) -> bool {
+    header_at(packet)
+        .and_then(|at| packet.get(at + FLAGS_AT))
+        .is_some_and(|&flags| Flags(flags).any(Flags::SYN))
+}
+
+/// Lowers the largest segment that a SYN promises to take (RFC 9293 section 3.7.1) to what fits
+/// into IP packets of `mtu` bytes, checksum included. Returns whether it changed.
+pub fn clamp_mss(packet: &mut [u8], mtu: usize) -> bool {
+    let Some(at) = header_at(packet) else { return false };
+    let Some(mss) = mtu.checked_sub(at + HEADER_LEN) else { return false };
+    let mss = u16::try_from(mss).unwrap_or(u16::MAX);
+    let tcp = &mut packet[at..];
+    let Ok(view) = Tcp::view(tcp) else { return false };
+    let (checksum, end) = (view.checksum(), view.header_len());
+    let mut option = HEADER_LEN;
+    while option < end {
+        let len = match tcp[option] {
+            0 => return false,
+            1 => 1,
+            _ => usize::from(*tcp[..end].get(option + 1).unwrap_or(&0)),
+        };
+        if len == 0 || option + len > end || (len == 1 && tcp[option] != 1) {
+            return false;
+        }
+        if tcp[option] == 2 && len == 4 {
+            let value = option + 2;
+            let old = u16::from_be_bytes([tcp[value], tcp[value + 1]]);
+            if old <= mss {
+                return false;
+            }
+            tcp[value..value + 2].copy_from_slice(&mss.to_be_bytes());
+            // At an odd place its bytes belong to two words, as if swapped.
+            let (old, new) = match value % 2 {
+                0 => (old, mss),
+                _ => (old.swap_bytes(), mss.swap_bytes()),
+            };
+            let checksum = crate::checksum::update(checksum, old, new);
+            tcp[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+            return true;
+        }
+        option += len;
+    }
+    false
+}
+
+/// Where the TCP header of a whole packet without extension headers begins.
+#[inline]
+fn header_at(packet: &[u8]) -> Option<usize> {
+    match packet.first()? >> 4 {
+        4 if packet.len() >= 20 && packet[9] == 6 => {
+            let is_first = u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff == 0;
+            is_first.then_some(usize::from(packet[0] & 15) * 4)
+        }
+        6 if packet.len() >= 40 && packet[6] == 6 => Some(40),
+        _ => None,
+    }
+    .filter(|&at| (20..packet.len()).contains(&at))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::checksum::{self, Sum};
+
+    /// A SYN between fixed addresses with these options, its checksum right.
+    fn syn(v6: bool, options: &[u8]) -> Vec<u8> {
+        let mut tcp = vec![0; HEADER_LEN];
+        tcp[12] = ((HEADER_LEN + options.len()) / 4) as u8 * 16;
+        tcp[FLAGS_AT] = Flags::SYN.0;
+        tcp.extend_from_slice(options);
+        let (mut packet, source, destination) = if v6 {
+            let mut ip = vec![0; 40];
+            (ip[0], ip[5], ip[6], ip[7]) = (0x60, tcp.len() as u8, 6, 64);
+            (ip, "::", "::")
+        } else {
+            let mut ip = vec![0; 20];
+            (ip[0], ip[3], ip[8], ip[9]) = (0x45, 20 + tcp.len() as u8, 64, 6);
+            (ip, "0.0.0.0", "0.0.0.0")
+        };
+        let address = |text: &str| text.parse().expect("an address");
+        let pseudo = checksum::pseudo(address(source), address(destination), 6, tcp.len() as u32);
+        let sum = pseudo.plus(Sum::of(&tcp)).checksum();
+        tcp[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_be_bytes());
+        packet.extend(tcp);
+        packet
+    }
+
+    fn is_right(packet: &[u8], at: usize) -> bool {
+        let len = (packet.len() - at) as u32;
+        Sum::of(&packet[at..]).plus_word(6).plus_long(len).is_valid()
+    }
+
+    #[test]
+    fn nt_08_a_syn_promises_no_more_than_fits() {
+        for (v6, at) in [(false, 20), (true, 40)] {
+            for (options, place) in [
+                (&[2, 4, 5, 0xb4][..], 2),
+                (&[1, 2, 4, 5, 0xb4, 1, 1, 0], 3),
+                (&[4, 2, 1, 1, 2, 4, 5, 0xb4], 6),
+            ] {
+                let mut packet = syn(v6, options);
+                assert!(is_syn(&packet) && is_right(&packet, at));
+                assert!(!clamp_mss(&mut packet, 1_520), "it fits");
+                assert!(clamp_mss(&mut packet, 1_280));
+                let mss = &packet[at + HEADER_LEN + place..][..2];
+                assert_eq!(mss, (1_280 - at as u16 - 20).to_be_bytes());
+                assert!(is_right(&packet, at), "{options:?}");
+                assert!(!clamp_mss(&mut packet, 1_280), "once is enough");
+            }
+        }
+        let mut without = syn(false, &[]);
+        assert!(is_syn(&without) && !clamp_mss(&mut without, 100));
+    }
+
+    proptest! {
+        #[test]
+        fn any_options_are_passed_over_and_the_checksum_stays_right(
+            words in 0..10usize, bytes in prop::collection::vec(0..6u8, 40), mtu in 0..2_000usize,
+        ) {
+            let mut packet = syn(false, &bytes[..words * 4]);
+            clamp_mss(&mut packet, mtu);
+            prop_assert!(is_right(&packet, 20));
+            let mut cut = packet[..packet.len() - words].to_vec();
+            clamp_mss(&mut cut, mtu);
+            let _ = is_syn(&bytes);
+        }
+    }
+}

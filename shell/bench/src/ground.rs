@@ -249,7 +249,7 @@ fn outer(index: usize) -> String {
 }
 
 /// Hosts that share one folder; the control sockets of all have one name and lie under /run.
-fn hosts(prefix: &str, names: &[&str]) -> Result<(Net, Vec<Host>, PathBuf)> {
+pub(crate) fn hosts(prefix: &str, names: &[&str]) -> Result<(Net, Vec<Host>, PathBuf)> {
     let mut net = Net::new(prefix)?;
     net.give_own_run();
     let hosts = names.iter().map(|name| net.host(name)).collect::<Result<Vec<_>>>()?;
@@ -259,7 +259,7 @@ fn hosts(prefix: &str, names: &[&str]) -> Result<(Net, Vec<Host>, PathBuf)> {
     Ok((net, hosts, shared))
 }
 
-fn ends(hosts: Vec<Host>, shared: &Path, outer: impl Fn(usize) -> String) -> Vec<End> {
+pub(crate) fn ends(hosts: Vec<Host>, shared: &Path, outer: impl Fn(usize) -> String) -> Vec<End> {
     let end = |(i, host)| End { host, outer: outer(i), shared: shared.to_owned() };
     hosts.into_iter().enumerate().map(end).collect()
 }

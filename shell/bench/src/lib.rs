@@ -26,6 +26,9 @@
 //! [`page`] makes the report of them: cells that a failure empties, verdicts, tables, charts.
 //! docs/bench.md says what each test does and which traps are avoided.
 //!
+//! `warren bench network` is about a whole network of ours ([`network`]): how long it takes to be
+//! there, how it bears changes, what its relay carries.
+//!
 //! What it is not: it makes no claim about other machines (all hosts share one), it judges no
 //! protocol by its handshake, and it never tunes a contestant: each runs as its documentation
 //! recommends.
@@ -40,6 +43,7 @@ mod iperf;
 pub mod link;
 pub mod load;
 pub mod markdown;
+pub mod network;
 pub mod page;
 mod ping;
 pub mod progress;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use lab::sys;
 
-use crate::facts::{BUSY_LOAD, Facts};
+use crate::facts::Facts;
 use crate::ground::{Ground, INNER_MTU, OUTER_MTU};
 use crate::load::{self, Outcome, PINGS, UDP_BYTES};
 use crate::progress::Progress;
@@ -120,24 +120,14 @@ fn attendance(contestants: &[Box<dyn Vpn>]) -> (Vec<Present<'_>>, Vec<Skipped>) 
 
 /// Why a run proves nothing, if it does not.
 fn marks(settings: &Settings, facts: &Facts) -> Vec<Mark> {
-    let mut marks = Vec::new();
-    if facts.is_busy() {
-        let load = facts.load_before[0];
-        let why = format!("the load average was {load} before it began, above {BUSY_LOAD}");
-        marks.push(Mark { mark: "busy", why });
-    }
-    if settings.rounds < HONEST_ROUNDS || settings.seconds < HONEST_SECONDS {
-        let (rounds, seconds) = (settings.rounds, settings.seconds);
-        let why = format!(
+    let (rounds, seconds) = (settings.rounds, settings.seconds);
+    let is_short = rounds < HONEST_ROUNDS || seconds < HONEST_SECONDS;
+    let short = is_short.then(|| {
+        format!(
             "{rounds} rounds of {seconds} s; a claim takes {HONEST_ROUNDS} of {HONEST_SECONDS} s"
-        );
-        marks.push(Mark { mark: "short", why });
-    }
-    if cfg!(debug_assertions) {
-        let why = "the program was built with checks that a release does not have".to_owned();
-        marks.push(Mark { mark: "unfit build", why });
-    }
-    marks
+        )
+    });
+    Mark::all(facts, short)
 }
 
 impl Settings {

@@ -71,10 +71,10 @@ fn bounds(page: &mut String, report: &Report) {
     page.push('\n');
 }
 
-fn bound_line(row: &Row) -> String {
+pub(crate) fn bound_line(row: &Row) -> String {
     let places = match row.unit {
         "×" => 2,
-        "MiB" => 1,
+        "MiB" | "%" | "s/GB" => 1,
         _ => 0,
     };
     let value = |pick: fn(Spread) -> f64| match row.found {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::facts::Facts;
+use crate::facts::{BUSY_LOAD, Facts};
 use crate::ground::{SizeCheck, WireCount};
 use crate::scenario::Scenario;
 use crate::verdict::Row;
@@ -41,6 +41,20 @@ pub struct Mark {
     pub mark: &'static str,
     /// What it means here.
     pub why: String,
+}
+
+impl Mark {
+    /// The marks of a run; `short` says why it was too short, if it was.
+    pub(crate) fn all(facts: &Facts, short: Option<String>) -> Vec<Self> {
+        let busy = facts.is_busy().then(|| {
+            let load = facts.load_before[0];
+            format!("the load average was {load} before it began, above {BUSY_LOAD}")
+        });
+        let unfit = cfg!(debug_assertions)
+            .then(|| "the program was built with checks that a release does not have".to_owned());
+        let marks = [("busy", busy), ("short", short), ("unfit build", unfit)];
+        marks.into_iter().filter_map(|(mark, why)| Some(Self { mark, why: why? })).collect()
+    }
 }
 
 /// The settings that shape the samples.

@@ -9,8 +9,9 @@ use lab::sys;
 use sim::impair::Impairment;
 use sim::profile;
 
-use crate::facts::{BUSY_LOAD, Facts, load_averages_now};
+use crate::facts::{Facts, load_averages_now};
 use crate::progress::Progress;
+use crate::report::Mark;
 use crate::vpn::Vpn;
 
 pub mod download;
@@ -400,26 +401,17 @@ fn check(settings: &Settings) -> Result<()> {
 
 /// Why a run proves nothing, if it does not.
 fn marks(settings: &Settings, facts: &Facts) -> Vec<(String, String)> {
-    let mut marks = Vec::new();
-    if facts.is_busy() {
-        let load = facts.load_before[0];
-        let why = format!("the load average was {load} before it began, above {BUSY_LOAD}");
-        marks.push(("busy".to_owned(), why));
-    }
     let count = settings.rounds * settings.links;
-    if settings.seconds < HONEST_SECONDS || count < HONEST_COUNT {
-        let why = format!(
+    let is_short = settings.seconds < HONEST_SECONDS || count < HONEST_COUNT;
+    let short = is_short.then(|| {
+        format!(
             "transfers of {} s, {count} of each kind; a claim takes {HONEST_SECONDS} s and \
              {HONEST_COUNT}",
             settings.seconds
-        );
-        marks.push(("short".to_owned(), why));
-    }
-    if cfg!(debug_assertions) {
-        let why = "the program was built with checks that a release does not have".to_owned();
-        marks.push(("unfit build".to_owned(), why));
-    }
-    marks
+        )
+    });
+    let marks = Mark::all(facts, short).into_iter();
+    marks.map(|Mark { mark, why }| (mark.to_owned(), why)).collect()
 }
 
 fn absent(note: &Note) -> String {

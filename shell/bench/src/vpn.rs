@@ -14,6 +14,7 @@ use lab::netns::Host;
 mod easytier;
 mod headscale;
 mod nebula;
+mod network;
 mod openvpn;
 mod running;
 mod tinc;
@@ -21,6 +22,8 @@ mod vpncloud;
 mod wireguard;
 mod yggdrasil;
 
+pub(crate) use headscale::Headscale;
+pub use network::Network;
 pub use running::{ECHO_MAX, READY_MAX, Running};
 pub use wireguard::WireGuard;
 
@@ -169,12 +172,13 @@ pub fn all(warren: &Path) -> Vec<Box<dyn Vpn>> {
         Box::new(NoVpn),
         Box::new(WireGuard::warren(warren)),
         Box::new(WireGuard::warren_plain(warren)),
+        Box::new(Network::direct(warren)),
         Box::new(WireGuard::wireguard_go()),
         Box::new(WireGuard::kernel()),
         Box::new(tinc::Tinc::find()),
         Box::new(openvpn::OpenVpn::find()),
         Box::new(nebula::Nebula::find()),
-        Box::new(headscale::Headscale::find()),
+        Box::new(Headscale::find()),
         Box::new(yggdrasil::Yggdrasil::find()),
         Box::new(vpncloud::VpnCloud::find()),
         Box::new(easytier::EasyTier::plain()),

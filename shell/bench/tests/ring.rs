@@ -128,7 +128,10 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
             Test::Ping | Test::Grid => &[],
         };
         for name in expected {
-            assert!(positive(name), "{key:?} lacks {name}: {:?}", sample.metrics);
+            // The kernel counts a processor's time in hundredths of a second.
+            let is_short = *name == "machine_cpu_s_per_gb" && key.peer == NoVpn.name();
+            let is_there = is_short && sample.metrics.contains_key(*name);
+            assert!(positive(name) || is_there, "{key:?} lacks {name}: {:?}", sample.metrics);
         }
         let is_wired = matches!(test, Test::Tcp | Test::Udp | Test::Download | Test::Parallel);
         let wire = sample.wire.unwrap_or_default();

@@ -1,10 +1,12 @@
-//! # demo: the link at work, to be watched
+//! # demo: the network and the link at work, to be watched
 //!
 //! The life of one demonstration. [`run`] is asked by `warren demo`: it makes sure that it is
 //! root and that the programs are there with which anybody would try a network (curl, ping,
-//! iperf3, tcpdump, wg), and builds the network of `two-hosts.toml` in a [`lab`]: alice and bob
-//! with a router between them. From then on it does what a user would do, with the commands that
-//! a user would type, and shows each with the host in which it runs: keys, two wg-quick files,
+//! iperf3, tcpdump, wg), and builds a network in a [`lab`]. From then on it does what a user would
+//! do, with the commands that a user would type, and shows each with the host in which it runs.
+//! In `five-nodes.toml`: a server, a token, five daemons behind NATs and proxies, who reaches whom
+//! by which path, a file over the worst pair, and UDP that is blocked in the middle of another.
+//! In `two-hosts.toml`, with `--link`, alice and bob with a router between them: keys, two files,
 //! `warren link up` on both sides, the first ping (and with it the handshake), a large file by
 //! curl with its SHA-256 sums, iperf3 both ways, and a capture on the router while a marker
 //! passes. The same marker outside of the link is the control: there the capture shows it.
@@ -18,8 +20,8 @@
 //! shows is started as a user would start it, and only its output is read.
 //!
 //! In order of use: [`screen`] is what is printed, `stage` is hosts with commands running in
-//! them, `acts` is what is shown, `report` reads numbers from what programs print, `pcap`
-//! counts in a capture.
+//! them, `network` and `link` are what is shown, `report` reads numbers from what programs print,
+//! `pcap` counts in a capture.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -27,7 +29,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use lab::sys;
 
-mod acts;
+mod link;
+mod network;
 mod pcap;
 mod report;
 pub mod screen;
@@ -58,6 +61,36 @@ pub struct Options {
     pub program: PathBuf,
     /// Smaller amounts, for tests.
     pub quick: bool,
+    /// What is shown.
+    pub play: Play,
+}
+
+/// What can be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Play {
+    /// A server and five nodes.
+    Network,
+    /// Two hosts and a router between them.
+    Link,
+}
+
+impl Play {
+    /// Its network, which `warren lab up` can build as well, and that file's name.
+    const fn topology(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Network => {
+                (include_str!("../../lab/topologies/five-nodes.toml"), "five-nodes.toml")
+            }
+            Self::Link => (include_str!("../../lab/topologies/two-hosts.toml"), "two-hosts.toml"),
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Network => "A server and five machines, in places as bad as places are",
+            Self::Link => "A network: alice and bob, and a router between them",
+        }
+    }
 }
 
 /// Shows the link at work, and removes everything again.
@@ -88,7 +121,7 @@ pub fn run(options: &Options, screen: &mut Screen) -> Result<()> {
         let told = screen.done(what, None);
         let summary = shown?;
         told?;
-        return Ok(screen.end(&summary, begin.elapsed())?);
+        return Ok(screen.end(options.play, &summary, begin.elapsed())?);
     }
     let left = left.join(", ");
     match shown {
@@ -103,10 +136,13 @@ fn act(
     screen: &mut Screen,
     traces: &mut Traces,
 ) -> Result<Vec<(String, String)>> {
-    screen.heading("A network: alice and bob, and a router between them")?;
+    screen.heading(options.play.title())?;
     let mut stage = Stage::build(options, screen)?;
     traces.watch(&stage);
-    let shown = acts::all(&mut stage, options.quick);
+    let shown = match options.play {
+        Play::Network => network::all(&mut stage, options.quick),
+        Play::Link => link::all(&mut stage, options.quick),
+    };
     if let Err(error) = &shown {
         // Who cannot be told anything is not told why, either.
         let _ = stage.tell(error);

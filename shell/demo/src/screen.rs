@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use crate::Play;
+
 /// Columns of a line up to its time.
 const WHAT_COLUMNS: usize = 66;
 /// Columns of a time.
@@ -82,21 +84,19 @@ impl Screen {
     }
 
     /// Everything that was shown, once more, and where to go from here.
-    pub(crate) fn end(&mut self, summary: &[(String, String)], time: Duration) -> io::Result<()> {
+    pub(crate) fn end(
+        &mut self,
+        play: Play,
+        summary: &[(String, String)],
+        time: Duration,
+    ) -> io::Result<()> {
         self.heading(&format!("In short, after {}", time_text(time)))?;
         let width = summary.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         for (name, value) in summary {
             self.line(&format!("  {name:<width$}  {value}"))?;
         }
         self.heading("Next")?;
-        let next = [
-            ("sudo make install", "warren and warren-wg, for wg-quick: see README.md"),
-            ("sudo warren link up FILE", "a wg-quick file of your own"),
-            ("sudo warren lab up shell/lab/topologies/two-hosts.toml", "this network, to stay"),
-            ("sudo warren lab exec alice ping -c 3 bob", "a command in one of its hosts"),
-            ("sudo warren lab down", "and away with it"),
-        ];
-        for (command, why) in next {
+        for (command, why) in next(play) {
             let why = self.paint(DIM, why);
             self.line(&format!("  {command:<56}{why}"))?;
         }
@@ -110,6 +110,26 @@ impl Screen {
     fn line(&mut self, text: &str) -> io::Result<()> {
         writeln!(self.out, "{text}")?;
         self.out.flush()
+    }
+}
+
+/// Where to go from here.
+const fn next(play: Play) -> &'static [(&'static str, &'static str)] {
+    match play {
+        Play::Network => &[
+            ("sudo make install", "warren, its manual pages and its systemd units"),
+            ("sudo warren serve --url https://HOST", "a server of your own: see README.md"),
+            ("sudo warren demo --link", "a link without a server, and who sees what of it"),
+            ("sudo warren lab up shell/lab/topologies/five-nodes.toml", "this network, to stay"),
+            ("sudo warren lab down", "and away with it"),
+        ],
+        Play::Link => &[
+            ("sudo make install", "warren and warren-wg, for wg-quick: see README.md"),
+            ("sudo warren link up FILE", "a wg-quick file of your own"),
+            ("sudo warren lab up shell/lab/topologies/two-hosts.toml", "this network, to stay"),
+            ("sudo warren lab exec alice ping -c 3 bob", "a command in one of its hosts"),
+            ("sudo warren lab down", "and away with it"),
+        ],
     }
 }
 

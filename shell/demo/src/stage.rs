@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +19,6 @@ use lab::{Host, Process};
 use crate::Options;
 use crate::screen::Screen;
 
-/// The network, which `warren lab up` can build as well.
-const TOPOLOGY: &str = include_str!("../../lab/topologies/two-hosts.toml");
 /// How long any one command may take.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 /// How long a program that stays may take until it is ready.
@@ -45,7 +44,8 @@ impl<'a> Stage<'a> {
     /// Builds the network and the folders.
     pub(crate) fn build(options: &Options, screen: &'a mut Screen) -> Result<Self> {
         let begin = Instant::now();
-        let topology = Topology::parse(TOPOLOGY, Path::new("two-hosts.toml"))?;
+        let (text, file) = options.play.topology();
+        let topology = Topology::parse(text, Path::new(file))?;
         let mut plan = Plan::new(&topology)?;
         plan.name.clone_from(&options.lab);
         let lab = Lab::up(plan)?;
@@ -54,14 +54,16 @@ impl<'a> Stage<'a> {
         make_folder(&folder)?;
         let folder = Folder(folder);
         let stage = Self { screen, staying: Vec::new(), lab, folder };
-        for name in ["alice", "router", "bob", "bin"] {
+        let names: Vec<String> = stage.names().map(str::to_owned).collect();
+        for name in names.iter().map(String::as_str).chain(["bin"]) {
             fs::create_dir(stage.folder.0.join(name))?;
         }
         symlink(&options.program, stage.folder.0.join("bin/warren"))
             .context("cannot name the program for its hosts")?;
-        stage
-            .screen
-            .done("three network namespaces, joined by veth pairs", Some(begin.elapsed()))?;
+        stage.screen.done(
+            &format!("{} network namespaces, joined by veth pairs", names.len()),
+            Some(begin.elapsed()),
+        )?;
         Ok(stage)
     }
 
@@ -72,12 +74,37 @@ impl<'a> Stage<'a> {
 
     /// The files of the hosts' namespaces.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = PathBuf> {
-        ["alice", "router", "bob"].into_iter().filter_map(|name| Some(self.host(name).ok()?.path()))
+        self.names().filter_map(|name| Some(self.host(name).ok()?.path()))
+    }
+
+    /// The names of all hosts, routers and switches.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.lab.plan().nodes.iter().map(|node| node.name.as_str())
+    }
+
+    /// A host's first address.
+    pub(crate) fn address(&self, name: &str) -> Result<IpAddr> {
+        self.lab.plan().address(name).with_context(|| format!("{name} has no address"))
     }
 
     /// A file in the folder in which `host` runs its commands.
     pub(crate) fn file(&self, host: &str, name: &str) -> PathBuf {
         self.folder.0.join(host).join(name)
+    }
+
+    /// Runs a command to its end, without showing it, and returns what it printed.
+    pub(crate) fn ask(&self, host: &str, line: &str) -> Result<String> {
+        let process = self.start(host, line)?;
+        let begin = Instant::now();
+        while process.is_running() {
+            sys::check_interrupted()?;
+            ensure!(begin.elapsed() < COMMAND_MAX, "`{line}` in {host} does not end");
+            std::thread::sleep(GLANCE);
+        }
+        let status = process.wait(GLANCE)?;
+        let said = process.log();
+        ensure!(status.success(), "`{line}` in {host} failed with {status}\n{}", tail(&said));
+        Ok(said)
     }
 
     /// Shows a command, runs it to its end and returns what it printed.
@@ -92,13 +119,23 @@ impl<'a> Stage<'a> {
         line: &str,
         mut glance: impl FnMut(&mut Screen) -> Result<()>,
     ) -> Result<String> {
+        self.run_glancing(host, line, |stage| glance(stage.screen))
+    }
+
+    /// As [`Self::run_watched`], for who wants to do more meanwhile than to tell of it.
+    pub(crate) fn run_glancing(
+        &mut self,
+        host: &str,
+        line: &str,
+        mut glance: impl FnMut(&mut Self) -> Result<()>,
+    ) -> Result<String> {
         self.screen.command(host, line)?;
         let process = self.start(host, line)?;
         let begin = Instant::now();
         while process.is_running() {
             sys::check_interrupted()?;
             ensure!(begin.elapsed() < COMMAND_MAX, "`{line}` in {host} does not end");
-            glance(self.screen)?;
+            glance(self)?;
             std::thread::sleep(GLANCE);
         }
         let status = process.wait(GLANCE)?;
@@ -189,7 +226,16 @@ impl<'a> Stage<'a> {
         let path = std::env::join_paths(own.chain(["/usr/sbin", "/sbin"].map(PathBuf::from)))?;
         command.env("PATH", path).current_dir(self.folder.0.join(host.name()));
         // What is shown is what anybody gets, whatever is set here.
-        for name in ["LOG_LEVEL", "WG_PROCESS_FOREGROUND", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        for name in [
+            "LOG_LEVEL",
+            "WG_PROCESS_FOREGROUND",
+            "http_proxy",
+            "HTTPS_PROXY",
+            "https_proxy",
+            "ALL_PROXY",
+            "all_proxy",
+            "WARREN_SOCKET",
+        ] {
             command.env_remove(name);
         }
         command.env("LC_ALL", "C");

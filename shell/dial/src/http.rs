@@ -2,7 +2,7 @@
 //! or in chunks (RFC 9112), over TLS, or over a local socket.
 
 use std::io::{self, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use control::ServerUrl;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use socket2::{Domain, Socket, Type};
 
 use crate::proxy::{Proxies, Proxy};
 use crate::tls;
@@ -52,8 +53,8 @@ impl Connection {
     pub fn open(url: &ServerUrl, proxies: &Proxies) -> io::Result<Self> {
         let deadline = Instant::now() + CONNECT_WITHIN * 2;
         let tcp = match proxies.proxy(url.host()) {
-            Some(proxy) => through(proxy, url, deadline)?,
-            None => connect(url.host(), url.port(), deadline)?,
+            Some(proxy) => through(proxy, url, proxies.mark(), deadline)?,
+            None => connect((url.host(), url.port()), proxies.mark(), deadline)?,
         };
         let name = ServerName::try_from(url.host().to_owned()).map_err(io::Error::other)?;
         let client = ClientConnection::new(tls::config(), name).map_err(io::Error::other)?;
@@ -78,6 +79,22 @@ impl Connection {
         match self.stream.get_ref() {
             Stream::Tls(stream) => stream.sock.try_clone().ok(),
             Stream::Local(_) => None,
+        }
+    }
+
+    /// What the connection is made of, after a request was answered 101: the socket, TLS, and
+    /// bytes of the new protocol that were read already.
+    ///
+    /// # Errors
+    /// If it is a local one, which has no TLS.
+    pub fn into_parts(self) -> io::Result<(TcpStream, ClientConnection, Vec<u8>)> {
+        let early = self.stream.buffer().to_vec();
+        match self.stream.into_inner() {
+            Stream::Tls(stream) => {
+                let StreamOwned { conn, sock } = *stream;
+                Ok((sock, conn, early))
+            }
+            Stream::Local(_) => Err(broken("a local connection has no TLS")),
         }
     }
 
@@ -253,13 +270,17 @@ impl Reader<'_> {
     }
 }
 
-/// Connects to the first address of a name that answers.
-fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+/// Connects to the first address of a name that answers, under `mark`.
+fn connect(
+    (host, port): (&str, u16),
+    mark: Option<u32>,
+    deadline: Instant,
+) -> io::Result<TcpStream> {
     let told = |error: io::Error| io::Error::new(error.kind(), format!("{host}:{port}: {error}"));
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
     for address in (host, port).to_socket_addrs().map_err(told)?.take(ADDRESSES_MAX) {
         let wait = deadline.saturating_duration_since(Instant::now()).min(CONNECT_WITHIN);
-        match TcpStream::connect_timeout(&address, wait.max(WAIT_MIN)) {
+        match open(address, mark, wait.max(WAIT_MIN)) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(CONNECT_WITHIN))?;
@@ -272,9 +293,23 @@ fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
+fn open(to: SocketAddr, mark: Option<u32>, wait: Duration) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    if let Some(mark) = mark {
+        socket.set_mark(mark)?;
+    }
+    socket.connect_timeout(&to.into(), wait)?;
+    Ok(socket.into())
+}
+
 /// Has a proxy connect for us (RFC 9110, section 9.3.6).
-fn through(proxy: &Proxy, url: &ServerUrl, deadline: Instant) -> io::Result<TcpStream> {
-    let mut stream = connect(&proxy.host, proxy.port, deadline)?;
+fn through(
+    proxy: &Proxy,
+    url: &ServerUrl,
+    mark: Option<u32>,
+    deadline: Instant,
+) -> io::Result<TcpStream> {
+    let mut stream = connect((&proxy.host, proxy.port), mark, deadline)?;
     let authority = url.authority();
     let mut head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n");
     if let Some(value) = &proxy.authorization {

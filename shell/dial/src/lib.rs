@@ -21,6 +21,11 @@
 //! one loop owns the client, gives it every outcome, and hands events on. A map that changed is in
 //! the event; what is to be stored for a start without a server comes with it.
 //!
+//! The life of a stream to a relay: [`Relays`] has a thread for each relay of the map. It makes the
+//! connection ([`relay::connect`]: the same way through proxies and TLS, then the upgrade and the
+//! proof of the node's key), hands it over to the node's loop through `Hand`, and sleeps until
+//! the loop says that it ended; then it connects again, with growing pauses.
+//!
 //! What does not happen here: deciding. When to try again, what an answer means and what is kept
 //! is all [`control::Client`]'s.
 
@@ -29,8 +34,11 @@ pub mod http;
 mod membership;
 pub mod proxy;
 mod random;
+pub mod relay;
+pub mod relays;
 pub mod tls;
 
 pub use admin::{Admin, AdminError, ApiReply};
-pub use membership::{Membership, News, Start};
+pub use membership::{Membership, News, Notify, Start};
 pub use random::SystemRandom;
+pub use relays::Relays;

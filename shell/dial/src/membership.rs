@@ -32,6 +32,24 @@ pub struct Start {
     pub cached: Vec<Signed>,
     /// How the server is reached.
     pub proxies: Proxies,
+    /// Called on the membership's thread when there is news, for owners that wait for more than
+    /// that. It must not block.
+    pub notify: Notify,
+}
+
+/// What is called when there is news.
+pub struct Notify(pub Box<dyn Fn() + Send>);
+
+impl std::fmt::Debug for Notify {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Notify(…)")
+    }
+}
+
+impl Default for Notify {
+    fn default() -> Self {
+        Self(Box::new(|| {}))
+    }
 }
 
 /// What a membership tells its owner.
@@ -74,8 +92,8 @@ impl Membership {
             let client = Client::new(start.settings, &start.cached);
             let lanes = BTreeMap::new();
             let begin = Instant::now();
-            let proxies = start.proxies;
-            Loop { client, lanes, own, received, tell, begin, proxies }.run();
+            let (proxies, notify) = (start.proxies, start.notify);
+            Loop { client, lanes, own, received, tell, notify, begin, proxies }.run();
         };
         let thread = thread::Builder::new().name("warren-member".to_owned()).spawn(run)?;
         Ok(Self { inputs, news, thread: Some(thread) })
@@ -167,6 +185,7 @@ struct Loop {
     own: SyncSender<Input>,
     received: Receiver<Input>,
     tell: SyncSender<News>,
+    notify: Notify,
     begin: Instant,
     proxies: Proxies,
 }
@@ -216,6 +235,7 @@ impl Loop {
             if self.tell.send(news).is_err() {
                 return false;
             }
+            (self.notify.0)();
         }
         while let Some(ask) = self.client.poll_ask(since(self.begin), &mut SystemRandom) {
             self.post(ask);

@@ -25,11 +25,12 @@ pub struct Proxy {
     pub authorization: Option<String>,
 }
 
-/// Which hosts are reached through which proxy.
+/// Which hosts are reached through which proxy, and under which mark.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Proxies {
     proxy: Option<Proxy>,
     except: Vec<String>,
+    mark: Option<u32>,
 }
 
 /// A proxy that cannot be understood: the reason, without its password.
@@ -57,7 +58,21 @@ impl Proxies {
     pub fn new(proxy: &str, except: &str) -> Result<Self, BadProxy> {
         let proxy = if proxy.is_empty() { None } else { Some(parse(proxy)?) };
         let except = except.split(',').map(|part| part.trim().to_ascii_lowercase());
-        Ok(Self { proxy, except: except.filter(|part| !part.is_empty()).collect() })
+        let except = except.filter(|part| !part.is_empty()).collect();
+        Ok(Self { proxy, except, mark: None })
+    }
+
+    /// Gives every connection this mark (SO_MARK), so that the machine's routing rules can tell it
+    /// from what goes through the network. Needs CAP_NET_ADMIN.
+    #[must_use]
+    pub fn with_mark(self, mark: u32) -> Self {
+        Self { mark: Some(mark), ..self }
+    }
+
+    /// The mark of connections, if they get one.
+    #[must_use]
+    pub fn mark(&self) -> Option<u32> {
+        self.mark
     }
 
     /// The proxy for `host`, if there is one.

@@ -3,8 +3,9 @@
 //! A run is what one `sendmsg(2)` with UDP_SEGMENT carries: datagrams to one destination, one
 //! behind the other in memory, all of the same size but the last, which may be shorter.
 
-use link::{Destination, Outbox};
+use link::{Destination, Endpoint, Outbox};
 
+use crate::relay::Streams;
 use crate::udp::{SEGMENTS_MAX, Sockets, UNIT_LEN_MAX};
 
 /// Bytes of a batch: one superpacket cut into small segments and sealed, and some more.
@@ -16,7 +17,7 @@ const RUNS_MAX: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Where they go.
-    pub to: Destination,
+    pub to: Endpoint,
     /// Where they lie in the batch's memory.
     pub start: usize,
     /// All their bytes.
@@ -119,8 +120,16 @@ impl Batch {
         self.memory.get_mut(self.used..self.used + len)
     }
 
-    fn commit(&mut self) {
+    fn commit(&mut self, streams: Option<&mut Streams>) {
         let Some((to, len)) = self.slot.take() else { return };
+        let to = match to {
+            Destination::Udp(to) => to,
+            // A stream has a queue of its own: the slot is free again.
+            Destination::Relay(to) => {
+                let datagram = &self.memory[self.used..self.used + len];
+                return streams.into_iter().for_each(|streams| streams.push(&to, datagram));
+            }
+        };
         let start = self.used;
         self.used += len;
         if let Some(run) = self.runs.last_mut() {
@@ -136,16 +145,30 @@ impl Batch {
     }
 }
 
-/// A batch together with the sockets that empty it when it is full.
+/// A batch together with the sockets and streams that empty it when it is full.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     /// What waits.
     pub batch: &'a mut Batch,
     /// Where it goes; `None` while the interface is down: what is committed then is dropped.
     pub sockets: Option<&'a mut Sockets>,
+    /// Where datagrams for peers at relays go.
+    pub streams: Option<&'a mut Streams>,
 }
 
 impl Outgoing<'_> {
+    /// Bytes that wait in the batch, or went to streams in this turn.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.batch.len() + self.streams.as_ref().map_or(0, |streams| streams.pushed())
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Sends what waits, as far as the sockets have room.
     pub fn flush(&mut self) {
         if self.batch.is_empty() {
@@ -172,15 +195,13 @@ impl Outbox for Outgoing<'_> {
 
     #[inline]
     fn commit(&mut self) {
-        self.batch.commit();
+        self.batch.commit(self.streams.as_deref_mut());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-
-    use link::Endpoint;
 
     use super::*;
 
@@ -190,7 +211,7 @@ mod tests {
 
     fn add(batch: &mut Batch, port: u16, len: usize) {
         assert!(batch.reserve(&to(port), len).is_some());
-        batch.commit();
+        batch.commit(None);
     }
 
     fn shapes(batch: &Batch) -> Vec<(usize, usize, usize)> {

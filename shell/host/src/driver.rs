@@ -5,12 +5,14 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use node::{Change, Status};
-use noise::Identity;
+use node::{Change, Clock, Node, Status};
+use noise::{Identity, Random};
 
 use crate::KernelRandom;
 use crate::engine::Engine;
+use crate::mail::{self, Mail, Remote};
 use crate::monitor::Monitor;
+use crate::relay::Streams;
 use crate::signals::{Asked, Signals};
 use crate::sys::{Interest, Poll, Ready};
 use crate::tun::Device;
@@ -58,6 +60,8 @@ pub enum End {
     DeviceGone,
     /// The control socket's file was removed, which is how wg-quick ends a program.
     ControlGone,
+    /// Another thread asked for it: [`Desk::end`].
+    Asked,
 }
 
 /// Reads the configuration again after SIGHUP; `Err` is logged and nothing changes.
@@ -66,7 +70,7 @@ pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Vec<Change>, String>;
 /// A node with its interface and control socket.
 #[derive(Debug)]
 pub struct Driver {
-    control: Server,
+    control: Option<Server>,
     rest: Rest,
 }
 
@@ -85,6 +89,73 @@ struct Rest {
     blocked: Option<RawFd>,
     /// What was logged last of an interface that is up without its sockets.
     complaint: Option<String>,
+    mail: Option<Mail>,
+    /// Changes are left to other threads: `wg` may look, but not touch.
+    is_managed: bool,
+    is_over: bool,
+    on_change: Option<OnChange>,
+}
+
+/// What is called when links, addresses or routes of the machine change. It must not block.
+pub struct OnChange(Box<dyn FnMut() + Send>);
+
+impl fmt::Debug for OnChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnChange(…)")
+    }
+}
+
+/// What an order of another thread gets to work with; see [`mail`].
+#[derive(Debug)]
+pub struct Desk<'a> {
+    rest: &'a mut Rest,
+}
+
+impl Desk<'_> {
+    /// The node, the time, and randomness. What peers want done afterwards is done.
+    pub fn node(&mut self) -> (&mut Node, Clock, &mut dyn Random) {
+        let engine = &mut self.rest.engine;
+        (&mut engine.node, engine.clock, &mut self.rest.random)
+    }
+
+    /// Applies configuration steps in order.
+    ///
+    /// # Errors
+    /// The first step that failed; those before it stay done.
+    pub fn configure(&mut self, changes: &[Change]) -> Result<(), Error> {
+        self.rest.configure(changes).map_err(|(text, _)| Error::Config(text))
+    }
+
+    /// Brings sockets and sessions in line with the interface, which the caller has just brought
+    /// up or down.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn look(&mut self) -> Result<(), Error> {
+        self.rest.look().map(drop).map_err(|(text, _)| Error::Config(text))
+    }
+
+    /// What the node says of itself.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.rest.status()
+    }
+
+    /// The streams to relays; what an order may do with them stands in [`crate::relay`].
+    pub(crate) const fn streams(&mut self) -> &mut Streams {
+        &mut self.rest.engine.streams
+    }
+
+    /// This turn's time since 1970, as [`Status`] counts it.
+    #[must_use]
+    pub fn wall(&self) -> Duration {
+        Engine::wall()
+    }
+
+    /// Ends the loop after this order.
+    pub fn end(&mut self) {
+        self.rest.is_over = true;
+    }
 }
 
 impl Driver {
@@ -93,15 +164,42 @@ impl Driver {
     /// # Errors
     /// What is missing or taken, and how to mend it.
     pub fn new(name: &str) -> Result<Self, Error> {
+        let mut driver = Self::without_control(name)?;
+        let control = Server::bind(name).map_err(Error::Control)?;
+        driver.serve(control)?;
+        Ok(driver)
+    }
+
+    /// As [`Driver::new`] for a node whose configuration is not `wg`'s: `wg` may look at it, unless
+    /// an interface of that name, in another namespace, has the socket already.
+    ///
+    /// # Errors
+    /// The interface is taken or cannot be made.
+    pub fn managed(name: &str) -> Result<Self, Error> {
+        let mut driver = Self::without_control(name)?;
+        match Server::bind(name) {
+            Ok(control) => driver.serve(control)?,
+            Err(error) => tracing::debug!(%error, "`wg` cannot look at this interface"),
+        }
+        Ok(driver)
+    }
+
+    fn serve(&mut self, control: Server) -> Result<(), Error> {
+        let watched = self.rest.poll.watch(control.fd(), Interest::READ);
+        watched.map_err(|error| Error::System("epoll", error))?;
+        self.control = Some(control);
+        Ok(())
+    }
+
+    fn without_control(name: &str) -> Result<Self, Error> {
         let signals = Signals::block().map_err(|error| Error::System("signals", error))?;
         let poll = Poll::new().map_err(|error| Error::System("epoll", error))?;
         // The device first: who has it owns the name, and a socket of that name is stale.
         let device = Device::create(name).map_err(Error::Device)?;
-        let control = Server::bind(name).map_err(Error::Control)?;
         let monitor = Monitor::new()
             .inspect_err(|error| tracing::warn!(%error, "changes of routes will not be noticed"))
             .ok();
-        let watched = [Some(signals.fd()), Some(control.fd()), Some(device.fd())];
+        let watched = [Some(signals.fd()), Some(device.fd())];
         let monitored = monitor.as_ref().map(Monitor::fd);
         for fd in watched.into_iter().chain([monitored]).flatten() {
             poll.watch(fd, Interest::READ).map_err(|error| Error::System("epoll", error))?;
@@ -125,13 +223,36 @@ impl Driver {
             up: false,
             blocked: None,
             complaint: None,
+            mail: None,
+            is_managed: false,
+            is_over: false,
+            on_change: None,
         };
-        Ok(Self { control, rest })
+        Ok(Self { control: None, rest })
     }
 
     /// Whether to speak frames with peers that know them, from their next handshake on.
     pub fn set_frames(&mut self, frames: bool) {
         self.rest.engine.node.set_frames(frames);
+    }
+
+    /// A way for other threads to have something done by the loop. From now on they alone change
+    /// the configuration; `wg` may look.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn remote(&mut self) -> Result<Remote, Error> {
+        let failed = |error| Error::System("mailbox", error);
+        let (mail, remote) = mail::mailbox().map_err(failed)?;
+        self.rest.poll.watch(mail.fd(), Interest::READ).map_err(failed)?;
+        self.rest.mail = Some(mail);
+        self.rest.is_managed = true;
+        Ok(remote)
+    }
+
+    /// Has `on_change` called when links, addresses or routes of the machine change.
+    pub fn watch_network(&mut self, on_change: Box<dyn FnMut() + Send>) {
+        self.rest.on_change = Some(OnChange(on_change));
     }
 
     /// Applies configuration steps in order.
@@ -210,6 +331,7 @@ impl Driver {
             let engine = &mut rest.engine;
             more_in.retain(|&fd| engine.has_socket(fd) && engine.pump_in(fd).unwrap_or(false));
             rest.engine.settle(busy);
+            rest.heed_streams()?;
             rest.heed_blocked()?;
         }
     }
@@ -227,13 +349,16 @@ impl Driver {
         if event.fd == rest.engine.device.up_fd() {
             return Ok(rest.look_or_end());
         }
-        if event.fd == self.control.fd() {
-            let turn = self
-                .control
+        if let Some(control) = self.control.as_mut().filter(|control| control.fd() == event.fd) {
+            let turn = control
                 .handle_ready(&mut |request| rest.answer(request))
                 .map_err(|error| Error::System("control socket", error))?;
             return Ok(match turn {
                 Turn::Serving => Sorted::Done,
+                Turn::SocketGone if rest.is_managed => {
+                    self.control = None;
+                    Sorted::Done
+                }
                 Turn::SocketGone => Sorted::End(End::ControlGone),
             });
         }
@@ -246,10 +371,17 @@ impl Driver {
             }
             return Ok(Sorted::Done);
         }
+        if rest.mail.as_ref().is_some_and(|mail| mail.fd() == event.fd) {
+            return Ok(rest.read_mail());
+        }
         if let Some(monitor) = rest.monitor.as_ref().filter(|monitor| monitor.fd() == event.fd) {
             let changed = monitor.drain();
             if changed.routes {
-                rest.engine.node.forget_sources();
+                let now = rest.engine.clock.now;
+                rest.engine.node.handle_network_change(now);
+            }
+            if let Some(OnChange(on_change)) = &mut rest.on_change {
+                on_change();
             }
             if changed.links {
                 if let Some(mtu) = rest.engine.device.mtu() {
@@ -275,9 +407,24 @@ enum Sorted {
 type Refused = (String, Errno);
 
 impl Rest {
+    /// Does what other threads ask for.
+    fn read_mail(&mut self) -> Sorted {
+        let Some(mut mail) = self.mail.take() else { return Sorted::Done };
+        mail.silence();
+        while !self.is_over
+            && let Some(order) = mail.poll_order()
+        {
+            order(&mut Desk { rest: self });
+            self.engine.settle(true);
+        }
+        self.mail = Some(mail);
+        if self.is_over { Sorted::End(End::Asked) } else { Sorted::Done }
+    }
+
     fn answer(&mut self, request: Request) -> Reply {
         match request {
             Request::Get => Reply::Status(self.status()),
+            Request::Set(_) if self.is_managed => Reply::Refused(Errno(-libc::EPERM)),
             Request::Set(changes) => match self.configure(&changes) {
                 Ok(()) => Reply::Done,
                 Err((text, errno)) => {
@@ -357,6 +504,15 @@ impl Rest {
         tracing::info!(port = sockets.port(), "listening");
         self.engine.node.set_listen_port(sockets.port());
         self.engine.sockets = Some(sockets);
+        Ok(())
+    }
+
+    /// Watches streams that are new, and waits for room in those that are full.
+    fn heed_streams(&mut self) -> Result<(), Error> {
+        while let Some((fd, is_full)) = self.engine.streams.poll_interest() {
+            let interest = if is_full { Interest::BOTH } else { Interest::READ };
+            self.poll.watch(fd, interest).map_err(|error| Error::System("epoll", error))?;
+        }
         Ok(())
     }
 

@@ -6,8 +6,9 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use link::{Destination, Relayed};
 use node::{Clock, Inbox, Node};
-use noise::{Instant, Tai64n};
+use noise::{Instant, PublicKey, Tai64n};
 use wire::coalesce::Coalescer;
 use wire::ip::protocol;
 use wire::virtio;
@@ -15,6 +16,7 @@ use wire::virtio;
 use crate::KernelRandom;
 use crate::batch::{Batch, Outgoing};
 use crate::pressure::{Bucket, Pressure};
+use crate::relay::Streams;
 use crate::sys;
 use crate::tun::{self, Device};
 use crate::udp::{Arena, MESSAGES_MAX, Sockets};
@@ -45,6 +47,8 @@ pub struct Engine {
     pub device: Device,
     /// The sockets, while the interface is up.
     pub sockets: Option<Sockets>,
+    /// Streams to relays.
+    pub streams: Streams,
     /// What the shell dropped.
     pub refused: Refused,
     /// The clock of this turn.
@@ -71,6 +75,7 @@ impl Engine {
             node: Node::new(),
             device,
             sockets: None,
+            streams: Streams::default(),
             refused: Refused::default(),
             clock: read_clock(),
             random: KernelRandom,
@@ -85,9 +90,12 @@ impl Engine {
         }
     }
 
-    /// Reads the clock; once a turn.
+    /// Reads the clock; once a turn, and again after datagrams were received. What comes while a
+    /// turn takes its time would else seem to have come before it was sent, and the least delay of
+    /// a path, by which queues are told, would be one that no datagram can have.
     pub fn tick(&mut self) {
         self.clock = read_clock();
+        self.streams.tick(self.clock.now);
     }
 
     /// Since 1970, by this turn's clock.
@@ -101,12 +109,16 @@ impl Engine {
     /// # Errors
     /// The device is gone.
     pub fn pump_out(&mut self) -> io::Result<bool> {
-        let mut out = Outgoing { batch: &mut self.batch, sockets: self.sockets.as_mut() };
+        let mut out = Outgoing {
+            batch: &mut self.batch,
+            sockets: self.sockets.as_mut(),
+            streams: Some(&mut self.streams),
+        };
         // What an earlier turn could not send goes first, and holds up the rest.
         out.flush();
         let mut more = true;
         let (mut units, mut unpaced, mut bytes) = (0, 0, 0);
-        while units < UNITS_A_TURN && out.batch.len() < FLUSH_LEN {
+        while units < UNITS_A_TURN && out.len() < FLUSH_LEN {
             let Some(len) = self.device.read(&mut self.unit)? else {
                 more = false;
                 break;
@@ -135,12 +147,20 @@ impl Engine {
     /// # Errors
     /// The socket is broken.
     pub fn pump_in(&mut self, fd: RawFd) -> io::Result<bool> {
+        if self.streams.has(fd) {
+            return Ok(self.pump_stream(fd));
+        }
         let wanted = (RECEIVE_LEN / self.message_len.max(1)).clamp(4, MESSAGES_MAX);
         let got = self.arena.receive(fd, wanted)?;
         if got == 0 {
             return Ok(false);
         }
-        let mut out = Outgoing { batch: &mut self.batch, sockets: self.sockets.as_mut() };
+        self.tick();
+        let mut out = Outgoing {
+            batch: &mut self.batch,
+            sockets: self.sockets.as_mut(),
+            streams: Some(&mut self.streams),
+        };
         let (messages, memory) = self.arena.parts();
         let mut received = 0;
         for message in messages {
@@ -151,7 +171,7 @@ impl Engine {
                 let datagram = start..(start + message.segment).min(end);
                 start = datagram.end;
                 self.node.handle_datagram(
-                    message.from,
+                    message.from.into(),
                     memory,
                     datagram,
                     self.clock,
@@ -161,35 +181,90 @@ impl Engine {
                 );
                 // What was rebuilt or had waited needs room of its own.
                 while self.node.poll_packets(&mut self.inbox) {
-                    let refused =
-                        deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory);
-                    self.refused.device += refused;
+                    deliver(
+                        &self.device,
+                        &mut self.coalescer,
+                        &mut self.inbox,
+                        memory,
+                        &mut self.refused,
+                    );
                 }
             }
             if self.inbox.bytes() >= FLUSH_LEN || self.inbox.len() >= INBOX_FLUSH {
-                let refused = deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory);
-                self.refused.device += refused;
+                deliver(
+                    &self.device,
+                    &mut self.coalescer,
+                    &mut self.inbox,
+                    memory,
+                    &mut self.refused,
+                );
             }
         }
-        let refused = deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory);
-        self.refused.device += refused;
+        deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory, &mut self.refused);
         self.message_len = received / got;
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
         Ok(got == wanted)
     }
 
+    /// Takes what came by a stream to a relay. Returns whether more may wait.
+    fn pump_stream(&mut self, fd: RawFd) -> bool {
+        let Some(mut arrived) = self.streams.read(fd) else { return false };
+        self.tick();
+        let (relay, mut count) = (arrived.relay, 0);
+        let is_bad = loop {
+            let place = match arrived.decoder.poll_frame() {
+                Ok(Some(place)) => place,
+                Ok(None) => break false,
+                Err(_) => break true,
+            };
+            let Some((peer, datagram)) = place.received(&arrived.decoder) else {
+                self.streams.handle_frame(relay, &arrived.decoder.frame(&place));
+                continue;
+            };
+            count += 1;
+            let mut out = Outgoing {
+                batch: &mut self.batch,
+                sockets: self.sockets.as_mut(),
+                streams: Some(&mut self.streams),
+            };
+            let memory = arrived.decoder.memory_mut();
+            let from = Destination::Relay(Relayed { relay, peer: PublicKey(peer) });
+            let (clock, random, inbox) = (self.clock, &mut self.random, &mut self.inbox);
+            self.node.handle_datagram(from, memory, datagram, clock, random, inbox, &mut out);
+            let (device, coalescer) = (&self.device, &mut self.coalescer);
+            // What was rebuilt or had waited needs room of its own.
+            while self.node.poll_packets(&mut self.inbox) {
+                deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
+            }
+            if self.inbox.bytes() >= FLUSH_LEN || self.inbox.len() >= INBOX_FLUSH {
+                deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
+            }
+        };
+        let memory = arrived.decoder.memory_mut();
+        let (device, coalescer) = (&self.device, &mut self.coalescer);
+        deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
+        let more = arrived.more;
+        self.streams.give_back(arrived, count, is_bad);
+        more
+    }
+
     /// Does what is due: handshakes, timers, and what peers want done.
     pub fn settle(&mut self, busy: bool) {
-        let mut out = Outgoing { batch: &mut self.batch, sockets: self.sockets.as_mut() };
+        let mut out = Outgoing {
+            batch: &mut self.batch,
+            sockets: self.sockets.as_mut(),
+            streams: Some(&mut self.streams),
+        };
         let budget = if busy { HANDSHAKES_BUSY } else { HANDSHAKES_IDLE };
         self.node.handle_handshakes(budget, self.clock, &mut self.random, &mut out);
         self.node.handle_timeout(self.clock.now);
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
+        self.streams.handle_timeout();
+        self.streams.flush();
         while self.node.poll_packets(&mut self.inbox) || !self.inbox.is_empty() {
-            let refused = deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut []);
-            self.refused.device += refused;
+            deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut [], &mut self.refused);
         }
     }
 
@@ -199,10 +274,10 @@ impl Engine {
         self.sockets.as_ref()?.fd_for(self.batch.first()?)
     }
 
-    /// Whether `fd` is one of the sockets there are now: they may have been replaced.
+    /// Whether `fd` is one of the sockets or streams there are now: they may have been replaced.
     #[must_use]
     pub fn has_socket(&self, fd: RawFd) -> bool {
-        self.sockets.iter().flat_map(Sockets::fds).any(|ours| ours == fd)
+        self.streams.has(fd) || self.sockets.iter().flat_map(Sockets::fds).any(|ours| ours == fd)
     }
 
     /// How long the loop may sleep; `None` = until something is ready.
@@ -218,18 +293,17 @@ const INBOX_PACKETS: usize = 2048;
 /// Packets after which a delivery is due, so that the next message still fits.
 const INBOX_FLUSH: usize = 64;
 
-/// Joins what lies in the inbox and writes it to the device. Returns how many units it refused.
+/// Joins what lies in the inbox and writes it to the device; counts the units that it refuses.
 fn deliver(
     device: &Device,
     coalescer: &mut Coalescer,
     inbox: &mut Inbox,
     memory: &mut [u8],
-) -> u64 {
-    let mut refused = 0;
+    refused: &mut Refused,
+) {
     inbox.drain(memory, coalescer, |header, parts| {
-        refused += u64::from(device.write(&header.encode(), parts).is_err());
+        refused.device += u64::from(device.write(&header.encode(), parts).is_err());
     });
-    refused
 }
 
 /// Whether an IP packet carries TCP, as far as its first header says.
@@ -243,5 +317,39 @@ fn read_clock() -> Clock {
     Clock {
         now: Instant(sys::boottime_ns()),
         wall: Tai64n::from_unix(wall.as_secs(), wall.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+    use crate::netlink::tests::{in_fresh_namespace, ip};
+
+    /// A queue is told by the least delay ever seen; one that ends before it began would make every
+    /// later datagram look late.
+    #[test]
+    fn what_comes_during_a_long_turn_is_not_dated_before_it_was_sent() {
+        in_fresh_namespace(|| {
+            ip("link set lo up");
+            let mut engine = Engine::new(Device::create("wt0").unwrap());
+            let sockets = Sockets::bind(0, 0).unwrap();
+            let fds: Vec<RawFd> = sockets.fds().collect();
+            let port = sockets.port();
+            engine.sockets = Some(sockets);
+            engine.tick();
+            let began = engine.clock.now;
+            std::thread::sleep(Duration::from_millis(30));
+            let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let sent = sys::boottime_ns();
+            peer.send_to(&[0; 148], ("127.0.0.1", port)).unwrap();
+            for fd in fds {
+                engine.pump_in(fd).unwrap();
+            }
+            let counters = engine.node.counters();
+            assert_eq!(counters.dropped_in(), 1, "it came: {counters:?}");
+            assert!(engine.clock.now.0 >= sent && began.0 < sent, "{:?}", engine.clock.now);
+        });
     }
 }

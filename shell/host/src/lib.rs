@@ -11,9 +11,10 @@
 //! 3. [`engine::Engine::pump_in`]: [`udp::Arena::receive`] takes coalesced datagrams, the node
 //!    opens them where they lie, the coalescer joins what belongs together, and
 //!    [`tun::Device::write`] gathers each superpacket from where its pieces lie.
+//!    What came by a stream of TLS to a relay ([`relay`]) is opened the same way.
 //! 4. Handshakes get a few milliseconds at most, timers fire, and what peers want done is done.
 //! 5. The rest: the control socket ([`uapi`]), signals ([`signals`]), changes of links and routes
-//!    ([`monitor`]).
+//!    ([`monitor`]), and what other threads ask for ([`mail`]).
 //!
 //! When the link carries less than the machine sends, the ring between device and loop would
 //! overflow in silence; [`pressure`] makes the sending sockets wait instead.
@@ -30,17 +31,38 @@ pub mod affinity;
 pub mod batch;
 pub mod daemon;
 pub mod driver;
+pub mod echo;
 pub mod engine;
+pub mod gateway;
+pub mod mail;
 pub mod monitor;
+pub mod names;
 pub mod netlink;
 pub mod pressure;
 mod processor;
+mod program;
 pub mod quick;
+pub mod relay;
+pub mod resolver;
 pub mod signals;
 mod sys;
 pub mod tun;
 pub mod uapi;
 pub mod udp;
+
+/// The user at the other end of a local socket.
+///
+/// # Errors
+/// What `getsockopt(2)` says.
+pub fn user_of(stream: &std::os::unix::net::UnixStream) -> std::io::Result<u32> {
+    sys::peer_user(stream)
+}
+
+/// The user that this process acts as.
+#[must_use]
+pub fn own_user() -> u32 {
+    sys::own_user()
+}
 
 /// The kernel's generator.
 #[derive(Clone, Copy, Debug, Default)]

@@ -24,6 +24,9 @@ const TICK_NS_MIN: u64 = 5_000_000;
 const TICK_LEN: u64 = 512 << 10;
 /// So many ticks in a row with an empty ring end what is known of the capacity.
 const EMPTY_TICKS: u32 = 40;
+/// The rate begins at this part of what was measured, which is what the socket below took before it
+/// was full: on a fast machine a quarter of it overflowed the ring before the next measure.
+const FIRST_SHARE: u64 = 16;
 /// The rate begins here or above: whoever was taken for a flood by mistake hardly notices.
 const RATE_FIRST: u64 = 2_500_000;
 /// So many ticks in a row with less than half the rate end the need for it.
@@ -81,7 +84,7 @@ impl Pressure {
                 self.begin(now_ns);
             } else if passed_ns >= FULL_NS && self.is_small() {
                 // What the socket below took at first says little; a low rate soon grows.
-                return self.set(now_ns, (measured / 4).max(RATE_FIRST));
+                return self.set(now_ns, (measured / FIRST_SHARE).max(RATE_FIRST));
             }
             return None;
         };

@@ -21,6 +21,16 @@ pub struct Signals {
     fd: OwnedFd,
 }
 
+/// Blocks every signal in the calling thread, so that they reach the thread that reads them.
+pub(crate) fn block_all() {
+    // SAFETY: the set is initialised by sigfillset before it is read; the mask is this thread's.
+    unsafe {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(set.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 impl Signals {
     /// Blocks the signals in this thread, and in those it starts later.
     ///

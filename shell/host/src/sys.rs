@@ -43,6 +43,22 @@ pub(crate) fn option(fd: RawFd, level: libc::c_int, name: libc::c_int) -> io::Re
     Ok(value)
 }
 
+/// The user at the other end of a local socket (SO_PEERCRED).
+pub(crate) fn peer_user(socket: &impl AsRawFd) -> io::Result<u32> {
+    let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(12);
+    let (fd, level, name) = (socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: the pointers describe `who` and `len`, which outlive the call.
+    check(unsafe { libc::getsockopt(fd, level, name, (&raw mut who).cast(), &raw mut len) })?;
+    Ok(who.uid)
+}
+
+/// The user that this process acts as.
+pub(crate) fn own_user() -> u32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Nanoseconds of CLOCK_BOOTTIME: monotonic, and it goes on during suspend.
 pub(crate) fn boottime_ns() -> u64 {
     // SAFETY: a zeroed timespec is valid, and the call fills it.

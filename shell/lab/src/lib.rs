@@ -23,13 +23,14 @@
 //! hostile programs: namespaces here keep tests apart, they do not jail them.
 //!
 //! In order of use: [`netns`] makes hosts, [`process`] holds what runs in them, [`topology`]
-//! plans and builds whole networks, [`wire`] impairs them, [`standing`] leaves them up between
-//! two commands, [`sys`] is the few system calls that
-//! the standard library lacks, and the only place with unsafe code.
+//! plans and builds whole networks, [`wire`] impairs them, [`proxy`] reads what passes,
+//! [`standing`] leaves them up between two commands, [`sys`] is the few system calls that the
+//! standard library lacks, and the only place with unsafe code.
 
 pub mod guest;
 pub mod netns;
 pub mod process;
+pub mod proxy;
 pub mod standing;
 pub mod sys;
 pub mod topology;

@@ -6,8 +6,10 @@
 //! API token over HTTPS, and the same inside a node's channel, where no certificate has to be
 //! trusted. The document `openapi.json` says the same for readers; a test compares the two.
 
+mod explain;
 mod handlers;
 mod problem;
+mod relays;
 
 use std::sync::Arc;
 
@@ -16,7 +18,8 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use problem::Problem;
 
-use crate::app::{App, now};
+use crate::app::App;
+use crate::limits::Source;
 use crate::protocol;
 
 /// Bytes of a body: a policy with room for its JSON.
@@ -26,12 +29,15 @@ pub(crate) const OPENAPI: &str = include_str!("api/openapi.json");
 
 /// What a caller may do. The names are those in tokens.
 #[rustfmt::skip]
-pub(crate) const SCOPES: [&str; 11] = [
+pub(crate) const SCOPES: [&str; 12] = [
     "nodes:read", "nodes:write", "keys:read", "keys:write", "users:read", "users:write",
     "policy:read", "policy:write", "audit:read", "tokens:read", "tokens:write",
+    "relay:serve",
 ];
 /// The scope of routes that need none.
 const PUBLIC: &str = "";
+/// The actor where nobody in particular calls.
+const ANONYMOUS: &str = "anonymous";
 
 /// Who calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,8 +111,14 @@ pub(crate) const ROUTES: &[Route] = &[
     route("POST", "/api/v1/nodes/{id}/approve", "nodes:write", handlers::approve_node),
     route("POST", "/api/v1/nodes/{id}/expire", "nodes:write", handlers::expire_node),
     route("POST", "/api/v1/nodes/{id}/routes", "nodes:write", handlers::approve_routes),
+    route("GET", "/api/v1/relays", "nodes:read", relays::relays),
+    route("POST", "/api/v1/relays", "relay:serve", relays::put_relay),
+    route("GET", "/api/v1/relays/members", "relay:serve", relays::relay_members),
+    route("DELETE", "/api/v1/relays/{id}", "nodes:write", relays::remove_relay),
     route("GET", "/api/v1/policy", "policy:read", handlers::policy),
     route("PUT", "/api/v1/policy", "policy:write", handlers::set_policy),
+    route("POST", "/api/v1/policy/check", "policy:read", handlers::check_policy),
+    route("POST", "/api/v1/policy/explain", "policy:read", explain::explain),
     route("GET", "/api/v1/audit", "audit:read", handlers::audit),
     route("GET", "/api/v1/tokens", "tokens:read", handlers::tokens),
     route("POST", "/api/v1/tokens", "tokens:write", handlers::add_token),
@@ -114,6 +126,11 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 impl Call {
+    /// Whether somebody in particular calls.
+    fn is_known(&self) -> bool {
+        self.actor != ANONYMOUS
+    }
+
     /// The body as what the route wants.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         serde_json::from_slice(&self.body)
@@ -176,8 +193,23 @@ pub(crate) fn authorise(route: &Route, caller: &Caller) -> Result<(), Problem> {
 }
 
 /// Who bears a token: the field Authorization, if there is one.
-pub(crate) async fn bearer(app: &Arc<App>, field: Option<&str>) -> Result<Caller, Problem> {
+pub(crate) async fn bearer(
+    app: &Arc<App>,
+    source: Option<Source>,
+    field: Option<&str>,
+) -> Result<Caller, Problem> {
     let Some(field) = field else { return Ok(Caller::Anonymous) };
+    if !app.limits.may_try(source) {
+        return Err(Problem::too_often());
+    }
+    let known = known(app, field).await;
+    if known.as_ref().is_err_and(|problem| problem.status == 401) {
+        app.limits.failed(source);
+    }
+    known
+}
+
+async fn known(app: &Arc<App>, field: &str) -> Result<Caller, Problem> {
     let refused = |detail: String| Problem::new(401, "this token opens nothing", detail);
     let text = field.strip_prefix("Bearer ").ok_or_else(|| refused("not Bearer".to_owned()))?;
     let token = Token::parse(text, Kind::Api).map_err(|why| refused(why.to_string()))?;
@@ -189,8 +221,9 @@ pub(crate) async fn bearer(app: &Arc<App>, field: Option<&str>) -> Result<Caller
 
 async fn identify(app: &Arc<App>, id: [u8; 8], secret: [u8; 16]) -> Result<Caller, Problem> {
     let held = Arc::clone(app);
-    let scopes = protocol::blocking(move || held.store().scopes_of(id, &secret, now())).await;
+    let scopes = protocol::blocking(move || held.store().scopes_of(id, &secret, held.now())).await;
     match scopes.map_err(|_| Problem::busy())?? {
+        Some(_) if !app.limits.call(id) => Err(Problem::too_often()),
         Some(scopes) => Ok(Caller::Token(control::SecretId(id).to_hex(), scopes)),
         None => {
             let detail = "it is unknown, expired or was taken back";
@@ -209,7 +242,7 @@ pub(crate) async fn run(
 ) -> Result<Reply, Problem> {
     authorise(route, &caller)?;
     let (actor, scopes) = match caller {
-        Caller::Anonymous => ("anonymous".to_owned(), Some(Vec::new())),
+        Caller::Anonymous => (ANONYMOUS.to_owned(), Some(Vec::new())),
         Caller::Local(uid) => (format!("local:{uid}"), None),
         Caller::Token(name, scopes) => (format!("token:{name}"), Some(scopes)),
     };
@@ -218,11 +251,22 @@ pub(crate) async fn run(
 }
 
 /// A call inside a node's channel.
-pub(crate) async fn inside(app: Arc<App>, request: ApiRequest) -> ApiAnswer {
+pub(crate) async fn inside(
+    app: Arc<App>,
+    source: Option<Source>,
+    request: ApiRequest,
+) -> ApiAnswer {
     let result = async {
         let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         let found = find(&request.method, path)?;
-        let caller = identify(&app, request.id, request.secret.0).await?;
+        if !app.limits.may_try(source) {
+            return Err(Problem::too_often());
+        }
+        let caller = identify(&app, request.id, request.secret.0).await;
+        if caller.as_ref().is_err_and(|problem| problem.status == 401) {
+            app.limits.failed(source);
+        }
+        let caller = caller?;
         run(Arc::clone(&app), found, caller, query.to_owned(), request.body.into_bytes()).await
     };
     match result.await {

@@ -4,20 +4,34 @@
 //! Two locks, always in this order: the store, then the network. A write holds the store's until
 //! the network has taken what was committed; maps are made under the network's alone.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use control::{Kind, ServerUrl, Signed, Statement, Token};
+use ::policy::Finding;
+use control::{Kind, Poll, ServerUrl, Signed, Statement, Token};
+use noise::PublicKey;
 use tokio::sync::watch;
 
 use crate::channels::Channels;
 use crate::keys::{Keys, SystemRandom};
-use crate::network::Network;
-use crate::policy;
-use crate::store::{Enrolment, Node, PolicyText, Store, StoreError, Stored};
+use crate::limits::Limits;
+use crate::network::{Network, News};
+use crate::policy::{self, Checked};
+use crate::relay::{Members, Relay};
+use crate::store::{Enrolment, Node, Store, StoreError, Stored};
+use crate::tls::Outer;
 
 /// How long an ephemeral node may be away, in seconds.
 pub(crate) const EPHEMERAL_AWAY_S: u64 = 300;
+
+/// Why a policy was not set.
+pub(crate) enum Unset {
+    /// Mistakes in it.
+    Findings(Vec<Finding>),
+    /// The store did not take it.
+    Store(StoreError),
+}
 
 /// What all requests share.
 pub(crate) struct App {
@@ -27,7 +41,13 @@ pub(crate) struct App {
     pub(crate) keys: Keys,
     pub(crate) urls: Vec<ServerUrl>,
     pub(crate) terms: Enrolment,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) outer: Arc<Outer>,
     changed: watch::Sender<u64>,
+    clock: Clock,
+    /// Why this server has to end: another has the books.
+    pub(crate) replaced: watch::Sender<Option<String>>,
 }
 
 /// A lock whose holder panicked is still a lock: every write is a transaction.
@@ -35,10 +55,23 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Unix seconds.
-pub(crate) fn now() -> u64 {
+/// The machine's clock, in Unix seconds.
+#[must_use]
+pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs())
 }
+
+/// A moment on two clocks. What has a date is judged by the one that people set; how long ago
+/// something was, by the one that only grows (threats LC-04, LC-05).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moment {
+    pub(crate) unix_s: u64,
+    /// Since the program began.
+    pub(crate) up_s: u64,
+}
+
+/// Both clocks.
+pub(crate) type Clock = Box<dyn Fn() -> Moment + Send + Sync>;
 
 impl App {
     pub(crate) fn new(
@@ -47,17 +80,33 @@ impl App {
         keys: Keys,
         urls: Vec<ServerUrl>,
         terms: Enrolment,
+        clock: Clock,
+        outer: Arc<Outer>,
     ) -> Arc<Self> {
         let (changed, _) = watch::channel(network.sequence());
-        Arc::new(Self {
+        Arc::new_cyclic(|app| Self {
+            relay: Relay::new(keys.noise.clone(), Box::new(Books(Weak::clone(app)))),
             store: Mutex::new(store),
             network: Mutex::new(network),
             channels: Mutex::new(Channels::default()),
             keys,
             urls,
             terms,
+            limits: Limits::new(),
+            outer,
             changed,
+            clock,
+            replaced: watch::channel(None).0,
         })
+    }
+
+    /// Unix seconds.
+    pub(crate) fn now(&self) -> u64 {
+        self.moment().unix_s
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        (self.clock)()
     }
 
     /// The books, to read or to write what no map shows.
@@ -81,75 +130,152 @@ impl App {
         own: bool,
         work: impl FnOnce(&mut Store, u64) -> Stored<Node>,
     ) -> Stored<Node> {
-        let now = now();
+        let now = self.now();
         let mut store = self.store();
         let node = work(&mut store, now)?;
         self.touch(|network| network.put(node.clone(), own, now));
         Ok(node)
     }
 
+    /// Approves what a node offers to route and the policy approves by itself (threat PF-12).
+    pub(crate) fn approve_automatic(&self, id: u64) {
+        let now = self.now();
+        let mut store = self.store();
+        let routes = lock(&self.network).automatic_routes(id, now);
+        if routes.is_empty() {
+            return;
+        }
+        match store.add_routes(id, &routes, "policy", now) {
+            Ok(node) => self.touch(|network| network.put(node, true, now)),
+            Err(error) => tracing::warn!(%error, id, "cannot approve routes as the policy says"),
+        }
+    }
+
     /// Removes a node; it and its peers are told at once.
     pub(crate) fn remove_node(&self, id: u64, actor: &str) -> Stored<()> {
         let mut store = self.store();
-        store.remove(id, actor, now())?;
+        store.remove(id, actor, self.now())?;
         self.touch(|network| network.remove(id));
         Ok(())
     }
 
-    /// Compiles, stores and publishes a policy: its version.
+    /// Writes to the users and tells the network, whose policy may speak of them.
+    pub(crate) fn write_users<T>(
+        &self,
+        work: impl FnOnce(&mut Store, u64) -> Stored<T>,
+    ) -> Stored<T> {
+        let mut store = self.store();
+        let done = work(&mut store, self.now())?;
+        let users = store.users()?.into_iter().map(|user| user.name).collect();
+        self.touch(|network| network.set_users(users));
+        Ok(done)
+    }
+
+    /// Checks a policy against the books as they are, and changes nothing.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub(crate) fn check_policy(&self, text: &str) -> Result<Checked, Vec<Finding>> {
+        let directory = self.network().directory(self.now());
+        policy::check(text, &directory)
+    }
+
+    /// Checks, stores and publishes a policy: its version, and what to warn of.
     pub(crate) fn set_policy(
         &self,
-        text: String,
+        text: &str,
         expected: Option<u64>,
         actor: &str,
-    ) -> Stored<u64> {
+    ) -> Result<(u64, Checked), Unset> {
         let mut store = self.store();
         // What does not compile never gets into the books, so the last good one holds.
-        policy::compile(&PolicyText { version: 0, text: text.clone() })
-            .map_err(StoreError::Invalid)?;
-        let version = store.set_policy(&text, expected, actor, now())?;
-        let rules = policy::compile(&PolicyText { version, text }).map_err(StoreError::Invalid)?;
-        self.touch(|network| network.set_policy(rules));
-        Ok(version)
+        let mut checked = self.check_policy(text).map_err(Unset::Findings)?;
+        let version = store.set_policy(text, expected, actor, self.now()).map_err(Unset::Store)?;
+        let policy = std::mem::take(&mut checked.policy);
+        self.touch(|network| network.set_policy(version, policy));
+        drop(store);
+        let ids = self.network().ids();
+        ids.into_iter().for_each(|id| self.approve_automatic(id));
+        Ok((version, checked))
     }
 
     /// Changes the network in memory and wakes who waits if that is news.
     pub(crate) fn touch<T>(&self, work: impl FnOnce(&mut Network) -> T) -> T {
         let mut network = lock(&self.network);
-        let before = network.sequence();
         let done = work(&mut network);
         let after = network.sequence();
         drop(network);
-        if after != before {
+        self.changed.send_if_modified(|told| {
             // Out of order only between two threads here; the receiver asks for what is now.
-            self.changed.send_replace(after);
-        }
+            let is_news = *told != after;
+            *told = after;
+            is_news
+        });
         done
+    }
+
+    /// Changes the network in memory and wakes nobody: the next sweep does.
+    pub(crate) fn touch_quietly(&self, work: impl FnOnce(&mut Network)) {
+        work(&mut lock(&self.network));
+    }
+
+    /// What a poll is told.
+    pub(crate) fn news(&self, machine: &PublicKey, node_key: &PublicKey, poll: &Poll) -> News {
+        lock(&self.network).news(machine, node_key, poll, self.now())
     }
 
     /// Regular work: who went away, whose key is over, which ephemeral nodes are to go.
     pub(crate) fn sweep(&self, ephemeral_away_s: u64) {
-        let at = now();
-        lock(&self.channels).sweep(at);
-        let away = self.touch(|network| network.sweep(at));
+        let moment = self.moment();
+        let Moment { unix_s: at, up_s } = moment;
+        lock(&self.channels).sweep(up_s);
+        self.look_after_books(at);
+        let away = self.touch(|network| network.sweep(moment));
         if !away.is_empty()
             && let Err(error) = self.store().note_seen(&away, at)
         {
             tracing::warn!(%error, "cannot note who went away");
         }
-        let abandoned = self.network().abandoned(at, ephemeral_away_s);
+        let abandoned = self.network().abandoned(up_s, ephemeral_away_s);
         for id in abandoned {
-            self.remove_abandoned(id, at, ephemeral_away_s);
+            self.remove_abandoned(id, moment, ephemeral_away_s);
+        }
+    }
+
+    /// Reads everything again where the books may be other than what is known here: a commit
+    /// failed so that nobody knows what it did, or the database was away (threat CO-16).
+    fn look_after_books(&self, at: u64) {
+        let store = self.store();
+        let read = store.look().and_then(|is_uncertain| {
+            if !is_uncertain {
+                return Ok(None);
+            }
+            let users = store.users()?.into_iter().map(|user| user.name).collect();
+            Ok(Some((store.nodes()?, users, store.policy()?, store.relays()?)))
+        });
+        match read {
+            Ok(None) => {}
+            Ok(Some((nodes, users, policy, relays))) => {
+                self.touch(|network| {
+                    network.read_again((nodes, users), policy.as_ref(), relays, at);
+                });
+                store.is_read_again();
+            }
+            Err(StoreError::Conflict(why)) => {
+                tracing::error!(why, "another server took over; this one ends");
+                self.replaced.send_replace(Some(why));
+            }
+            Err(error) => tracing::warn!(%error, "the books cannot be read"),
         }
     }
 
     /// Asked again under the store's lock: the node may have come back (threat CO-15).
-    fn remove_abandoned(&self, id: u64, at: u64, ephemeral_away_s: u64) {
+    fn remove_abandoned(&self, id: u64, at: Moment, ephemeral_away_s: u64) {
         let mut store = self.store();
-        if !self.network().abandoned(at, ephemeral_away_s).contains(&id) {
+        if !self.network().abandoned(at.up_s, ephemeral_away_s).contains(&id) {
             return;
         }
-        match store.remove(id, "server", at) {
+        match store.remove(id, "server", at.unix_s) {
             Ok(()) => self.touch(|network| network.remove(id)),
             Err(error) => tracing::warn!(%error, id, "cannot remove an ephemeral node"),
         }
@@ -164,5 +290,22 @@ impl App {
     /// A new token for this server.
     pub(crate) fn token(&self, kind: Kind) -> Token {
         Token::generate(kind, self.keys.noise.public(), &self.urls, &mut SystemRandom)
+    }
+}
+
+/// The books as the relay asks them.
+struct Books(Weak<App>);
+
+impl Members for Books {
+    fn keys(&self) -> BTreeSet<PublicKey> {
+        self.0.upgrade().map(|app| app.network().current_keys(app.now())).unwrap_or_default()
+    }
+
+    fn is_member(&self, key: &PublicKey) -> bool {
+        self.0.upgrade().is_some_and(|app| app.network().is_current(key, app.now()))
+    }
+
+    fn may_know(&self, one: &PublicKey, other: &PublicKey) -> bool {
+        self.0.upgrade().is_some_and(|app| app.network().may_know(one, other, app.now()))
     }
 }

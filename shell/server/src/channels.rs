@@ -8,6 +8,7 @@ use control::channel::{self, BadChannel, Channel};
 use control::{Hello, VERSION, VerifyingKey};
 use noise::{PrivateKey, PublicKey, Random};
 
+use crate::app::Moment;
 use crate::keys::SystemRandom;
 
 /// Channels of machines that are in the books.
@@ -54,18 +55,18 @@ impl Channels {
         verifying: VerifyingKey,
         message: &[u8],
         is_member: impl FnOnce(&PublicKey) -> bool,
-        now: u64,
+        now: Moment,
     ) -> Result<Vec<u8>, BadChannel> {
         let mut name = [0; 16];
         SystemRandom.fill(&mut name);
-        let hello = Hello { version: VERSION, channel: name, verifying, now_unix_s: now };
+        let hello = Hello { version: VERSION, channel: name, verifying, now_unix_s: now.unix_s };
         let hello = serde_json::to_vec(&hello).map_err(|_| BadChannel::Form)?;
         let (answer, channel, machine) = channel::accept(key, message, &hello, &mut SystemRandom)?;
         let is_member = is_member(&machine);
         self.make_room(is_member);
         self.strangers += usize::from(!is_member);
         let channel = Arc::new(channel);
-        let open = Open { channel, machine, highest: 0, seen: 1, used: now, is_member };
+        let open = Open { channel, machine, highest: 0, seen: 1, used: now.up_s, is_member };
         self.open.insert(name, open);
         Ok(answer)
     }
@@ -139,6 +140,7 @@ mod tests {
         let (message, opening) =
             channel::open(&machine, &server.public(), &mut SystemRandom).unwrap();
         let verifying = VerifyingKey([0; 32]);
+        let now = Moment { unix_s: 0, up_s: now };
         let answer = channels.accept(server, verifying, &message, |_| is_member, now).unwrap();
         let (_, hello) = opening.finish(&answer).unwrap();
         serde_json::from_slice::<Hello>(&hello).unwrap().channel

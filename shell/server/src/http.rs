@@ -2,7 +2,8 @@
 //!
 //! Everything that a stranger can make us hold is bounded: connections, the time of a TLS
 //! handshake, of a head and of a body, the size of both. Who calls is known before a body is
-//! read, except for the channel's own requests, whose bodies are small (threat CO-11).
+//! read, except for the channel's own requests, whose bodies are small (threat CO-11). How much
+//! one source may ask for is in `limits`; a reader that does not read is cut by `patience`.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,10 +13,10 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -26,27 +27,30 @@ use control::client::{ASK_PATH, OPEN_PATH};
 
 use crate::api::{self, Caller, OPENAPI, Problem, Reply};
 use crate::app::App;
+use crate::limits::Source;
+use crate::patience::Patience;
 use crate::protocol::{self, ASK_BYTES_MAX, Failure};
+use crate::{relay, tls};
 
 /// Connections at a time, all together.
 const CONNECTIONS_MAX: usize = 16_384;
 /// A TLS handshake, the head of a request and its body may each take so long.
-const READ_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Fields in the head of a request.
 const FIELDS_MAX: usize = 64;
 /// After an error of accept, which is mostly a lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 type Sent = Response<Full<Bytes>>;
 
 /// Serves TLS connections until the task is dropped.
-pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
+pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, acceptor: TlsAcceptor) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -57,14 +61,24 @@ pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, tls: TlsAcce
             tracing::warn!(CONNECTIONS_MAX, "a connection was refused: too many are open");
             continue;
         };
-        let (app, tls) = (Arc::clone(&app), tls.clone());
+        let source = Source::from(from.ip());
+        let Some(held) = app.limits.connect(source) else {
+            tracing::debug!(%from, "a connection was refused: its source has too many");
+            continue;
+        };
+        let (app, acceptor) = (Arc::clone(&app), acceptor.clone());
         tokio::spawn(async move {
-            let _permit = permit;
+            let _permits = (permit, held);
             let _ = stream.set_nodelay(true);
             // No queue before it: those who say nothing would hold up those who do.
-            if let Ok(Ok(stream)) = timeout(READ_WITHIN, tls.accept(stream)).await {
-                connection(app, stream, Caller::Anonymous).await;
+            let accepted = acceptor.accept(Patience::new(stream));
+            let Ok(Ok(mut stream)) = timeout(READ_WITHIN, accepted).await else { return };
+            if stream.get_ref().1.alpn_protocol() == Some(tls::CHALLENGE) {
+                // An authority saw in the handshake what it wanted to see. There is no more.
+                let _ = timeout(READ_WITHIN, stream.shutdown()).await;
+                return;
             }
+            connection(app, stream, (Caller::Anonymous, Some(source))).await;
         });
     }
 }
@@ -81,11 +95,14 @@ pub(crate) async fn serve_local(app: Arc<App>, listener: UnixListener, owner: u3
             _ => continue,
         };
         let app = Arc::clone(&app);
-        tokio::spawn(connection(app, stream, Caller::Local(uid)));
+        tokio::spawn(connection(app, Patience::new(stream), (Caller::Local(uid), None)));
     }
 }
 
-async fn connection<S>(app: Arc<App>, stream: S, caller: Caller)
+/// Who calls, and from where unless it is this machine.
+type Who = (Caller, Option<Source>);
+
+async fn connection<S>(app: Arc<App>, stream: S, caller: Who)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -93,25 +110,39 @@ where
         let (app, caller) = (Arc::clone(&app), caller.clone());
         async move { Ok::<_, Infallible>(answer(app, request, caller).await) }
     });
+    talk(stream, service).await;
+}
+
+/// Reads requests, whose heads are bounded in bytes and time, until the connection ends.
+pub(crate) async fn talk<I, S>(stream: I, service: S)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: HttpService<Incoming, ResBody = Full<Bytes>, Error = Infallible>,
+{
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(READ_WITHIN)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(FIELDS_MAX);
-    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
+    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await {
         tracing::debug!(%error, "a connection ended");
     }
 }
 
-async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Caller) -> Sent {
+async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Who) -> Sent {
+    let source = caller.1;
     let path = request.uri().path();
     let is_post = request.method() == Method::POST;
     let mut sent = match path {
+        OPEN_PATH if is_post && source.is_some_and(|source| !app.limits.channel(source)) => {
+            refused(&Problem::too_often())
+        }
         OPEN_PATH if is_post => control(request, OPEN_LEN, |body| protocol::open(app, body)).await,
         ASK_PATH if is_post => {
-            control(request, ASK_BYTES_MAX, |body| protocol::ask(app, body)).await
+            control(request, ASK_BYTES_MAX, |body| protocol::ask(app, source, body)).await
         }
         OPEN_PATH | ASK_PATH => plain(StatusCode::METHOD_NOT_ALLOWED),
+        control::relay::PATH => relay::upgrade(&app.relay, request),
         _ => match call(app, request, caller).await {
             Ok(reply) => replied(reply),
             Err(problem) => refused(&problem),
@@ -146,13 +177,17 @@ where
     }
 }
 
-async fn call(app: Arc<App>, request: Request<Incoming>, caller: Caller) -> Result<Reply, Problem> {
+async fn call(
+    app: Arc<App>,
+    request: Request<Incoming>,
+    (caller, source): Who,
+) -> Result<Reply, Problem> {
     let found = api::find(request.method().as_str(), request.uri().path())?;
     let query = request.uri().query().unwrap_or_default().to_owned();
     let field = request.headers().get(header::AUTHORIZATION);
     let field = field.map(|field| field.to_str().unwrap_or_default());
     let caller = match caller {
-        Caller::Anonymous => api::bearer(&app, field).await?,
+        Caller::Anonymous => api::bearer(&app, source, field).await?,
         local => local,
     };
     api::authorise(found.0, &caller)?;
@@ -205,11 +240,14 @@ fn refused(problem: &Problem) -> Sent {
     let mut sent = json(status, problem.print());
     let kind = HeaderValue::from_static("application/problem+json");
     sent.headers_mut().insert(header::CONTENT_TYPE, kind);
+    if problem.status == 429 {
+        sent.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+    }
     if problem.status == 401 {
         sent.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     // A body that was not wanted may still be on its way.
-    if matches!(problem.status, 401 | 403 | 408 | 413 | 415) { closing(sent) } else { sent }
+    if matches!(problem.status, 401 | 403 | 408 | 413 | 415 | 429) { closing(sent) } else { sent }
 }
 
 fn closing(mut sent: Sent) -> Sent {

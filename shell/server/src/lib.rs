@@ -1,9 +1,10 @@
 //! The coordination service: who is in the network, and what each node is told of it.
 //!
-//! One process, one directory, one TCP port. The directory has the database (`warren.db`), the
-//! server's own keys (`keys`), the certificate for the outer TLS (`tls.crt`, `tls.key`) and the
-//! socket for administrators on this machine (`warren.sock`). It is the only crate that awaits:
-//! thousands of polls wait here, and none of them is a packet.
+//! One process, one directory, one TCP port. The directory has the database (`warren.db`, unless
+//! the books are in PostgreSQL), the server's own keys (`keys`), the certificate for the outer TLS
+//! (`tls.crt`, `tls.key`, or `acme.pem` and its account where an authority is asked) and the socket
+//! for administrators on this machine (`warren.sock`). It is the only crate that awaits: thousands
+//! of polls wait here, and none of them is a packet.
 //!
 //! The life of one request to join:
 //!
@@ -23,19 +24,36 @@
 //! by a token, `api` finds the route, decides once, reads the body, and runs one function of the
 //! store on a thread that may wait. The commands of the program come in this way and no other.
 //!
-//! A policy text is compiled in one place, `policy`, before it is stored.
+//! The life of a datagram through the relay: a node that no UDP reaches asks `http` for an upgrade,
+//! proves its WireGuard key to `relay`, and sends frames; the switch of the crate `carrier` finds
+//! the addressee's connection. Nothing of it touches the store.
+//!
+//! A policy text is compiled in one place, `policy`, before it is stored, and again whenever what
+//! it speaks of changed. What one source may cost is bounded by `limits` and `patience`.
 
+mod acme;
 mod api;
 mod app;
+mod backup;
+mod books;
 mod channels;
 mod http;
 pub mod keys;
+mod limits;
 mod network;
+mod patience;
 mod policy;
 mod protocol;
+mod relay;
 mod serve;
 pub mod store;
 mod stun;
 mod tls;
+#[cfg(test)]
+mod world;
 
+pub use acme::{Acme, LETS_ENCRYPT, Pace};
+pub use app::unix_s;
+pub use backup::backup;
+pub use relay::{RelayConfig, RelayServer};
 pub use serve::{Config, Server};

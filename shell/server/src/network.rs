@@ -4,40 +4,78 @@
 //! Nothing is changed here before the store committed it, and the store's lock is held meanwhile,
 //! so that changes have the order of the commits (threat CO-16). The log of changes is bounded;
 //! whoever is behind its beginning is told everything again.
+//!
+//! What a node may see follows from the policy and from all that it speaks of: users, nodes, tags,
+//! routes. When one of these changes a new generation begins, and the first question after that
+//! compiles it, once for all. What a node is told next is the difference between what it may see
+//! now and what it was told (`sight`); so nothing depends on why something changed.
+//!
+//! That a node came or went is quiet news: it waits for the next sweep, a second at most, so that
+//! a thousand nodes which come back together are not a million messages (threat CO-10).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ::policy::{Directory, User};
 use control::address::Pool;
 use control::limits::ENDPOINTS_MAX;
 use control::{
-    Answer, Code, Delta, Dns, HostInfo, Map, NodeId, Peer, Policy, Poll, SelfNode, Statement,
+    Answer, Code, Delta, Dns, HostInfo, Map, NodeId, Peer, Policy, Poll, Prefix, Relay, SelfNode,
+    Statement,
 };
 use noise::PublicKey;
 
-use crate::policy;
+use crate::app::Moment;
+use crate::policy::Rulebook;
 use crate::store::Node;
+
+mod again;
+mod explain;
+mod keys;
+mod sight;
+
+use sight::{Ids, Memory, RulesMark, Sight, Told};
 
 /// Changes that are remembered: a node that is further behind gets a whole map.
 const LOG_MAX: usize = 8192;
 /// A node without a poll is away after this time, in seconds.
 const AWAY_AFTER_S: u64 = 15;
 
-/// One change, and whether it is of what the node itself is told.
+/// One change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     /// Of a node; `own` if its place in the books changed, not only its reports.
     Node { id: u64, own: bool },
-    /// Of everything.
-    Everything,
+    /// A node came or went: quiet news.
+    Presence { id: u64 },
+    /// Of the policy, or of what it speaks of.
+    Policy,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Presence {
     polls: u32,
-    seen: u64,
+    /// When it was last in touch, by either clock.
+    seen_unix_s: u64,
+    seen_up_s: u64,
     is_online: bool,
+}
+
+impl Presence {
+    fn at(now: Moment) -> Self {
+        let mut new = Self::default();
+        new.see(now);
+        new
+    }
+
+    const fn see(&mut self, now: Moment) {
+        (self.seen_unix_s, self.seen_up_s) = (now.unix_s, now.up_s);
+    }
+
+    const fn is_away_for(&self, time_s: u64, up_s: u64) -> bool {
+        self.polls == 0 && up_s >= self.seen_up_s.saturating_add(time_s)
+    }
 }
 
 /// What a poll is told.
@@ -57,6 +95,17 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) domain: String,
     pub(crate) stun: Vec<String>,
+    /// What no node may route, beside the pool.
+    pub(crate) reserved: Vec<Prefix>,
+    pub(crate) relays: Vec<Relay>,
+}
+
+/// A generation that was compiled.
+struct Books {
+    generation: u64,
+    members: Arc<Ids>,
+    /// When the first key of a member ends, in Unix seconds.
+    until: u64,
 }
 
 /// The network in memory.
@@ -67,26 +116,37 @@ pub(crate) struct Network {
     nodes: BTreeMap<u64, Arc<Node>>,
     machines: BTreeMap<PublicKey, u64>,
     presence: BTreeMap<u64, Presence>,
+    /// What the clock that only grows said last.
+    up_s: u64,
     expired: BTreeSet<u64>,
     log: VecDeque<(u64, Change)>,
     /// The sequence before the first change in `log`.
     floor: u64,
-    policy: Policy,
+    /// Quiet news up to here may be told.
+    announced: u64,
+    users: Vec<String>,
+    book: Rulebook,
+    /// Counts what the policy speaks of, and the policy.
+    generation: u64,
+    compiled: Option<Books>,
+    sights: BTreeMap<u64, Sight>,
+    memory: Memory,
 }
 
 impl Network {
     pub(crate) fn new(
         shared: Shared,
         epoch: u64,
-        nodes: Vec<Node>,
-        policy: Policy,
-        now: u64,
+        (nodes, users): (Vec<Node>, Vec<String>),
+        book: Rulebook,
+        now: Moment,
     ) -> Self {
         let machines = nodes.iter().map(|node| (node.machine_key, node.id)).collect();
         // Who was in touch before the start has time to come back.
-        let seen = Presence { seen: now, ..Presence::default() };
+        let seen = Presence::at(now);
         let presence = nodes.iter().map(|node| (node.id, seen)).collect();
-        let expired = nodes.iter().filter(|node| node.is_expired(now)).map(|n| n.id).collect();
+        let expired =
+            nodes.iter().filter(|node| node.is_expired(now.unix_s)).map(|n| n.id).collect();
         let nodes = nodes.into_iter().map(|node| (node.id, Arc::new(node))).collect();
         Self {
             shared,
@@ -95,10 +155,17 @@ impl Network {
             nodes,
             machines,
             presence,
+            up_s: now.up_s,
             expired,
             log: VecDeque::new(),
             floor: 1,
-            policy,
+            announced: 1,
+            users,
+            book,
+            generation: 1,
+            compiled: None,
+            sights: BTreeMap::new(),
+            memory: Memory::default(),
         }
     }
 
@@ -116,8 +183,15 @@ impl Network {
         } else {
             self.expired.remove(&id);
         }
-        let fresh = || Presence { seen: now, ..Presence::default() };
-        self.presence.entry(id).or_insert_with(fresh);
+        let fresh = Presence::at(Moment { unix_s: now, up_s: self.up_s });
+        self.presence.entry(id).or_insert(fresh);
+        let place = |node: &Node| {
+            let Node { approved, expires, number, user, tags, .. } = node.clone();
+            (approved, expires, number, user, tags, node.routes())
+        };
+        if self.nodes.get(&id).map(|before| place(before)) != Some(place(&node)) {
+            self.generation += 1;
+        }
         self.nodes.insert(id, Arc::new(node));
         self.note(Change::Node { id, own });
     }
@@ -128,70 +202,134 @@ impl Network {
             self.machines.remove(&node.machine_key);
             self.presence.remove(&id);
             self.expired.remove(&id);
+            self.sights.remove(&id);
+            self.memory.forget(id);
+            self.generation += 1;
             self.note(Change::Node { id, own: true });
         }
     }
 
-    /// Takes a policy that was committed. Everybody is told everything.
-    pub(crate) fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
-        self.note(Change::Everything);
+    /// Takes a policy that was committed.
+    pub(crate) fn set_policy(&mut self, version: u64, policy: ::policy::Policy) {
+        self.book.set(version, policy);
+        self.generation += 1;
+        self.note(Change::Policy);
+    }
+
+    /// Takes all users, as they were committed.
+    pub(crate) fn set_users(&mut self, users: Vec<String>) {
+        self.users = users;
+        self.generation += 1;
+        self.note(Change::Policy);
+    }
+
+    /// Whether the stored policy can be read; if not, nothing may pass.
+    pub(crate) const fn is_policy_readable(&self) -> bool {
+        self.book.is_readable()
+    }
+
+    /// What the policy speaks of: all users, and all members.
+    pub(crate) fn directory(&self, now: u64) -> Directory {
+        let members = self.nodes.values().filter(|node| is_member(node, now));
+        let nodes: Vec<_> = members
+            .map(|node| ::policy::Node {
+                id: ::policy::NodeId(node.id),
+                name: node.name.clone(),
+                addresses: self.addresses(node),
+                owner: node.user.clone(),
+                tags: node.tags.clone(),
+                routes: node.routes().into_iter().map(Into::into).collect(),
+            })
+            .collect();
+        let owners = nodes.iter().filter_map(|node| node.owner.as_ref());
+        let users: BTreeSet<&String> = self.users.iter().chain(owners).collect();
+        let user = |name: &String| User { name: name.clone(), ..User::default() };
+        let users = users.into_iter().map(user).collect();
+        let own = [self.shared.pool.v4(), self.shared.pool.v6()];
+        let reserved = self.shared.reserved.iter().copied().chain(own).map(Into::into).collect();
+        Directory { users, nodes, reserved }
+    }
+
+    /// Routes that this node offers and that the policy approves, but nobody did yet.
+    pub(crate) fn automatic_routes(&mut self, id: u64, now: u64) -> Vec<Prefix> {
+        let Some(node) = self.nodes.get(&id).map(Arc::clone) else { return Vec::new() };
+        let is_new = |route: &&Prefix| !node.approved_routes.contains(route);
+        let offered: Vec<Prefix> = node.host.routes.iter().filter(is_new).copied().collect();
+        if offered.is_empty() {
+            return offered;
+        }
+        self.compile(now);
+        self.book.automatic(id, &offered)
+    }
+
+    /// Nodes in the books.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All nodes' numbers.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.nodes.keys().copied().collect()
     }
 
     /// A poll of this node begins.
-    pub(crate) fn arrive(&mut self, id: u64, now: u64) {
+    pub(crate) fn arrive(&mut self, id: u64, now: Moment) {
         let Some(presence) = self.presence.get_mut(&id) else { return };
         presence.polls += 1;
-        presence.seen = now;
+        presence.see(now);
         if !presence.is_online {
             presence.is_online = true;
-            self.note(Change::Node { id, own: false });
+            self.note(Change::Presence { id });
         }
     }
 
     /// A poll of this node ended. It is away only when it does not come back for a while, so an
     /// old connection that ends late says nothing of a new one (threat CO-15).
-    pub(crate) fn leave(&mut self, id: u64, now: u64) {
+    pub(crate) fn leave(&mut self, id: u64, now: Moment) {
         if let Some(presence) = self.presence.get_mut(&id) {
             presence.polls = presence.polls.saturating_sub(1);
-            presence.seen = now;
+            presence.see(now);
         }
     }
 
-    /// Finds who went away and whose key expired: the nodes that just went away.
-    pub(crate) fn sweep(&mut self, now: u64) -> Vec<u64> {
+    /// Finds who went away and whose key expired, or did not after all, because the clock was set
+    /// back (threat LC-05): the nodes that just went away.
+    pub(crate) fn sweep(&mut self, now: Moment) -> Vec<u64> {
         let mut away = Vec::new();
+        self.up_s = now.up_s;
         for (id, presence) in &mut self.presence {
-            let is_gone = presence.polls == 0 && now >= presence.seen.saturating_add(AWAY_AFTER_S);
+            let is_gone = presence.is_away_for(AWAY_AFTER_S, now.up_s);
             if presence.is_online && is_gone {
                 presence.is_online = false;
                 away.push(*id);
             }
         }
         for id in &away {
-            self.note(Change::Node { id: *id, own: false });
+            self.note(Change::Presence { id: *id });
         }
-        let over = self.nodes.values().filter(|node| node.is_expired(now)).map(|node| node.id);
-        let over: Vec<u64> = over.filter(|id| !self.expired.contains(id)).collect();
-        for id in over {
-            self.expired.insert(id);
+        let over = self.nodes.values().filter(|node| node.is_expired(now.unix_s));
+        let over: BTreeSet<u64> = over.map(|node| node.id).collect();
+        for id in over.symmetric_difference(&self.expired).copied().collect::<Vec<_>>() {
+            self.generation += 1;
             self.note(Change::Node { id, own: true });
         }
+        self.expired = over;
+        self.announced = self.sequence;
         away
     }
 
     /// Ephemeral nodes that have been away for `after_s`.
-    pub(crate) fn abandoned(&self, now: u64, after_s: u64) -> Vec<u64> {
+    pub(crate) fn abandoned(&self, up_s: u64, after_s: u64) -> Vec<u64> {
         let is_abandoned = |node: &&Arc<Node>| {
             let presence = self.presence.get(&node.id).copied().unwrap_or_default();
-            node.ephemeral && presence.polls == 0 && now >= presence.seen.saturating_add(after_s)
+            node.ephemeral && presence.is_away_for(after_s, up_s)
         };
         self.nodes.values().filter(is_abandoned).map(|node| node.id).collect()
     }
 
     /// Whether a node is in touch, and when it last was.
     pub(crate) fn presence(&self, id: u64) -> (bool, Option<u64>) {
-        self.presence.get(&id).map_or((false, None), |p| (p.is_online, Some(p.seen)))
+        self.presence.get(&id).map_or((false, None), |p| (p.is_online, Some(p.seen_unix_s)))
     }
 
     /// Whether this machine is in the books.
@@ -231,7 +369,7 @@ impl Network {
 
     /// What this machine is told that has a map of `poll`.
     pub(crate) fn news(
-        &self,
+        &mut self,
         machine: &PublicKey,
         node_key: &PublicKey,
         poll: &Poll,
@@ -244,79 +382,147 @@ impl Network {
         let is_known = poll.epoch == self.epoch
             && poll.sequence >= self.floor
             && poll.sequence <= self.sequence;
-        if !is_known {
-            return News::Statement(Statement::Map(Box::new(self.whole(&viewer, now))));
-        }
+        let told = self.memory.recall(viewer.id, poll.sequence).filter(|_| is_known);
+        let Some(told) = told else { return self.whole(&viewer, now) };
         let first = self.log.partition_point(|(sequence, _)| *sequence <= poll.sequence);
-        let mut changed = BTreeSet::new();
-        for (_, change) in self.log.range(first..) {
+        let (mut changed, mut me, mut is_loud) = (BTreeSet::new(), false, false);
+        for (sequence, change) in self.log.range(first..) {
             match *change {
-                Change::Everything => {
-                    return News::Statement(Statement::Map(Box::new(self.whole(&viewer, now))));
-                }
-                Change::Node { id, own } if id == viewer.id => {
-                    if own {
-                        // Approval and tags change what it may see.
-                        let whole = self.whole(&viewer, now);
-                        return News::Statement(Statement::Map(Box::new(whole)));
-                    }
+                Change::Policy => is_loud = true,
+                Change::Node { id, own } if id == viewer.id => me |= own,
+                Change::Presence { id } if id == viewer.id => {}
+                Change::Presence { id } => {
+                    is_loud |= *sequence <= self.announced;
+                    changed.insert(id);
                 }
                 Change::Node { id, .. } => {
+                    is_loud = true;
                     changed.insert(id);
                 }
             }
         }
-        if changed.is_empty() {
+        // Who is told nothing for long would fall behind the log.
+        let is_behind = self.sequence - poll.sequence > LOG_MAX as u64 / 2;
+        if !(is_loud || me || is_behind) {
             return News::Nothing;
         }
-        News::Statement(Statement::Delta(Box::new(self.delta(&viewer, poll, &changed, now))))
+        let next = self.next(&viewer, now);
+        let delta = self.delta(&viewer, (&told, &next), (&changed, me), now);
+        if is_behind || delta.me.is_some() || delta.policy.is_some() || has_peers(&delta) {
+            self.memory.note(viewer.id, next);
+            return News::Statement(Statement::Delta(Box::new(delta)));
+        }
+        News::Nothing
     }
 
-    fn delta(&self, viewer: &Node, poll: &Poll, changed: &BTreeSet<u64>, now: u64) -> Delta {
-        let seen = |id: &u64| self.nodes.get(id).filter(|node| self.may_see(viewer, node, now));
+    fn delta(
+        &self,
+        viewer: &Node,
+        (told, next): (&Told, &Told),
+        (changed, me): (&BTreeSet<u64>, bool),
+        now: u64,
+    ) -> Delta {
+        let is_new = |id: &u64| changed.contains(id) || !told.peers.has(*id);
+        let upsert = next.peers.iter().filter(is_new).filter_map(|id| self.nodes.get(&id));
+        let gone = told.peers.iter().filter(|id| !next.peers.has(*id));
         Delta {
             machine: viewer.machine_key,
             epoch: self.epoch,
-            from: poll.sequence,
+            from: told.sequence,
             to: self.sequence,
             made_unix_s: now,
-            me: None,
-            upsert: changed.iter().filter_map(seen).map(|node| self.peer(node)).collect(),
-            remove: changed.iter().filter(|id| seen(id).is_none()).map(|id| NodeId(*id)).collect(),
+            me: me.then(|| self.own(viewer)),
+            upsert: upsert.map(|node| self.peer(node)).collect(),
+            remove: gone.map(NodeId).collect(),
+            policy: (next.rules != told.rules).then(|| self.policy(viewer, now)),
         }
     }
 
-    fn whole(&self, viewer: &Node, now: u64) -> Map {
-        let peers = self.nodes.values().filter(|node| self.may_see(viewer, node, now));
-        Map {
+    fn whole(&mut self, viewer: &Node, now: u64) -> News {
+        let next = self.next(viewer, now);
+        let seen = next.peers.iter().filter_map(|id| self.nodes.get(&id));
+        let map = Map {
             machine: viewer.machine_key,
             epoch: self.epoch,
             sequence: self.sequence,
             made_unix_s: now,
-            me: SelfNode {
-                id: NodeId(viewer.id),
-                name: viewer.name.clone(),
-                addresses: self.addresses(viewer),
-                tags: viewer.tags.clone(),
-                routes: viewer.routes(),
-                approved: viewer.approved,
-                expires_unix_s: viewer.expires,
-            },
-            peers: peers.map(|node| self.peer(node)).collect(),
+            me: self.own(viewer),
+            peers: seen.map(|node| self.peer(node)).collect(),
+            ranges: vec![self.shared.pool.v4(), self.shared.pool.v6()],
             dns: Dns { domain: self.shared.domain.clone(), ..Dns::default() },
-            policy: self.policy.clone(),
-            relays: Vec::new(),
+            policy: self.policy(viewer, now),
+            relays: self.shared.relays.clone(),
             stun: self.shared.stun.clone(),
+        };
+        self.memory.note(viewer.id, next);
+        News::Statement(Statement::Map(Box::new(map)))
+    }
+
+    fn own(&self, viewer: &Node) -> SelfNode {
+        SelfNode {
+            id: NodeId(viewer.id),
+            name: viewer.name.clone(),
+            addresses: self.addresses(viewer),
+            tags: viewer.tags.clone(),
+            routes: viewer.routes(),
+            approved: viewer.approved,
+            expires_unix_s: viewer.expires,
         }
     }
 
-    /// Both members in good standing, and the policy lets one talk to the other (threat CO-14).
-    fn may_see(&self, viewer: &Node, other: &Node, now: u64) -> bool {
-        let is_member = |node: &Node| node.approved && !node.is_expired(now);
-        viewer.id != other.id
-            && is_member(viewer)
-            && is_member(other)
-            && policy::may_meet(&self.policy, viewer, other)
+    /// The rules for a node. Who is no member enforces that nothing passes.
+    fn policy(&self, viewer: &Node, now: u64) -> Policy {
+        let is_open = self.book.is_open() && !is_member(viewer, now);
+        let id = if is_open { None } else { Some(viewer.id) };
+        let nothing = || ::policy::Rules::default().print().unwrap_or_default();
+        let rules = id.map_or_else(nothing, |id| self.book.rules(id));
+        Policy { version: self.book.version(), rules }
+    }
+
+    /// What a node knows when it was told everything: both are members in good standing, and the
+    /// policy lets one talk to the other (threat CO-14).
+    fn next(&mut self, viewer: &Node, now: u64) -> Told {
+        let Sight { mut peers, rules, .. } = self.sight(viewer, now);
+        if self.compiled.as_ref().is_some_and(|books| now >= books.until) {
+            // A key is over, which the next sweep finds; its node is seen no more already now.
+            let is_on = |id: &u64| self.nodes.get(id).is_some_and(|node| is_member(node, now));
+            peers = Arc::new(peers.iter().filter(is_on).collect());
+        }
+        Told { sequence: self.sequence, peers, rules }
+    }
+
+    /// What policy lets a node see in this generation.
+    fn sight(&mut self, viewer: &Node, now: u64) -> Sight {
+        let members = self.compile(now);
+        let known = self.sights.get(&viewer.id);
+        if let Some(sight) = known.filter(|sight| sight.generation == self.generation) {
+            return sight.clone();
+        }
+        let all = |ids: &Ids| ids.iter().filter(|id| *id != viewer.id).collect();
+        let peers = Arc::new(match (members.has(viewer.id), self.book.is_open()) {
+            (false, _) => Ids::default(),
+            (true, true) => all(&members),
+            (true, false) => self.book.peers(viewer.id).into_iter().collect(),
+        });
+        let rules = RulesMark::of(&self.policy(viewer, now));
+        let sight = Sight { generation: self.generation, peers, rules };
+        self.sights.insert(viewer.id, sight.clone());
+        sight
+    }
+
+    /// Compiles what changed since it was last asked for: the members.
+    fn compile(&mut self, now: u64) -> Arc<Ids> {
+        if let Some(books) = self.compiled.as_ref().filter(|b| b.generation == self.generation) {
+            return Arc::clone(&books.members);
+        }
+        let directory = self.directory(now);
+        self.book.compile(&directory);
+        let members: Arc<Ids> = Arc::new(directory.nodes.iter().map(|node| node.id.0).collect());
+        let ends = self.nodes.values().filter_map(|node| node.expires).filter(|end| *end > now);
+        let until = ends.min().unwrap_or(u64::MAX);
+        let books = Books { generation: self.generation, members: Arc::clone(&members), until };
+        self.compiled = Some(books);
+        members
     }
 
     fn peer(&self, node: &Node) -> Peer {
@@ -352,212 +558,13 @@ impl Network {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use control::address;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const NOW: u64 = 1_800_000_000;
-    const NOBODY: [u64; 0] = [];
-
-    fn key(id: u64, round: u8) -> PublicKey {
-        let mut bytes = [round; 32];
-        bytes[..8].copy_from_slice(&id.to_be_bytes());
-        PublicKey(bytes)
-    }
-
-    fn node(id: u64) -> Node {
-        Node {
-            id,
-            machine_key: key(id, 1),
-            node_key: key(id, 2),
-            name: format!("n{id}"),
-            number: id as u32,
-            user: None,
-            tags: Vec::new(),
-            ephemeral: false,
-            approved: true,
-            created: NOW,
-            expires: None,
-            last_seen: None,
-            host: HostInfo::default(),
-            approved_routes: Vec::new(),
-        }
-    }
-
-    fn network() -> Network {
-        let v4 = address::DEFAULT_V4.parse().unwrap();
-        let pool = Pool::new(v4, "fd00::/48".parse().unwrap()).unwrap();
-        let shared = Shared { pool, domain: "warren.internal".to_owned(), stun: Vec::new() };
-        Network::new(shared, 5, vec![node(1)], Policy::default(), NOW)
-    }
-
-    fn news(network: &Network, map: Option<&Map>, now: u64) -> News {
-        let poll = map.map_or_else(Poll::default, |map| Poll {
-            epoch: map.epoch,
-            sequence: map.sequence,
-            wait_ms: 0,
-        });
-        network.news(&key(1, 1), &key(1, 2), &poll, now)
-    }
-
-    /// Brings a map up to date as a client does.
-    fn follow(network: &Network, map: &mut Option<Map>, now: u64) {
-        match news(network, map.as_ref(), now) {
-            News::Statement(Statement::Map(whole)) => *map = Some(*whole),
-            News::Statement(Statement::Delta(delta)) => {
-                map.as_mut().unwrap().apply(&delta).unwrap();
-            }
-            News::Nothing => {}
-            News::Refused(why) => panic!("{why:?}"),
-        }
-    }
-
-    #[test]
-    fn a_node_that_waits_for_approval_sees_and_is_seen_by_nobody() {
-        let mut network = network();
-        let mut map = None;
-        network.put(Node { approved: false, ..node(2) }, true, NOW);
-        follow(&network, &mut map, NOW);
-        assert_eq!(map.as_ref().unwrap().peers, []);
-        let theirs = network.news(&key(2, 1), &key(2, 2), &Poll::default(), NOW);
-        let News::Statement(Statement::Map(theirs)) = theirs else { panic!("{theirs:?}") };
-        assert!(theirs.peers.is_empty() && !theirs.me.approved);
-        network.put(node(2), true, NOW);
-        follow(&network, &mut map, NOW);
-        assert_eq!(map.unwrap().peers[0].name, "n2");
-    }
-
-    #[test]
-    fn co_05_a_machine_with_another_nodes_key_is_refused() {
-        let mut network = network();
-        network.put(node(2), true, NOW);
-        for (machine, node, code) in [
-            (key(1, 1), key(2, 2), Code::WrongKey),
-            (key(2, 1), key(1, 2), Code::WrongKey),
-            (key(3, 1), key(1, 2), Code::NotEnrolled),
-        ] {
-            let Err(Answer::Refused(refusal)) = network.member(&machine, &node, NOW) else {
-                panic!("it is refused");
-            };
-            assert_eq!(refusal.code, code);
-        }
-        assert!(network.member(&key(1, 1), &key(1, 2), NOW).is_ok());
-    }
-
-    #[test]
-    fn expiry_takes_a_node_from_every_map_at_its_time() {
-        let mut network = network();
-        network.put(Node { expires: Some(NOW + 10), ..node(2) }, true, NOW);
-        let mut map = None;
-        follow(&network, &mut map, NOW);
-        network.sweep(NOW + 9);
-        assert!(matches!(news(&network, map.as_ref(), NOW + 9), News::Nothing));
-        network.sweep(NOW + 10);
-        follow(&network, &mut map, NOW + 10);
-        assert_eq!(map.unwrap().peers, []);
-        let refused = network.news(&key(2, 1), &key(2, 2), &Poll::default(), NOW + 10);
-        assert!(matches!(refused, News::Refused(Answer::Refused(r)) if r.code == Code::Expired));
-    }
-
-    #[test]
-    fn co_15_an_old_connection_that_ends_late_says_nothing_of_a_new_one() {
-        let mut network = network();
-        network.arrive(1, NOW);
-        network.arrive(1, NOW + 100);
-        network.leave(1, NOW + 101);
-        assert_eq!(network.sweep(NOW + 1000), NOBODY, "one poll is under way");
-        network.leave(1, NOW + 1000);
-        assert_eq!(network.sweep(NOW + 1001), NOBODY, "it may come back");
-        network.arrive(1, NOW + 1010);
-        network.leave(1, NOW + 1011);
-        assert_eq!(network.sweep(NOW + 1020), NOBODY);
-        assert_eq!(network.sweep(NOW + 1026), [1]);
-        assert_eq!(network.sweep(NOW + 1027), NOBODY, "once");
-        let mut ephemeral = Node { ephemeral: true, ..node(2) };
-        network.put(ephemeral.clone(), true, NOW);
-        assert_eq!(network.abandoned(NOW + 299, 300), NOBODY);
-        network.arrive(2, NOW + 299);
-        assert_eq!(network.abandoned(NOW + 9000, 300), NOBODY);
-        network.leave(2, NOW + 9000);
-        assert_eq!(network.abandoned(NOW + 9300, 300), [2]);
-        ephemeral.ephemeral = false;
-        network.put(ephemeral, true, NOW + 9300);
-        assert_eq!(network.abandoned(NOW + 9300, 300), NOBODY);
-    }
-
-    #[test]
-    fn who_is_behind_the_log_or_from_another_epoch_gets_a_whole_map() {
-        let mut network = network();
-        let mut map = None;
-        follow(&network, &mut map, NOW);
-        for round in 0..LOG_MAX as u64 {
-            network.put(node(2 + round % 3), false, NOW);
-        }
-        let at_floor = news(&network, map.as_ref(), NOW);
-        assert!(matches!(at_floor, News::Statement(Statement::Delta(_))), "all of it is there");
-        network.put(node(2), false, NOW);
-        for (epoch, sequence) in [(5, 1), (4, network.sequence()), (6, 1), (5, u64::MAX)] {
-            let poll = Poll { epoch, sequence, wait_ms: 0 };
-            let told = network.news(&key(1, 1), &key(1, 2), &poll, NOW);
-            assert!(matches!(told, News::Statement(Statement::Map(_))), "{epoch} {sequence}");
-        }
-        assert_eq!(network.log.len(), LOG_MAX);
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Put(u64, bool, Option<u64>),
-        Remove(u64),
-        Arrive(u64),
-        Leave(u64),
-        Time(u64),
-        Policy,
-        Follow,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            4 => (2_u64..12, any::<bool>(), prop::option::of(0_u64..40))
-                .prop_map(|(id, approved, expires)| Step::Put(id, approved, expires)),
-            2 => (2_u64..12).prop_map(Step::Remove),
-            2 => (1_u64..12).prop_map(Step::Arrive),
-            2 => (1_u64..12).prop_map(Step::Leave),
-            2 => (0_u64..10).prop_map(Step::Time),
-            1 => Just(Step::Policy),
-            4 => Just(Step::Follow),
-        ]
-    }
-
-    proptest! {
-        /// A map that followed deltas is the map that is made at the end.
-        #[test]
-        fn co_16_whatever_happens_the_map_is_that_of_the_final_state(
-            steps in prop::collection::vec(step(), 0..80),
-        ) {
-            let (mut network, mut map, mut now) = (network(), None, NOW);
-            for step in steps {
-                match step {
-                    Step::Put(id, approved, expires) => {
-                        let expires = expires.map(|s| NOW + s);
-                        network.put(Node { approved, expires, ..node(id) }, true, now);
-                    }
-                    Step::Remove(id) => network.remove(id),
-                    Step::Arrive(id) => network.arrive(id, now),
-                    Step::Leave(id) => network.leave(id, now),
-                    Step::Time(s) => now += s,
-                    Step::Policy => network.set_policy(Policy::default()),
-                    Step::Follow => follow(&network, &mut map, now),
-                }
-                network.sweep(now);
-            }
-            follow(&network, &mut map, now);
-            let followed = map.unwrap();
-            let whole = network.whole(&network.nodes[&1], now);
-            prop_assert_eq!(followed.peers, whole.peers);
-            prop_assert_eq!(followed.me, whole.me);
-        }
-    }
+fn is_member(node: &Node, now: u64) -> bool {
+    node.approved && !node.is_expired(now)
 }
+
+fn has_peers(delta: &Delta) -> bool {
+    !delta.upsert.is_empty() || !delta.remove.is_empty()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,25 +1,194 @@
-//! The one place where the access policy is compiled and asked. The text is stored as it was set;
-//! until the language is part of the server, every text that fits is taken, and every member may
-//! meet every other.
+//! The one place where the access policy is read, compiled and asked.
+//!
+//! A text is checked against the books before it is stored: what does not compile, or fails a
+//! test of its own, never gets in, and the last good one holds. From then on it is compiled
+//! again whenever users or nodes change, at the first question after that. A stored text that
+//! this program cannot read, and books that contradict themselves, let nothing pass (PF-08).
 
-use control::Policy;
+use std::net::IpAddr;
+
+use ::policy::{Approval, Compiled, Directory, Explanation, Finding, NodeId, OPEN, Policy, Rules};
+use control::Prefix;
 use control::limits::POLICY_BYTES_MAX;
 
-use crate::store::{Node, PolicyText};
+use crate::store::PolicyText;
 
-/// Compiles a text into the rules that nodes are sent. Called before a text is stored, and at the
-/// start with the text that holds.
-///
-/// # Errors
-/// What is wrong with the text, for its author.
-pub(crate) fn compile(text: &PolicyText) -> Result<Policy, String> {
-    if text.text.len() > POLICY_BYTES_MAX {
-        return Err(format!("the policy is longer than {POLICY_BYTES_MAX} bytes"));
-    }
-    Ok(Policy { version: text.version, rules: String::new() })
+/// A policy that may be stored.
+pub(crate) struct Checked {
+    pub(crate) policy: Policy,
+    pub(crate) warnings: Vec<Finding>,
+    /// Rules, tests that passed, and nodes that it was checked against.
+    pub(crate) counts: [usize; 3],
 }
 
-/// Whether one of two members may talk to the other, so that they are told of each other.
-pub(crate) const fn may_meet(_rules: &Policy, _one: &Node, _other: &Node) -> bool {
-    true
+/// Reads a text, compiles it against the books and runs its tests.
+///
+/// # Errors
+/// Every mistake with its place, for its author.
+pub(crate) fn check(text: &str, directory: &Directory) -> Result<Checked, Vec<Finding>> {
+    let (policy, mut warnings) = Policy::parse(text.as_bytes())?;
+    let compiled = ::policy::check(&policy, directory)?;
+    for refused in compiled.refused_routes() {
+        let what = format!("node {} must not route {}", refused.node.0, refused.route);
+        warnings.push(finding(what, "it is left out; approve other routes"));
+    }
+    let is_long = |node: &&::policy::Node| !policy.is_open && told(&compiled, node.id).is_none();
+    if let Some(node) = directory.nodes.iter().find(is_long) {
+        let what = format!("the rules for node {} are longer than a map may carry", node.id.0);
+        return Err(vec![finding(what, "name fewer addresses one by one")]);
+    }
+    let counts = [policy.grants.len(), policy.tests.len(), directory.nodes.len()];
+    Ok(Checked { policy, warnings, counts })
+}
+
+fn finding(what: String, mend: &str) -> Finding {
+    Finding { place: ::policy::Place::default(), what, mend: mend.to_owned() }
+}
+
+fn told(compiled: &Compiled, id: NodeId) -> Option<String> {
+    compiled.rules_for(id).print().filter(|text| text.len() <= POLICY_BYTES_MAX)
+}
+
+/// What holds: a policy, and what it means for the nodes as they are.
+pub(crate) struct Rulebook {
+    version: u64,
+    /// Nothing if a text is stored that cannot be read.
+    policy: Option<Policy>,
+    /// Nothing if it is to be compiled, or cannot be.
+    compiled: Option<Compiled>,
+}
+
+impl Rulebook {
+    /// The text that holds, or that none was ever set. It was checked when it was set; what its
+    /// tests say now is not asked.
+    pub(crate) fn new(text: Option<&PolicyText>) -> Self {
+        let Some(text) = text else {
+            return Self { version: 0, policy: Some(Policy::open()), compiled: None };
+        };
+        let policy = match Policy::parse(text.text.as_bytes()) {
+            Ok((policy, _)) => Some(policy),
+            Err(findings) => {
+                let why = findings.first().map(ToString::to_string).unwrap_or_default();
+                tracing::error!(
+                    version = text.version,
+                    why,
+                    "the stored policy cannot be read, so NOTHING may pass between any nodes; \
+                     set one that can be: warren policy set FILE"
+                );
+                None
+            }
+        };
+        Self { version: text.version, policy, compiled: None }
+    }
+
+    /// Takes a policy that was checked and stored.
+    pub(crate) fn set(&mut self, version: u64, policy: Policy) {
+        (self.version, self.policy, self.compiled) = (version, Some(policy), None);
+    }
+
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Every member may meet every other, and nothing is enforced.
+    pub(crate) fn is_open(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.is_open)
+    }
+
+    /// Whether a policy is in force; otherwise nothing may pass.
+    pub(crate) const fn is_readable(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    /// Compiles against the books as they are.
+    pub(crate) fn compile(&mut self, directory: &Directory) {
+        self.compiled = None;
+        let Some(policy) = &self.policy else { return };
+        match Compiled::new(policy, directory) {
+            Ok(compiled) => self.compiled = Some(compiled),
+            Err(fault) => tracing::error!(
+                %fault,
+                "users and nodes contradict each other, so NOTHING may pass between any nodes"
+            ),
+        }
+    }
+
+    /// What a node is told to enforce.
+    pub(crate) fn rules(&self, id: u64) -> String {
+        if self.is_open() {
+            return OPEN.to_owned();
+        }
+        let text = self.compiled.as_ref().map(|compiled| told(compiled, NodeId(id)));
+        if text == Some(None) {
+            tracing::error!(node = id, "its rules are too long, so it is told to let nothing pass");
+        }
+        text.flatten().or_else(|| Rules::default().print()).unwrap_or_default()
+    }
+
+    /// What becomes of a first packet; nothing if the policy cannot be read or asked.
+    pub(crate) fn explain(
+        &self,
+        (source, destination): (IpAddr, IpAddr),
+        (protocol, port): (u8, u16),
+    ) -> Option<Explanation> {
+        let compiled = self.compiled.as_ref()?;
+        Some(compiled.explain(source, destination, protocol, port))
+    }
+
+    /// Whom a node may know of, in ascending order. Not to be asked where it [`Self::is_open`].
+    pub(crate) fn peers(&self, id: u64) -> Vec<u64> {
+        let peers = self.compiled.iter().flat_map(|compiled| compiled.peers_of(NodeId(id)));
+        peers.map(|id| id.0).collect()
+    }
+
+    /// Of these routes that a node offers, those that need no further word.
+    pub(crate) fn automatic(&self, id: u64, routes: &[Prefix]) -> Vec<Prefix> {
+        let Some(compiled) = &self.compiled else { return Vec::new() };
+        let is_automatic = |route: &&Prefix| {
+            compiled.approval(NodeId(id), (**route).into()) == Approval::Automatic
+        };
+        routes.iter().filter(is_automatic).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pf_08_a_stored_text_that_cannot_be_read_lets_nothing_pass() {
+        for text in ["{", "{\"acls\": [{}]}", "{\"rules\": []}"] {
+            let stored = PolicyText { version: 3, text: text.to_owned() };
+            let mut book = Rulebook::new(Some(&stored));
+            book.compile(&Directory::default());
+            assert!(!book.is_open() && !book.is_readable(), "{text}");
+            assert_eq!(Rules::read(&book.rules(1)), Ok(Some(Rules::default())));
+            assert!(book.peers(1).is_empty());
+        }
+        let mut book = Rulebook::new(None);
+        book.compile(&Directory::default());
+        assert!(book.is_open());
+        assert_eq!(Rules::read(&book.rules(1)), Ok(None));
+    }
+
+    #[test]
+    fn pf_08_books_that_contradict_themselves_let_nothing_pass() {
+        let text = "{\"acls\": [{\"action\": \"accept\", \"src\": [\"*\"], \"dst\": [\"*:*\"]}]}";
+        let stored = PolicyText { version: 1, text: text.to_owned() };
+        let mut book = Rulebook::new(Some(&stored));
+        let node = ::policy::Node {
+            id: NodeId(1),
+            name: "n1".to_owned(),
+            addresses: vec!["100.64.0.1".parse().unwrap()],
+            owner: None,
+            tags: Vec::new(),
+            routes: Vec::new(),
+        };
+        let mut directory = Directory { nodes: vec![node.clone()], ..Directory::default() };
+        book.compile(&directory);
+        assert_ne!(Rules::read(&book.rules(1)), Ok(Some(Rules::default())));
+        directory.nodes.push(::policy::Node { id: NodeId(2), ..node });
+        book.compile(&directory);
+        assert_eq!(Rules::read(&book.rules(1)), Ok(Some(Rules::default())));
+    }
 }

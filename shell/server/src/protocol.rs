@@ -15,7 +15,8 @@ use noise::PublicKey;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api;
-use crate::app::{App, lock, now};
+use crate::app::{App, lock};
+use crate::limits::Source;
 use crate::network::News;
 use crate::store::{Joining, StoreError};
 
@@ -23,8 +24,12 @@ use crate::store::{Joining, StoreError};
 pub(crate) const ASK_BYTES_MAX: usize = ASK_HEAD_LEN + REQUEST_BYTES_MAX + 1024;
 /// The longest that a poll waits.
 const WAIT_MAX: Duration = Duration::from_secs(55);
-/// After a change a poll waits so long for others that come with it.
+/// After a change a poll waits so long for others that come with it, and longer in a large
+/// network: each is told of each, so that few large messages cost much less than many small ones
+/// (threat CO-10).
 const GATHER: Duration = Duration::from_millis(30);
+const GATHER_FOR_EACH: Duration = Duration::from_micros(200);
+const GATHER_MAX: Duration = Duration::from_millis(300);
 
 /// An answer without a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,26 +50,37 @@ pub(crate) async fn open(app: Arc<App>, message: Vec<u8>) -> Result<Vec<u8>, Fai
     blocking(move || {
         let is_member = |machine: &PublicKey| app.network().is_machine(machine);
         let verifying = app.keys.signing.verifying();
-        let accepted =
-            lock(&app.channels).accept(&app.keys.noise, verifying, &message, is_member, now());
+        let accepted = lock(&app.channels).accept(
+            &app.keys.noise,
+            verifying,
+            &message,
+            is_member,
+            app.moment(),
+        );
         accepted.map_err(|_| Failure::Malformed)
     })
     .await?
 }
 
 /// Answers one sealed request.
-pub(crate) async fn ask(app: Arc<App>, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
+pub(crate) async fn ask(
+    app: Arc<App>,
+    source: Option<Source>,
+    message: Vec<u8>,
+) -> Result<Vec<u8>, Failure> {
     let (head, sealed) = message.split_at_checked(ASK_HEAD_LEN).ok_or(Failure::Malformed)?;
     let name: [u8; 16] = head[..16].try_into().map_err(|_| Failure::Malformed)?;
     let number = u64::from_be_bytes(head[16..].try_into().map_err(|_| Failure::Malformed)?);
     let (channel, machine) = lock(&app.channels).find(&name).map_err(|_| Failure::NoChannel)?;
     let plain =
         channel.receive(number, sealed, REQUEST_BYTES_MAX).map_err(|_| Failure::NoChannel)?;
-    lock(&app.channels).use_number(&name, number, now()).map_err(|_| Failure::NoChannel)?;
+    lock(&app.channels)
+        .use_number(&name, number, app.moment().up_s)
+        .map_err(|_| Failure::NoChannel)?;
     let answer = match Envelope::read(&plain) {
         Err(why) => Answer::refused(Code::Invalid, why.to_string()),
         Ok(envelope) => {
-            Asked { app, machine, name, node_key: envelope.node_key }
+            Asked { app, source, machine, name, node_key: envelope.node_key }
                 .answer(envelope.request)
                 .await?
         }
@@ -87,6 +103,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 #[derive(Clone)]
 struct Asked {
     app: Arc<App>,
+    source: Option<Source>,
     machine: PublicKey,
     name: [u8; 16],
     node_key: PublicKey,
@@ -100,11 +117,16 @@ impl Asked {
             Request::Report(host) => blocking(move || self.report(&host)).await,
             Request::Rotate { new_key } => blocking(move || self.rotate(new_key)).await,
             Request::Logout => blocking(move || self.logout()).await,
-            Request::Api(call) => Ok(Answer::Api(api::inside(self.app, call).await)),
+            Request::Api(call) => Ok(Answer::Api(api::inside(self.app, self.source, call).await)),
         }
     }
 
     fn enrol(&self, enrol: &Enrol) -> Answer {
+        let limits = &self.app.limits;
+        if !limits.may_try(self.source) || !limits.may_join(enrol.id) {
+            let detail = "too many nodes join at once, or with keys that open nothing; wait";
+            return Answer::refused(Code::Busy, detail);
+        }
         let joining = Joining {
             machine_key: self.machine,
             node_key: self.node_key,
@@ -120,17 +142,24 @@ impl Asked {
         });
         match node {
             Ok(node) => {
+                limits.joined(enrol.id);
                 lock(&self.app.channels).promote(&self.name);
                 tracing::info!(node = node.id, name = node.name, is_new, "enrolled");
+                self.app.approve_automatic(node.id);
                 let (name, approved) = (node.name, node.approved);
                 Answer::Enrolled(Enrolled { node: node.id, name, approved })
             }
-            Err(error) => refuse(&error),
+            Err(error) => {
+                if matches!(error, StoreError::Key(_)) {
+                    limits.failed(self.source);
+                }
+                refuse(&error)
+            }
         }
     }
 
     fn member(&self) -> Result<u64, Answer> {
-        self.app.network().member(&self.machine, &self.node_key, now()).map(|node| node.id)
+        self.app.network().member(&self.machine, &self.node_key, self.app.now()).map(|node| node.id)
     }
 
     fn report(&self, host: &HostInfo) -> Answer {
@@ -146,14 +175,17 @@ impl Asked {
         // An approved route that is offered anew changes what the node itself is told.
         let is_other = before.is_some_and(|before| before.routes != host.routes);
         match self.app.write_node(is_other, |store, now| store.report(id, host, now)) {
-            Ok(_) => Answer::Done,
+            Ok(_) => {
+                self.app.approve_automatic(id);
+                Answer::Done
+            }
             Err(error) => refuse(&error),
         }
     }
 
     fn rotate(&self, new_key: PublicKey) -> Answer {
         // The answer to the same request may have been lost.
-        if self.app.network().member(&self.machine, &new_key, now()).is_ok() {
+        if self.app.network().member(&self.machine, &new_key, self.app.now()).is_ok() {
             return Answer::Done;
         }
         let id = match self.member() {
@@ -189,7 +221,7 @@ impl Asked {
         let mut changes = self.app.changes();
         loop {
             changes.borrow_and_update();
-            let news = self.app.network().news(&self.machine, &self.node_key, &poll, now());
+            let news = self.app.news(&self.machine, &self.node_key, &poll);
             match news {
                 News::Statement(statement) => {
                     return Answer::News { signed: self.app.sign(&statement) };
@@ -198,7 +230,11 @@ impl Asked {
                 News::Nothing => {}
             }
             match timeout_at(deadline, changes.changed()).await {
-                Ok(Ok(())) => tokio::time::sleep(GATHER).await,
+                Ok(Ok(())) => {
+                    let nodes = u32::try_from(self.app.network().len()).unwrap_or(u32::MAX);
+                    let gather = GATHER + GATHER_FOR_EACH.saturating_mul(nodes);
+                    tokio::time::sleep(gather.min(GATHER_MAX)).await;
+                }
                 Ok(Err(_)) | Err(_) => return Answer::Unchanged,
             }
         }
@@ -213,14 +249,14 @@ struct Stay<'a> {
 
 impl<'a> Stay<'a> {
     fn new(app: &'a App, id: u64) -> Self {
-        app.touch(|network| network.arrive(id, now()));
+        app.touch_quietly(|network| network.arrive(id, app.moment()));
         Self { app, id }
     }
 }
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
-        self.app.touch(|network| network.leave(self.id, now()));
+        self.app.touch_quietly(|network| network.leave(self.id, self.app.moment()));
     }
 }
 

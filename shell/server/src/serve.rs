@@ -7,18 +7,22 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use control::{Prefix, ServerUrl};
+use control::{Prefix, Relay, ServerUrl};
 use tokio::net::{TcpListener, UdpSocket, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_rustls::TlsAcceptor;
 
-use crate::app::{self, App};
+use crate::acme::{Acme, Keeper};
+use crate::app::{self, App, Clock, Moment};
+use crate::backup::{self, KEYS};
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
-use crate::store::{Enrolment, Store, StoreError};
-use crate::{http, policy, stun, tls};
+use crate::store::{Enrolment, Place, Store, StoreError};
+use crate::tls::Outer;
+use crate::{books, http, relay, stun};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
 const WORKERS: usize = 2;
@@ -33,12 +37,14 @@ const SOCKET: &str = "warren.sock";
 pub struct Config {
     /// The directory, made if it is not there.
     pub data: PathBuf,
+    /// The URL of a PostgreSQL database, if the books are not in the directory.
+    pub store: Option<String>,
     /// Where TCP connections are taken.
     pub listen: SocketAddr,
     /// What nodes are told to connect to; need not be `listen`. At least one.
     pub urls: Vec<ServerUrl>,
     /// Where STUN requests are answered.
-    pub stun: Option<SocketAddr>,
+    pub stun: Vec<SocketAddr>,
     /// The IPv4 range of a new network; 100.64.0.0/10 if not given.
     pub range: Option<Prefix>,
     /// The domain below which nodes have their names.
@@ -47,6 +53,10 @@ pub struct Config {
     pub terms: Enrolment,
     /// Certificate and key, if not our own.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// Whom to ask for a certificate, if neither files nor our own will do.
+    pub acme: Option<Acme>,
+    /// The clock for all that has a date, in Unix seconds: [`unix_s`](crate::unix_s).
+    pub clock: fn() -> u64,
     /// How long an ephemeral node may be away, in seconds; 300 if not given.
     pub ephemeral_away_s: Option<u64>,
 }
@@ -56,7 +66,7 @@ pub struct Server {
     runtime: Option<Runtime>,
     app: Arc<App>,
     address: SocketAddr,
-    stun: Option<SocketAddr>,
+    stun: Vec<SocketAddr>,
     socket: PathBuf,
     _lock: File,
 }
@@ -71,29 +81,21 @@ impl Server {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(at(data))?;
         let lock = lock(data)?;
         let (mut store, keys) = open(&config)?;
-        let epoch = store.next_epoch(app::now()).map_err(failed)?;
-        let nodes = store.nodes().map_err(failed)?;
-        let rules = match store.policy().map_err(failed)? {
-            Some(text) => policy::compile(&text).map_err(io::Error::other)?,
-            None => control::Policy::default(),
-        };
-        let stun = config.stun.map(bind_stun).transpose()?;
-        let stun_address = stun.as_ref().map(std::net::UdpSocket::local_addr).transpose()?;
+        let stun: Vec<_> = config.stun.iter().copied().map(stun::bind).collect::<Result<_, _>>()?;
+        let stun_addresses =
+            stun.iter().map(std::net::UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
         let shared = Shared {
             pool: store.pool(),
             domain: config.domain.clone(),
-            stun: stun_address.iter().map(|at| stun_name(&config, *at)).collect(),
+            stun: stun_addresses.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
+            reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
+            relays: own_relay(&config, &keys),
         };
-        let network = Network::new(shared, epoch, nodes, rules, app::now());
-        let (certificate, key) = match &config.tls {
-            Some(files) => files.clone(),
-            None => {
-                let files = (data.join("tls.crt"), data.join("tls.key"));
-                tls::make(&files.0, &files.1, &config.urls)?;
-                files
-            }
-        };
-        let tls = tls::acceptor(&certificate, &key)?;
+        let (clock, began) = (config.clock, Instant::now());
+        let clock: Clock =
+            Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
+        let network = Network::read(&mut store, shared, clock()).map_err(failed)?;
+        let (outer, tls, keeper) = outer(&config)?;
         let owner = fs::metadata(data).map_err(at(data))?.uid();
         let runtime = Builder::new_multi_thread()
             .worker_threads(WORKERS)
@@ -101,24 +103,28 @@ impl Server {
             .thread_name("warren-serve")
             .enable_all()
             .build()?;
-        let app = App::new(store, network, keys, config.urls.clone(), config.terms);
+        let app = App::new(store, network, keys, config.urls.clone(), config.terms, clock, outer);
         let socket = data.join(SOCKET);
         let (listener, local, stun) = runtime.block_on(async {
             let listener = TcpListener::bind(config.listen).await;
             Ok::<_, io::Error>((
                 listener.map_err(named("--listen", config.listen))?,
                 bind_local(&socket)?,
-                stun.map(UdpSocket::from_std).transpose()?,
+                stun.into_iter().map(UdpSocket::from_std).collect::<io::Result<Vec<_>>>()?,
             ))
         })?;
         let address = listener.local_addr()?;
         runtime.spawn(http::serve_tls(Arc::clone(&app), listener, tls));
         runtime.spawn(http::serve_local(Arc::clone(&app), local, owner));
-        if let Some(stun) = stun {
+        for stun in stun {
             runtime.spawn(stun::serve(stun));
         }
+        runtime.spawn(relay::sweep(Arc::clone(&app.relay), app.changes()));
         runtime.spawn(sweep(Arc::clone(&app), config.ephemeral_away_s));
-        let (runtime, stun) = (Some(runtime), stun_address);
+        if let Some(keeper) = keeper {
+            runtime.spawn(keeper.keep());
+        }
+        let (runtime, stun) = (Some(runtime), stun_addresses);
         Ok(Self { runtime, app, address, stun, socket, _lock: lock })
     }
 
@@ -130,8 +136,8 @@ impl Server {
 
     /// Where STUN requests are answered.
     #[must_use]
-    pub const fn stun(&self) -> Option<SocketAddr> {
-        self.stun
+    pub fn stun(&self) -> &[SocketAddr] {
+        &self.stun
     }
 
     /// The socket for administrators on this machine.
@@ -149,22 +155,26 @@ impl Server {
     /// Waits for SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// If the signals cannot be watched.
+    /// If the signals cannot be watched, or another server took the books over.
     pub fn wait(&self) -> io::Result<()> {
         let Some(runtime) = &self.runtime else { return Ok(()) };
         runtime.block_on(async {
             let mut term = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut replaced = self.app.replaced.subscribe();
+            let mut replaced = std::pin::pin!(replaced.wait_for(Option::is_some));
             std::future::poll_fn(|context| {
+                if let Poll::Ready(Ok(why)) = replaced.as_mut().poll(context) {
+                    return Poll::Ready(Err(io::Error::other(why.clone().unwrap_or_default())));
+                }
                 let is_told = term.poll_recv(context).is_ready();
                 if is_told || interrupt.poll_recv(context).is_ready() {
-                    Poll::Ready(())
+                    Poll::Ready(Ok(()))
                 } else {
                     Poll::Pending
                 }
             })
-            .await;
-            Ok(())
+            .await
         })
     }
 }
@@ -205,20 +215,35 @@ fn lock(data: &Path) -> io::Result<File> {
     }
 }
 
-fn open(config: &Config) -> io::Result<(Store, Keys)> {
-    let (database, keys) = (config.data.join("warren.db"), config.data.join("keys"));
-    if keys.exists() && !database.exists() {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("{} is gone; put it back from a backup", database.display()),
-        ));
+/// The outer certificate, what accepts TLS with it, and who sees that there is one of an authority.
+fn outer(config: &Config) -> io::Result<(Arc<Outer>, TlsAcceptor, Option<Keeper>)> {
+    let outer = Outer::open(&config.data, config.tls.as_ref(), &config.urls)?;
+    let Some(acme) = &config.acme else {
+        let acceptor = outer.acceptor()?;
+        return Ok((outer, acceptor, None));
+    };
+    if config.tls.is_some() {
+        let why = "a certificate is in files or is asked for: leave --tls-cert or --acme out";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    let open = |pepper| Store::open(&database, pepper, config.range, &mut SystemRandom);
+    let keeper = Keeper::new(acme.clone(), &config.data, Arc::clone(&outer), config.clock);
+    let acceptor = outer.acceptor_with_challenges()?;
+    Ok((outer, acceptor, Some(keeper)))
+}
+
+fn open(config: &Config) -> io::Result<(Store, Keys)> {
+    backup::unpack(&config.data)?;
+    let place = books::place(&config.data, config.store.as_deref())?;
+    let open = |pepper| Store::open(&place, pepper, config.range, &mut SystemRandom);
     // Keys are made only for an empty database, which is there before them.
     let is_empty = open(&[0; 32]).and_then(|store| store.is_empty()).map_err(failed)?;
-    fs::set_permissions(&database, fs::Permissions::from_mode(0o600)).map_err(at(&database))?;
-    let keys = Keys::open(&keys, is_empty)?;
+    if let Place::File(database) = &place {
+        fs::set_permissions(database, fs::Permissions::from_mode(0o600)).map_err(at(database))?;
+    }
+    books::remember(&config.data, &place)?;
+    let keys = Keys::open(&config.data.join(KEYS), is_empty)?;
     let store = open(&keys.pepper).map_err(failed)?;
+    store.claim().map_err(failed)?;
     Ok((store, keys))
 }
 
@@ -234,20 +259,20 @@ fn bind_local(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn bind_stun(at: SocketAddr) -> io::Result<std::net::UdpSocket> {
-    let socket = std::net::UdpSocket::bind(at).map_err(named("--stun", at))?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+/// The address that a URL names, if it names one; no node may route it (threat PF-12).
+fn literal(url: &ServerUrl) -> Option<std::net::IpAddr> {
+    url.host().trim_matches(['[', ']']).parse().ok()
 }
 
-/// How nodes reach STUN: by the host that they reach us by, at the port where it is bound.
-fn stun_name(config: &Config, at: SocketAddr) -> String {
-    let host = config.urls.first().map_or_else(|| at.ip().to_string(), |u| u.host().to_owned());
-    if host.contains(':') {
-        format!("[{host}]:{}", at.port())
-    } else {
-        format!("{host}:{}", at.port())
-    }
+/// The relay in this process: it is where the server is, and has its key.
+fn own_relay(config: &Config, keys: &Keys) -> Vec<Relay> {
+    let own = |url: &ServerUrl| Relay {
+        id: 0,
+        url: url.clone(),
+        key: keys.noise.public(),
+        stun: Vec::new(),
+    };
+    config.urls.first().map(own).into_iter().collect()
 }
 
 async fn sweep(app: Arc<App>, ephemeral_away_s: Option<u64>) {

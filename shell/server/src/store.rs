@@ -1,42 +1,55 @@
-//! The books: users, keys, nodes, policy texts, API tokens and the audit log, in one SQLite file.
+//! The books: users, keys, nodes, policy texts, API tokens and the audit log, in one SQLite file
+//! or one PostgreSQL database.
 //!
-//! One connection writes, every write is one transaction, and a transaction that was acknowledged
-//! is on the disk (WAL, `synchronous = FULL`), so that neither kill -9 nor a power cut loses it.
-//! Nothing here is a trait: another database would be another module with these functions. SQL
-//! is text that is written here, never put together; values are always bound (threat WB-09).
+//! Every write is one transaction that is alone, and a transaction that was acknowledged is on the
+//! disk, so that neither kill -9 nor a power cut loses it. Every question is written once, in the
+//! SQL that both read (`db`); what differs is how each is opened, and the types of its columns
+//! (`sqlite`, `postgres`). SQL is text that is written here, never put together; values are
+//! always bound (threat WB-09).
 
 mod audit;
+mod db;
 mod keys;
 mod nodes;
+mod postgres;
+mod relays;
+mod sqlite;
 #[cfg(test)]
 pub(crate) mod tests;
 mod users;
 
 use std::fmt;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use control::address::Pool;
 use control::{Prefix, Secret, SecretId};
 use noise::Random;
 use ring::hmac;
-use rusqlite::{
-    Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
-};
 
 pub use audit::{Entry, PolicyText};
+use db::{Db, Tx, values};
 pub use keys::{ApiToken, JoinKey, NewJoinKey};
 pub use nodes::{Enrolment, Joining, Node, Registered};
+pub use postgres::PostgresUrl;
 pub use users::User;
 
-/// Every change of the schema, in order; a database is as new as the number that it has seen.
-const MIGRATIONS: [&str; 1] = [include_str!("store/migrations/0001.sql")];
-/// How long a write waits for another process that looks at the file, as a backup does.
-const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Where books are.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In this file, which is made if it is not there.
+    File(PathBuf),
+    /// In this database, whose tables are made if there are none and `may_make`.
+    Postgres {
+        /// Which.
+        url: PostgresUrl,
+        /// Whether it may be a new network.
+        may_make: bool,
+    },
+}
 
 /// The books, open for one server.
 pub struct Store {
-    db: Connection,
+    db: Db,
     pepper: hmac::Key,
     pool: Pool,
 }
@@ -56,7 +69,7 @@ pub enum StoreError {
     WrongKey,
     /// No address is left.
     Full,
-    /// The disk is full, cannot be written or is broken now; nothing was changed.
+    /// The disk is full, cannot be written or is broken now, or the database is away.
     Unavailable(String),
     /// The file is no database of ours, or is damaged: what, and how to mend it.
     Damaged(String),
@@ -75,23 +88,42 @@ impl Store {
     /// [`StoreError::Damaged`] if the file is damaged or of a later version, with its name;
     /// [`StoreError::Conflict`] if `v4` is not what the network was made with.
     pub fn open(
-        path: &Path,
+        place: &Place,
         pepper: &[u8; 32],
         v4: Option<Prefix>,
         random: &mut dyn Random,
     ) -> Stored<Self> {
-        let mut db = Connection::open(path)?;
-        db.busy_timeout(BUSY_WAIT)?;
-        let damaged = |why: &str| {
-            StoreError::Damaged(format!(
-                "{}: {why}; stop the server and put a backup in its place",
-                path.display()
-            ))
+        let db = match place {
+            Place::File(path) => Db::sqlite(sqlite::Sqlite::open(path)?),
+            Place::Postgres { url, may_make } => {
+                Db::postgres(postgres::Postgres::open(url, *may_make)?)
+            }
         };
-        prepare(&db).map_err(|error| damaged(&error.to_string()))?;
-        migrate(&mut db, path)?;
-        let pool = pool(&mut db, v4, random)?;
+        let pool = db.write(|tx| pool(tx, v4, random))?;
         Ok(Self { db, pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper), pool })
+    }
+
+    /// Makes this server the only one with these books, as long as it has them open.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if another has.
+    pub fn claim(&self) -> Stored<()> {
+        self.db.claim()
+    }
+
+    /// Looks whether the database is there: whether what was read before is to be read again,
+    /// because a commit failed in the dark or the database was away.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]; [`StoreError::Conflict`] if another server took over.
+    pub fn look(&self) -> Stored<bool> {
+        self.db.look()?;
+        Ok(self.db.is_uncertain())
+    }
+
+    /// Everything was read again.
+    pub fn is_read_again(&self) {
+        self.db.is_read_again();
     }
 
     /// The network's ranges.
@@ -121,24 +153,23 @@ impl Store {
     pub fn is_empty(&self) -> Stored<bool> {
         let sql =
             "SELECT NOT EXISTS (SELECT 1 FROM nodes) AND NOT EXISTS (SELECT 1 FROM join_keys)";
-        Ok(self.db.query_row(sql, [], |row| row.get(0))?)
+        self.db.value(sql, &[])
     }
 
     /// Writes a copy of the database as it is now into a new file.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] if the file exists or cannot be written.
+    /// [`StoreError::Unavailable`] if the file exists or cannot be written;
+    /// [`StoreError::Invalid`] if the books are in no file.
     pub fn backup(&self, to: &Path) -> Stored<()> {
-        self.db.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
-        Ok(())
+        let file = self.db.file();
+        let file = file.ok_or_else(|| StoreError::Invalid("use pg_dump".to_owned()))?;
+        file.backup(to)
     }
 
     /// One transaction that writes: everything in `work`, or nothing.
-    fn write<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Stored<T>) -> Stored<T> {
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let done = work(&tx)?;
-        tx.commit()?;
-        Ok(done)
+    fn write<T>(&mut self, work: impl FnOnce(&Tx<'_>) -> Stored<T>) -> Stored<T> {
+        self.db.write(work)
     }
 
     fn hash(&self, id: SecretId, secret: &Secret) -> Vec<u8> {
@@ -153,47 +184,9 @@ impl Store {
     }
 }
 
-fn prepare(db: &Connection) -> rusqlite::Result<()> {
-    db.pragma_update(None, "trusted_schema", false)?;
-    db.pragma_update(None, "foreign_keys", true)?;
-    db.pragma_update(None, "synchronous", "FULL")?;
-    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    let check: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if check == "ok" {
-        Ok(())
-    } else {
-        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-        Err(rusqlite::Error::SqliteFailure(code, Some(check)))
-    }
-}
-
-fn migrate(db: &mut Connection, path: &Path) -> Stored<()> {
-    let seen: usize = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if seen > MIGRATIONS.len() {
-        return Err(StoreError::Damaged(format!(
-            "{} was written by a later version of Warren (schema {seen}, this program knows {}); \
-             update this program",
-            path.display(),
-            MIGRATIONS.len()
-        )));
-    }
-    if (1..MIGRATIONS.len()).contains(&seen) {
-        let copy = path.with_extension(format!("before-{}", MIGRATIONS.len()));
-        db.execute("VACUUM INTO ?1", [copy.to_string_lossy()])?;
-    }
-    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for migration in &MIGRATIONS[seen..] {
-        tx.execute_batch(migration)?;
-    }
-    tx.pragma_update(None, "user_version", MIGRATIONS.len())?;
-    tx.commit()?;
-    Ok(())
-}
-
-fn pool(db: &mut Connection, v4: Option<Prefix>, random: &mut dyn Random) -> Stored<Pool> {
-    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+fn pool(tx: &Tx<'_>, v4: Option<Prefix>, random: &mut dyn Random) -> Stored<Pool> {
     let prefix = |name| -> Stored<Option<Prefix>> {
-        let Some(text) = setting(&tx, name)? else { return Ok(None) };
+        let Some(text) = setting(tx, name)? else { return Ok(None) };
         let prefix = text.parse();
         prefix.map(Some).map_err(|why| StoreError::Damaged(format!("the setting {name}: {why}")))
     };
@@ -211,21 +204,20 @@ fn pool(db: &mut Connection, v4: Option<Prefix>, random: &mut dyn Random) -> Sto
     let first = first.ok_or_else(|| StoreError::Invalid("no IPv4 range".to_owned()))?;
     let second = known6.unwrap_or_else(|| Pool::unique_local(random));
     let pool = Pool::new(first, second).map_err(|why| StoreError::Invalid(why.to_string()))?;
-    set(&tx, "range_v4", &first.to_string())?;
-    set(&tx, "range_v6", &second.to_string())?;
-    tx.commit()?;
+    set(tx, "range_v4", &first.to_string())?;
+    set(tx, "range_v6", &second.to_string())?;
     Ok(pool)
 }
 
-fn setting(db: &Connection, name: &str) -> Stored<Option<String>> {
-    let sql = "SELECT value FROM settings WHERE name = ?1";
-    Ok(db.query_row(sql, [name], |row| row.get(0)).optional()?)
+fn setting(db: &Db, name: &str) -> Stored<Option<String>> {
+    let row = db.row("SELECT value FROM settings WHERE name = $1", values![name])?;
+    row.map(|row| row.read(0)).transpose()
 }
 
-fn set(tx: &Transaction<'_>, name: &str, value: &str) -> Stored<()> {
-    let sql = "INSERT INTO settings (name, value) VALUES (?1, ?2)
+fn set(tx: &Tx<'_>, name: &str, value: &str) -> Stored<()> {
+    let sql = "INSERT INTO settings (name, value) VALUES ($1, $2)
                ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-    tx.execute(sql, params![name, value])?;
+    tx.execute(sql, values![name, value])?;
     Ok(())
 }
 
@@ -238,18 +230,6 @@ fn to_json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("plain data has text as keys")
 }
 
-impl From<rusqlite::Error> for StoreError {
-    fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-                Self::Damaged(format!("the database is damaged ({error}); restore a backup"))
-            }
-            Some(ErrorCode::ConstraintViolation) => Self::Conflict(error.to_string()),
-            _ => Self::Unavailable(error.to_string()),
-        }
-    }
-}
-
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -258,9 +238,11 @@ impl fmt::Display for StoreError {
             Self::Key(why) => why.fmt(f),
             Self::WrongKey => f.write_str("the node key does not belong to this machine"),
             Self::Full => f.write_str("no address is left in the network's range"),
-            Self::Unavailable(why) => {
-                write!(f, "the database cannot be used now: {why}; see to the disk, then try again")
-            }
+            Self::Unavailable(why) => write!(
+                f,
+                "the database cannot be used now: {why}; see to the disk or to the database \
+                 server, then try again"
+            ),
         }
     }
 }

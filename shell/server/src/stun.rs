@@ -1,11 +1,14 @@
 //! The STUN responder (RFC 8489): whoever asks is told the address that the request came from.
 //!
-//! Only binding requests are answered, with 32 or 44 bytes for at least 20, and only to where they
-//! came from; anything else is silence.
+//! Only binding requests are answered, never with more bytes than they have, so that clients fill
+//! theirs up, and only to where they came from, if that is no port of a service; anything else is
+//! silence (threat NT-01).
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use control::ServerUrl;
 use tokio::net::UdpSocket;
 
 const MAGIC: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
@@ -15,6 +18,26 @@ const REQUEST_LEN_MAX: usize = 548;
 const BINDING_REQUEST: [u8; 2] = [0x00, 0x01];
 const BINDING_SUCCESS: [u8; 2] = [0x01, 0x01];
 const XOR_MAPPED_ADDRESS: [u8; 2] = [0x00, 0x20];
+/// Who asks with a port below this one is no client, but somebody's victim.
+const CLIENT_PORT_MIN: u16 = 1024;
+
+/// A socket at which to answer.
+pub(crate) fn bind(at: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("--stun {at}: {error}"));
+    let socket = std::net::UdpSocket::bind(at).map_err(named)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// How nodes reach STUN: by the host that they reach us by, at the port where it is bound.
+pub(crate) fn name(url: Option<&ServerUrl>, at: SocketAddr) -> String {
+    let host = url.map_or_else(|| at.ip().to_string(), |url| url.host().to_owned());
+    if host.contains(':') {
+        format!("[{host}]:{}", at.port())
+    } else {
+        format!("{host}:{}", at.port())
+    }
+}
 
 /// Answers until the task is dropped.
 pub(crate) async fn serve(socket: UdpSocket) {
@@ -40,6 +63,9 @@ fn answer(request: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
     if !is_request || len != attributes.len() || len % 4 != 0 || request.len() > REQUEST_LEN_MAX {
         return None;
     }
+    if from.port() < CLIENT_PORT_MIN {
+        return None;
+    }
     // The address is covered with the magic and, for IPv6, the transaction (section 14.2).
     let mask = &header[4..];
     let (family, address) = match from.ip().to_canonical() {
@@ -55,7 +81,7 @@ fn answer(request: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
     answer.extend(XOR_MAPPED_ADDRESS);
     answer.extend((value.len() as u16).to_be_bytes());
     answer.extend(value);
-    Some(answer)
+    (answer.len() <= request.len()).then_some(answer)
 }
 
 #[cfg(test)]
@@ -66,7 +92,9 @@ mod tests {
     #[test]
     fn answers_are_those_of_the_published_vectors() {
         let transaction = [0xb7, 0xe7, 0xa7, 0x01, 0xbc, 0x34, 0xd6, 0x86, 0xfa, 0x87, 0xdf, 0xae];
-        let request = [&[0, 1, 0, 0], &MAGIC[..], &transaction].concat();
+        // An attribute that nobody needs to know (0x8022, SOFTWARE) makes room for the answer.
+        let software = [&[0x80, 0x22, 0, 20][..], &[0x20; 20]].concat();
+        let request = [&[0, 1, 0, 24], &MAGIC[..], &transaction, &software].concat();
         let v4 = answer(&request, "192.0.2.1:32853".parse().unwrap()).unwrap();
         let mapped = [0, 0x20, 0, 8, 0, 1, 0xa1, 0x47, 0xe1, 0x12, 0xa6, 0x43];
         assert_eq!(v4, [&[1, 1, 0, 12], &MAGIC[..], &transaction, &mapped].concat());
@@ -78,7 +106,27 @@ mod tests {
         ];
         assert_eq!(v6[HEADER_LEN..], mapped);
         for broken in [&request[..19], &[&request[..], &[0]].concat(), &[1; 20], &v4, &[]] {
-            assert_eq!(answer(broken, "192.0.2.1:1".parse().unwrap()), None);
+            assert_eq!(answer(broken, "192.0.2.1:4000".parse().unwrap()), None);
+        }
+    }
+
+    #[test]
+    fn nt_01_no_answer_is_longer_than_its_request_or_goes_to_a_port_of_a_service() {
+        let ask = |fill: usize, from: &str| {
+            let head = [0, 1, 0, fill as u8];
+            let request = [&head[..], &MAGIC, &[7; 12], &vec![0x20; fill]].concat();
+            answer(&request, from.parse().unwrap()).map(|answer| (answer.len(), request.len()))
+        };
+        for from in ["192.0.2.1:4000", "[2001:db8::1]:4000"] {
+            for fill in (0..60).step_by(4) {
+                let Some((answer, request)) = ask(fill, from) else { continue };
+                assert!(answer <= request, "{answer} bytes for {request}");
+            }
+            assert!(ask(24, from).is_some(), "as our own clients ask");
+            assert_eq!(ask(8, "[2001:db8::1]:4000"), None, "44 bytes for 28");
+        }
+        for port in [0, 1, 53, 1023] {
+            assert_eq!(ask(24, &format!("192.0.2.1:{port}")), None, "port {port}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::channel::testing::Seeded;
 use crate::map::tests::{delta, map, peer};
-use crate::{Enrolled, SigningKey};
+use crate::{Enrolled, NodeId, SigningKey};
 
 const NOW: Instant = Instant(1_000_000_000);
 
@@ -67,6 +67,7 @@ fn settings(server: &Server, join: bool) -> Settings {
         server: server.key.public(),
         machine,
         node_key: PublicKey([1; 32]),
+        next_key: None,
         join: join.then(|| (SecretId([5; 8]), Secret([6; 16]))),
         verifying: None,
         host: HostInfo { hostname: "dev".to_owned(), ..HostInfo::default() },
@@ -306,6 +307,58 @@ fn a_key_is_rotated_though_the_answer_was_lost() {
     assert_eq!(server.read(&poll).1.node_key, PublicKey([2; 32]));
     client.handle_outcome(poll.id, server.answer(&poll, &wrong), at, random);
     assert!(matches!(events(&mut client)[..], [Event::Ended(_)]), "this time it is wrong");
+}
+
+#[test]
+fn a_report_is_made_until_it_is_answered() {
+    let mut server = Server::new();
+    let random = &mut Seeded(2);
+    let (mut client, _) = joined(&mut server);
+    let mut now = NOW;
+    let host = |os: &str| HostInfo { os: os.to_owned(), ..HostInfo::default() };
+    client.handle_host(host("a"));
+    let report = client.poll_ask(now, random).unwrap();
+    client.handle_outcome(report.id, Outcome::Failed, now, random);
+    now = client.poll_timeout().unwrap().0;
+    // Nobody answered, and the channel is still the same one.
+    let again = client.poll_ask(now, random).unwrap();
+    assert!(matches!(server.read(&again).1.request, Request::Report(said) if said == host("a")));
+    client.handle_network_change();
+    let asks: Vec<_> = std::iter::from_fn(|| client.poll_ask(now, random)).collect();
+    let report = &asks[0];
+    assert!(matches!(server.read(report).1.request, Request::Report(_)), "what waited is asked");
+    client.handle_host(host("b"));
+    client.handle_outcome(report.id, server.answer(report, &Answer::Done), now, random);
+    let last = client.poll_ask(now, random).unwrap();
+    assert!(matches!(server.read(&last).1.request, Request::Report(said) if said == host("b")));
+    client.handle_outcome(last.id, server.answer(&last, &Answer::Done), now, random);
+    assert_eq!(client.poll_ask(now, random), None, "and then no more");
+}
+
+#[test]
+fn a_rotation_that_was_under_way_at_a_restart_goes_on() {
+    let mut server = Server::new();
+    let random = &mut Seeded(2);
+    // The server took the new key, and this machine ended before it heard so.
+    let mut settings = settings(&server, false);
+    settings.next_key = Some(PublicKey([2; 32]));
+    let mut client = Client::new(settings, &[]);
+    client.handle_logout();
+    let open = client.poll_ask(NOW, random).unwrap();
+    client.handle_outcome(open.id, server.hello(&open), NOW, random);
+    let rotate = client.poll_ask(NOW, random).unwrap();
+    let asked = server.read(&rotate).1.request;
+    assert!(matches!(asked, Request::Rotate { .. }), "before all else: {asked:?}");
+    let poll = client.poll_ask(NOW, random).unwrap();
+    let wrong = Answer::refused(Code::WrongKey, "x");
+    client.handle_outcome(poll.id, server.answer(&poll, &wrong), NOW, random);
+    client.handle_outcome(rotate.id, server.answer(&rotate, &Answer::Done), NOW, random);
+    let told = events(&mut client);
+    assert!(matches!(told[..], [Event::Opened { .. }, Event::Rotated(_)]), "{told:?}");
+    let logout = client.poll_ask(NOW, random).unwrap();
+    let asked = server.read(&logout).1;
+    assert!(matches!(asked.request, Request::Logout), "{asked:?}");
+    assert_eq!(asked.node_key, PublicKey([2; 32]));
 }
 
 #[test]

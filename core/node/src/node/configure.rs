@@ -197,7 +197,7 @@ impl Node {
                 link.peer_mut().set_preshared_key(key.clone());
             }
             if let Some(remote) = change.endpoint {
-                link.set_endpoint(Endpoint::new(canonical(remote)));
+                link.set_endpoint(Endpoint::new(canonical(remote)).into());
             }
             if let Some(seconds) = change.keepalive_s
                 && seconds != link.peer().keepalive_s()
@@ -241,7 +241,7 @@ impl Node {
             PeerStatus {
                 key: *link.peer().key(),
                 preshared_key: link.peer().preshared_key().clone(),
-                endpoint: link.endpoint().map(|endpoint| endpoint.remote),
+                endpoint: link.endpoint().and_then(|to| to.udp()).map(|endpoint| endpoint.remote),
                 last_handshake: link
                     .peer()
                     .last_handshake()
@@ -257,6 +257,7 @@ impl Node {
 
     fn remove(&mut self, id: PeerId) {
         self.allowed.remove_owner(id);
+        self.guard.forget(id);
         if let Some(mut link) = self.peers.remove(id) {
             let dropped = link.clear(&mut self.indices);
             self.counters.drop(Reason::StageExpired, dropped);

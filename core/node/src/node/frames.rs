@@ -109,3 +109,63 @@ fn lone_segments_of_any_length_arrive_as_they_were() {
         assert!(b.delivered.is_empty(), "{len} bytes: more than was sent");
     }
 }
+
+#[test]
+fn bc_05_small_packets_of_one_turn_share_a_datagram_and_nothing_waits_for_another_turn() {
+    let (mut a, mut b) = pair(true);
+    a.send(&packet_to(1, 2, 5));
+    settle(&mut a, &mut b);
+    b.delivered.clear();
+    let small: Vec<Vec<u8>> = (0..40).map(|mark| packet_to(1, 2, mark)).collect();
+    a.send_together(&small);
+    let len = 28 + 12 + 2 + small.iter().map(|packet| packet.len() + 2).sum::<usize>();
+    let sent = a.sent();
+    assert!(sent.len() == 2 || len > 1_420, "{} datagrams", sent.len());
+    assert!(sent.iter().all(|datagram| datagram.len() <= 1_420 + 32));
+    assert!(settle(&mut a, &mut b) <= len.div_ceil(1_300));
+    assert_eq!(b.delivered, small, "in order");
+    // One alone travels as it always did.
+    b.delivered.clear();
+    a.send_together(&small[..1]);
+    let plain = small[0].len().next_multiple_of(16);
+    assert_eq!(a.sent()[0].len(), plain + wire::wireguard::OVERHEAD_LEN);
+    settle(&mut a, &mut b);
+    assert_eq!(b.delivered, &small[..1]);
+}
+
+#[test]
+fn small_packets_and_large_ones_keep_their_order_and_flows_their_numbers() {
+    let (mut a, mut b) = pair(true);
+    a.send(&packet_to(1, 2, 5));
+    settle(&mut a, &mut b);
+    b.delivered.clear();
+    let lens = [1, 20, 500, 1_380, 3, 700, 600, 40, 41, 1_200, 2];
+    let mut packets: Vec<Vec<u8>> = Vec::new();
+    for (mark, len) in (1..).zip(lens.repeat(8)) {
+        packets.push(segment(len, mark));
+        packets.push(packet_to(1, 2, mark));
+    }
+    a.send_together(&packets);
+    settle(&mut a, &mut b);
+    let (mut came, mut wanted) = (b.delivered.clone(), packets.clone());
+    let tcp = |packets: &[Vec<u8>]| -> Vec<Vec<u8>> {
+        packets.iter().filter(|packet| packet[9] == 6).cloned().collect()
+    };
+    assert_eq!(tcp(&came), tcp(&wanted), "within the flow");
+    came.sort();
+    wanted.sort();
+    assert_eq!(came, wanted, "each once");
+}
+
+/// Threat BC-04: the second packet's source is none of the peer's.
+#[test]
+fn bc_04_every_packet_of_a_bundle_is_judged_by_itself() {
+    let (mut a, mut b) = pair(true);
+    a.send(&packet_to(1, 2, 5));
+    settle(&mut a, &mut b);
+    b.delivered.clear();
+    let good = [packet_to(1, 2, 1), packet_to(1, 2, 3)];
+    a.send_together(&[good[0].clone(), packet_to(9, 2, 2), good[1].clone()]);
+    assert_eq!(settle(&mut a, &mut b), 1, "one bundle");
+    assert_eq!(b.delivered, good);
+}

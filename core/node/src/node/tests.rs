@@ -29,7 +29,7 @@ struct Tray {
 
 impl Outbox for Tray {
     fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
-        let Destination::Udp(to) = *to;
+        let to = to.udp()?;
         self.slot = (len <= 65_507).then(|| (to, vec![0xaa; len]));
         self.slot.as_mut().map(|slot| &mut slot.1[..])
     }
@@ -47,7 +47,7 @@ pub(super) struct Machine {
     random: Seeded,
     out: Tray,
     pub(super) delivered: Vec<Vec<u8>>,
-    now: Instant,
+    pub(super) now: Instant,
 }
 
 pub(super) fn address(number: u8) -> SocketAddr {
@@ -139,11 +139,20 @@ impl Machine {
         self.act();
     }
 
+    /// Sends packets of one turn.
+    pub(super) fn send_together(&mut self, packets: &[Vec<u8>]) {
+        for packet in packets {
+            let header = virtio::Header::default();
+            self.node.handle_packet(header, &mut packet.clone(), self.now, &mut self.out);
+        }
+        self.act();
+    }
+
     pub(super) fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
         let mut memory = datagram.to_vec();
         let (mut inbox, clock) = (Inbox::default(), self.clock());
         self.node.handle_datagram(
-            Endpoint::new(from),
+            Endpoint::new(from).into(),
             &mut memory,
             0..datagram.len(),
             clock,
@@ -455,7 +464,7 @@ fn handshakes_that_wait_when_the_key_changes_are_counted() {
     a.send(&packet_to(1, 2, 1));
     let mut initiation = a.out.sent.pop().expect("an initiation").1;
     let (mut inbox, clock, end) = (Inbox::default(), b.clock(), initiation.len());
-    let from = Endpoint::new(a.address);
+    let from = Endpoint::new(a.address).into();
     let (random, out) = (&mut b.random, &mut b.out);
     b.node.handle_datagram(from, &mut initiation, 0..end, clock, random, &mut inbox, out);
     assert!(b.node.has_handshakes());

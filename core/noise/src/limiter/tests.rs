@@ -1,11 +1,13 @@
 //! The limiter's timing table, its keys, its bound (threats DP-02, DP-03, DP-04).
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
 
 fn limiter() -> Limiter {
-    Limiter::new(FORGET_AFTER)
+    Limiter::new(FORGET_AFTER, &[7; 16])
 }
 
 fn address(text: &str) -> IpAddr {
@@ -139,7 +141,7 @@ proptest! {
             1..400,
         ),
     ) {
-        let (mut limiter, mut model) = (Limiter::new(FORGET_AFTER), Model::default());
+        let (mut limiter, mut model) = (Limiter::new(FORGET_AFTER, &[7; 16]), Model::default());
         let mut now = Instant(7_000_000_000);
         for (number, low, wait_ns) in steps {
             now += Duration::from_nanos(wait_ns);
@@ -159,7 +161,7 @@ proptest! {
     fn dp_04_no_stretch_of_time_holds_more_than_burst_and_rate(
         waits_ns in prop::collection::vec(0_u64..40_000_000, 1..600),
     ) {
-        let mut limiter = Limiter::new(FORGET_AFTER);
+        let mut limiter = Limiter::new(FORGET_AFTER, &[7; 16]);
         let (mut now, mut grants) = (Instant(1), Vec::new());
         for wait_ns in waits_ns {
             now += Duration::from_nanos(wait_ns);

@@ -86,9 +86,15 @@ impl World {
             Some(nat) => self.inside_address(nat),
             None => self.fresh_address(v6),
         };
-        let host = &mut self.hosts[host.0];
+        let id = host;
+        let host = &mut self.hosts[id.0];
         host.address = address;
         host.node.forget_sources();
+        if host.managed {
+            let now = host.instant(self.clock.now());
+            host.node.handle_network_change(now);
+            self.tell_reach(id);
+        }
     }
 
     fn set_up(&mut self, id: HostId, up: bool) {
@@ -107,7 +113,8 @@ impl World {
         self.resets += 1;
         let old = self.hosts[id.0].public_key();
         let host = &mut self.hosts[id.0];
-        host.key = PrivateKey::generate(&mut host.random);
+        let key = PrivateKey::generate(&mut host.random);
+        host.set_key(key);
         let identity = noise::Identity::new(host.key.clone());
         host.node.set_identity(Some(identity), &mut host.random);
         self.drain(id);
@@ -137,6 +144,12 @@ impl World {
         for about in self.host_ids() {
             if self.hosts[id.0].peers.contains_key(&about) {
                 self.configure(id, about);
+            }
+        }
+        self.tell_reach(id);
+        for about in self.host_ids() {
+            if self.hosts[id.0].managed && self.hosts[id.0].peers.contains_key(&about) {
+                self.published(about);
             }
         }
     }

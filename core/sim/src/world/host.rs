@@ -8,6 +8,7 @@ use node::{
     AllowedIp, Clock, Destination, Endpoint, Inbox, Node, Outbox, PeerChange, Prefix, Source,
 };
 use noise::{Identity, Instant, PresharedKey, PrivateKey, PublicKey, Tai64n};
+use policy::Rules;
 
 use super::{HostId, NatId};
 use crate::rng::Rng;
@@ -37,12 +38,19 @@ pub(super) struct Host {
     pub(super) node: Node,
     pub(super) random: Rng,
     pub(super) key: PrivateKey,
+    /// What follows from it, which costs too much to be asked for each datagram.
+    public: PublicKey,
     pub(super) address: SocketAddr,
     pub(super) nat: Option<NatId>,
     pub(super) peers: BTreeMap<HostId, Peering>,
     pub(super) up: bool,
     pub(super) frames: bool,
     pub(super) aes: bool,
+    /// What it was told to enforce, if there is a policy.
+    pub(super) rules: Option<Rules>,
+    /// It finds its peers by the map.
+    pub(super) managed: bool,
+    pub(super) udp_blocked: bool,
     pub(super) asleep_until: Option<Instant>,
     /// What one handshake message costs, and until when the last ones take.
     pub(super) handshake_cost: Duration,
@@ -67,6 +75,7 @@ impl Host {
         let mut host = Self {
             node: Node::new(),
             random,
+            public: key.public(),
             key,
             address,
             nat,
@@ -74,6 +83,9 @@ impl Host {
             up: true,
             frames: false,
             aes: false,
+            rules: None,
+            managed: false,
+            udp_blocked: false,
             asleep_until: None,
             handshake_cost: Duration::ZERO,
             busy_until: Instant::ZERO,
@@ -93,6 +105,7 @@ impl Host {
         self.node.set_mtu(MTU);
         self.node.set_frames(self.frames);
         self.node.set_aes(self.aes);
+        self.node.set_policy(self.rules.clone(), &mut self.random);
         self.node.set_identity(Some(Identity::new(self.key.clone())), &mut self.random);
         if self.up {
             self.node.set_up(true, &mut self.random);
@@ -106,6 +119,11 @@ impl Host {
         let secs = u64::try_from(wall / NS).unwrap_or(0);
         let nanos = u32::try_from(wall % NS).unwrap_or(0);
         Clock { now: now + self.uptime, wall: Tai64n::from_unix(secs, nanos) }
+    }
+
+    /// The node's monotonic clock when the world's shows `now`.
+    pub(super) fn instant(&self, now: Instant) -> Instant {
+        now + self.uptime
     }
 
     /// Wall time since 1970; a clock set before shows 1970.
@@ -138,7 +156,11 @@ impl Host {
     }
 
     pub(super) fn public_key(&self) -> PublicKey {
-        self.key.public()
+        self.public
+    }
+
+    pub(super) fn set_key(&mut self, key: PrivateKey) {
+        (self.public, self.key) = (key.public(), key);
     }
 
     /// A datagram from `remote`, as the host's kernel would tell of it.
@@ -176,7 +198,7 @@ pub fn inner(host: HostId) -> (IpAddr, IpAddr) {
 pub(super) struct Tray {
     pool: Vec<Vec<u8>>,
     slot: Option<(Destination, Vec<u8>)>,
-    pub(super) sent: Vec<(Endpoint, Vec<u8>)>,
+    pub(super) sent: Vec<(Destination, Vec<u8>)>,
     pub(super) inbox: Inbox,
 }
 
@@ -211,8 +233,6 @@ impl Outbox for Tray {
     }
 
     fn commit(&mut self) {
-        if let Some((Destination::Udp(endpoint), bytes)) = self.slot.take() {
-            self.sent.push((endpoint, bytes));
-        }
+        self.sent.extend(self.slot.take());
     }
 }

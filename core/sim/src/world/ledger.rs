@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use noise::Instant;
-use wire::checksum::Sum;
+use wire::checksum::{self, Sum};
 use wire::{packet, virtio};
 
 use super::HostId;
@@ -34,7 +34,7 @@ struct Entry {
     len: usize,
     /// Whether its source is the sender's own; others must never arrive (threat PF-01).
     genuine: bool,
-    delivered: bool,
+    delivered: Option<Instant>,
 }
 
 /// What passed between two hosts in one direction.
@@ -88,6 +88,18 @@ impl Ledger {
         })
     }
 
+    /// The marker that the next packet will have.
+    #[must_use]
+    pub fn next_marker(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// When the packet with this marker was delivered, if it was.
+    #[must_use]
+    pub fn delivered_at(&self, marker: u64) -> Option<Instant> {
+        self.entries.get(usize::try_from(marker).ok()?)?.delivered
+    }
+
     /// From now on [`Passed::first_marked`] waits for a packet that is sent from now on.
     pub fn mark(&mut self) {
         self.marked = self.entries.len();
@@ -102,6 +114,21 @@ impl Ledger {
         self.enter(&route, &mut payload);
         let bytes = ip_packet(route.source, route.destination, EXPERIMENT, &payload);
         Made { header: virtio::Header::default(), bytes, segments: 1 }
+    }
+
+    /// A lone datagram of UDP with `len` bytes of payload.
+    pub fn datagram(&mut self, route: Route, ports: (u16, u16), len: usize) -> Made {
+        let mut made = self.superpacket(route, 1, len);
+        let at = made.bytes.len() - len.max(PAYLOAD_MIN) - UDP_HEADER_LEN;
+        let both = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
+        made.bytes[at..at + 4].copy_from_slice(&both);
+        // As a kernel leaves it to its device: the sum of the pseudo header stands in the field.
+        let upper_len = (made.bytes.len() - at) as u32;
+        let pseudo = checksum::pseudo(route.source, route.destination, UDP, upper_len);
+        let sum = (!pseudo.checksum()).to_be_bytes();
+        made.bytes[at + 6..at + 8].copy_from_slice(&sum);
+        (made.header.gso_type, made.header.gso_size) = (virtio::GSO_NONE, 0);
+        made
     }
 
     /// A superpacket with `len` bytes of payload a segment: of TCP if the segments are even in
@@ -145,7 +172,7 @@ impl Ledger {
         let marker = self.entries.len() as u64;
         fill(marker, payload);
         let Route { from, to, source, genuine, .. } = *route;
-        let entry = Entry { from, to, source, len: payload.len(), genuine, delivered: false };
+        let entry = Entry { from, to, source, len: payload.len(), genuine, delivered: None };
         self.entries.push(entry);
         if genuine {
             self.passed.entry((from, to)).or_default().sent += 1;
@@ -185,10 +212,10 @@ impl Ledger {
         if !entry.genuine {
             return Err(format!("{host} delivered packet {marker} from a source not allowed"));
         }
-        if entry.delivered {
+        if entry.delivered.is_some() {
             return Err(format!("{host} delivered packet {marker} twice"));
         }
-        entry.delivered = true;
+        entry.delivered = Some(now);
         let passed = self.passed.entry((entry.from, entry.to)).or_default();
         passed.delivered += 1;
         passed.latest = Some(now);
@@ -277,7 +304,9 @@ mod tests {
         refused(&mut ledger, B, &made.bytes[..90], "no packet");
         refused(&mut ledger, B, &[&made.bytes[..], &[0]].concat(), "around it");
         refused(&mut ledger, A, &made.bytes, "which is");
+        assert_eq!((ledger.next_marker(), ledger.delivered_at(0)), (1, None));
         assert_eq!(ledger.deliver(B, &made.bytes, NOW), Ok(0));
+        assert_eq!((ledger.delivered_at(0), ledger.delivered_at(1)), (Some(NOW), None));
         refused(&mut ledger, B, &made.bytes, "twice");
         let foreign = Ledger::default().packet(route(true), 100).bytes;
         refused(&mut Ledger::default(), B, &foreign, "unknown");

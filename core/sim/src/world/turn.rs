@@ -1,6 +1,6 @@
 //! One turn of a host: an input, everything it wants to put out, and what must hold afterwards.
 
-use node::Inbox;
+use node::{Destination, Inbox};
 use noise::Instant;
 
 use super::host::Host;
@@ -31,7 +31,7 @@ impl World {
         &mut self,
         id: HostId,
         sender: Option<HostId>,
-        from: SocketAddr,
+        from: Destination,
         bytes: Vec<u8>,
     ) {
         let kind = Kind::of(&bytes);
@@ -42,7 +42,7 @@ impl World {
             self.tray.give_back(bytes);
             return;
         }
-        self.note(Note::Arrived(id, from, kind, bytes.len()));
+        self.note(Note::Arrived(id, from.source(), kind, bytes.len()));
         if let Some(sender) = sender {
             self.watch.arrived(sender, id, &bytes, &self.hosts[id.0].node);
         }
@@ -57,10 +57,9 @@ impl World {
         self.tray.give_back(bytes);
         let host = &mut self.hosts[id.0];
         let clock = host.clock(now);
-        let endpoint = host.endpoint(from);
         let mut inbox = std::mem::take(&mut self.tray.inbox);
         host.node.handle_datagram(
-            endpoint,
+            from,
             &mut memory,
             LEAD..end,
             clock,
@@ -79,6 +78,9 @@ impl World {
         let now = self.now();
         loop {
             for packet in inbox.take_packets(memory) {
+                if self.hear_too_big(id, &packet) {
+                    continue;
+                }
                 match self.ledger.deliver(id, &packet, now) {
                     Ok(marker) => self.note(Note::Delivered(id, marker)),
                     Err(what) => self.fail(&what),
@@ -131,17 +133,24 @@ impl World {
         }
         self.check(id);
         let mut sent = std::mem::take(&mut self.tray.sent);
-        for (endpoint, bytes) in sent.drain(..) {
+        for (to, bytes) in sent.drain(..) {
             let host = &self.hosts[id.0];
             if !host.up {
                 self.fail(&format!("{id} is down and sends"));
             }
-            if endpoint.source.is_some_and(|source| source.address != host.address.ip()) {
-                self.fail(&format!("{id} sends from {:?}, not its own", endpoint.source));
+            match to {
+                Destination::Relay(to) => self.emit_relayed(id, to, bytes),
+                Destination::Udp(endpoint) => {
+                    let own = host.address.ip();
+                    if endpoint.source.is_some_and(|source| source.address != own) {
+                        self.fail(&format!("{id} sends from {:?}, not its own", endpoint.source));
+                    }
+                    self.emit(id, endpoint.remote, bytes);
+                }
             }
-            self.emit(id, endpoint.remote, bytes);
         }
         self.tray.sent = sent;
+        self.publish(id);
     }
 
     /// Conservation: every packet and every datagram is somewhere.
@@ -156,6 +165,7 @@ impl World {
             + counters.keepalives_in
             + counters.frames_in
             + counters.handshakes_in
+            + counters.reach_in
             + counters.dropped_in();
         let waiting = counters.datagrams_in.checked_sub(known);
         let fits = match waiting {

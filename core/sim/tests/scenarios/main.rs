@@ -3,6 +3,7 @@
 mod clocks;
 mod load;
 mod paths;
+mod reach;
 mod weather;
 
 use std::time::Duration;

@@ -23,6 +23,16 @@ pub struct Features(pub u32);
 impl Features {
     /// Superpackets as a head and chunks, protected and repaired, ordered by flow, with reports.
     pub const REPAIR: Self = Self(1);
+    /// Probes are answered, and candidates read.
+    pub const PATHS: Self = Self(2);
+    /// Small packets come in bundles.
+    pub const BUNDLES: Self = Self(4);
+
+    /// All of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 
     /// Whether all of `other` are among them.
     #[must_use]

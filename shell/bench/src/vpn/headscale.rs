@@ -14,10 +14,12 @@ const PORT: u16 = 443;
 
 /// The server, the daemon and the program that drives it.
 #[derive(Debug)]
-pub(super) struct Headscale {
+pub(crate) struct Headscale {
     headscale: Option<PathBuf>,
     tailscaled: Option<PathBuf>,
     tailscale: Option<PathBuf>,
+    /// Whether the hosts cannot reach each other but by its relay.
+    relayed: bool,
 }
 
 impl Headscale {
@@ -26,7 +28,13 @@ impl Headscale {
             headscale: find("headscale"),
             tailscaled: find("tailscaled"),
             tailscale: find("tailscale"),
+            relayed: false,
         }
+    }
+
+    /// For ground that lets no UDP pass.
+    pub(crate) fn relayed() -> Self {
+        Self { relayed: true, ..Self::find() }
     }
 }
 
@@ -100,10 +108,14 @@ impl Vpn for Headscale {
                 ifname: IFNAME.to_owned(),
                 daemons: vec![daemon],
                 address: Address::Told(format!("{tailscale} --socket=/run/ts.sock ip -4")),
-                settled: format!(
-                    "test $({tailscale} --socket=/run/ts.sock status | grep -c direct) -ge {}",
-                    ends.len() - 1
-                ),
+                settled: if self.relayed {
+                    String::new()
+                } else {
+                    format!(
+                        "test $({tailscale} --socket=/run/ts.sock status | grep -c direct) -ge {}",
+                        ends.len() - 1
+                    )
+                },
             }
         };
         let mut members: Vec<Member> = ends.iter().map(member).collect();

@@ -89,7 +89,9 @@ impl WireGuard {
         };
         let program = program(&self.program, self.name())?;
         let env = vec![("LOG_LEVEL".to_owned(), "error".to_owned())];
-        Ok(Daemon { env, ..Daemon::new(&[&[program], words].concat()) })
+        // What one that was killed left here, wireguard-go now and then fails to take over.
+        let before = format!("rm -f /var/run/wireguard/{IFNAME}.sock");
+        Ok(Daemon { env, before, ..Daemon::new(&[&[program], words].concat()) })
     }
 }
 

@@ -69,6 +69,19 @@ impl Netlink {
         self.create(|| format!("add the route {}", shown(route)), Message::NewRoute(message))
     }
 
+    /// Makes everything of `family` that finds no better route in `table` unreachable, and says so
+    /// to whoever sends it. No link is needed for it and none takes it away.
+    pub fn add_unreachable(&mut self, family: Family, table: u32) -> Result<()> {
+        let what = || format!("make {family} unreachable in table {table}");
+        self.create(what, Message::NewRoute(unreachable(family, table)))
+    }
+
+    /// Undoes [`Self::add_unreachable`].
+    pub fn remove_unreachable(&mut self, family: Family, table: u32) -> Result<()> {
+        let what = || format!("make {family} reachable again in table {table}");
+        self.change(what, Message::DelRoute(unreachable(family, table)))
+    }
+
     /// Removes the route with this destination, link, table and metric.
     pub fn remove_route(&mut self, route: &Route) -> Result<()> {
         let mut message = written(route);
@@ -126,6 +139,18 @@ fn written(route: &Route) -> RouteMessage {
     if let Some(mtu) = route.mtu {
         attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
     }
+    message
+}
+
+/// The route of last resort: its metric is the largest.
+fn unreachable(family: Family, table: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family.into();
+    message.header.kind = RouteType::Unreachable;
+    message.header.protocol = RouteProtocol::Boot;
+    message.header.table = u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
+    message.attributes.push(RouteAttribute::Table(table));
+    message.attributes.push(RouteAttribute::Priority(u32::MAX));
     message
 }
 

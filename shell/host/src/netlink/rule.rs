@@ -1,7 +1,11 @@
 //! Rules: which table the kernel looks in for a packet, of the kinds a default route needs.
 
+use std::net::IpAddr;
+
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+
+use node::Prefix;
 
 use super::{Family, MAIN_TABLE, Netlink, Result};
 
@@ -12,6 +16,8 @@ pub struct Rule {
     pub family: Family,
     /// Only for packets that do *not* carry this firewall mark.
     pub unless_mark: Option<u32>,
+    /// Only for packets to this network.
+    pub to: Option<Prefix>,
     /// Take nothing from the table whose prefix is this short or shorter.
     pub suppress_prefix_bits: Option<u32>,
     /// Which table.
@@ -34,8 +40,8 @@ impl Rule {
     }
 
     fn plain(family: Family, table: u32) -> Self {
-        let (unless_mark, suppress_prefix_bits, priority) = (None, None, None);
-        Self { family, unless_mark, suppress_prefix_bits, table, priority, protocol: 0 }
+        let (unless_mark, to, suppress_prefix_bits, priority) = (None, None, None, None);
+        Self { family, unless_mark, to, suppress_prefix_bits, table, priority, protocol: 0 }
     }
 
     /// Whether both say the same, whatever their priorities and makers.
@@ -46,8 +52,8 @@ impl Rule {
 }
 
 impl Netlink {
-    /// The rules of `family` that look in a table and match on nothing but an inverted mark, in the
-    /// order in which they are asked.
+    /// The rules of `family` that look in a table and match on nothing but an inverted mark and a
+    /// destination, in the order in which they are asked.
     pub fn rules(&mut self, family: Family) -> Result<Vec<Rule>> {
         let mut message = RuleMessage::default();
         message.header.family = family.into();
@@ -88,6 +94,9 @@ fn shown(rule: &Rule) -> String {
     if let Some(mark) = rule.unless_mark {
         text += &format!("not fwmark {mark} ");
     }
+    if let Some(to) = rule.to {
+        text += &format!("to {to} ");
+    }
     text += &match rule.table {
         MAIN_TABLE => "lookup main".to_owned(),
         table => format!("lookup {table}"),
@@ -109,6 +118,10 @@ fn written(rule: &Rule) -> RuleMessage {
         message.header.flags = RuleFlags::Invert;
         attributes.push(RuleAttribute::FwMark(mark));
     }
+    if let Some(to) = rule.to {
+        message.header.dst_len = to.bits();
+        attributes.push(RuleAttribute::Destination(to.address()));
+    }
     if let Some(bits) = rule.suppress_prefix_bits {
         attributes.push(RuleAttribute::SuppressPrefixLen(bits));
     }
@@ -124,17 +137,20 @@ fn written(rule: &Rule) -> RuleMessage {
 fn read(family: Family, message: Message) -> Option<Rule> {
     let Message::NewRule(message) = message else { return None };
     let header = &message.header;
-    if header.action != RuleAction::ToTable || header.src_len != 0 || header.dst_len != 0 {
+    if header.action != RuleAction::ToTable || header.src_len != 0 {
         return None;
     }
     let inverted = header.flags.contains(RuleFlags::Invert);
     let mut table = u32::from(header.table);
+    let dst_len = header.dst_len;
+    let mut to: Option<IpAddr> = None;
     let (mut mark, mut suppress_prefix_bits, mut priority, mut protocol) = (None, None, None, 0);
     for attribute in message.attributes {
         match attribute {
             RuleAttribute::Table(id) => table = id,
             RuleAttribute::FwMark(value) => mark = Some(value),
             RuleAttribute::FwMask(u32::MAX) => {}
+            RuleAttribute::Destination(address) => to = Some(address),
             RuleAttribute::Protocol(value) => protocol = value.into(),
             RuleAttribute::SuppressPrefixLen(u32::MAX) => {}
             RuleAttribute::SuppressPrefixLen(bits) => suppress_prefix_bits = Some(bits),
@@ -142,10 +158,14 @@ fn read(family: Family, message: Message) -> Option<Rule> {
             _ => return None,
         }
     }
-    if mark.is_some() != inverted {
+    if mark.is_some() != inverted || to.is_some() != (dst_len != 0) {
         return None;
     }
+    let to = match to {
+        Some(address) => Some(Prefix::new(address, dst_len)?),
+        None => None,
+    };
     // the kernel leaves the priority out when it is 0
     let priority = Some(priority.unwrap_or(0));
-    Some(Rule { family, unless_mark: mark, suppress_prefix_bits, table, priority, protocol })
+    Some(Rule { family, unless_mark: mark, to, suppress_prefix_bits, table, priority, protocol })
 }

@@ -158,6 +158,37 @@ fn rules_come_and_go_and_steer() {
 }
 
 #[test]
+fn rules_may_be_for_a_destination_and_a_table_may_end_in_nothing() {
+    in_fresh_namespace(|| {
+        ip("link add wt0 type veth peer name wt1");
+        ip("link set wt0 up");
+        ip("route add default dev wt0");
+        let mut netlink = Netlink::open().unwrap();
+        for (family, to) in [(Family::V4, "192.168.0.0/16"), (Family::V6, "fc00::/7")] {
+            let spared = Rule {
+                to: Some(to.parse().unwrap()),
+                priority: Some(5110),
+                protocol: 121,
+                ..Rule::but_default(family, MAIN_TABLE)
+            };
+            netlink.add_rule(&spared).unwrap();
+            assert!(netlink.rules(family).unwrap().contains(&spared));
+            let shown = ip(if family == Family::V4 { "-4 rule" } else { "-6 rule" });
+            assert!(shown.contains(&format!("to {to} lookup main suppress_prefix")), "{shown}");
+            netlink.remove_rule(&spared).unwrap();
+            assert!(!netlink.rules(family).unwrap().contains(&spared));
+            netlink.add_unreachable(family, 30561).unwrap();
+            let flag = if family == Family::V4 { "-4" } else { "-6" };
+            let shown = ip(&format!("{flag} route show table 30561"));
+            assert!(shown.contains("unreachable default"), "{shown}");
+            netlink.remove_unreachable(family, 30561).unwrap();
+            let e = netlink.remove_unreachable(family, 30561).unwrap_err();
+            assert_eq!(e.errno(), Some(libc::ESRCH));
+        }
+    });
+}
+
+#[test]
 fn without_the_capability_the_error_says_how_to_mend_it() {
     in_fresh_namespace(|| {
         ip("link add wt0 type veth peer name wt1");

@@ -1,14 +1,14 @@
 //! Doing a plan, and undoing it.
 
 use std::fmt;
-use std::io::Write;
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::facts::SRC_VALID_MARK;
 use super::leftovers::source_mark_is_ours;
 use super::{Plan, Step};
 use crate::netlink::{self, Link, MAIN_TABLE, Netlink, Route, Rule};
+use crate::program::feed;
 
 /// A plan in force. Dropping it undoes every step, the last one first; what is gone already, as
 /// when the interface went away, is no matter.
@@ -129,7 +129,7 @@ impl Applied {
                 Undo::SourceMark
             }
             Step::Firewall { table, script } => match feed("nft", &["-f", "-"], script) {
-                Ok(()) => Undo::Firewall(table.clone()),
+                Ok(_) => Undo::Firewall(table.clone()),
                 Err(why) => {
                     tracing::warn!("the link works without its nftables table, but {why}");
                     return Ok(());
@@ -190,31 +190,6 @@ fn is_gone(e: &netlink::Error) -> bool {
 pub(super) fn set_source_mark(on: bool) -> Result<(), ApplyError> {
     std::fs::write(SRC_VALID_MARK, if on { "1" } else { "0" })
         .map_err(|e| ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}; run as root")))
-}
-
-/// Runs a program with `input` on its standard input; its last words are the error.
-fn feed(program: &str, arguments: &[&str], input: &str) -> Result<(), String> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let run = || {
-        let mut child = Command::new(program)
-            .args(arguments)
-            .env("PATH", format!("{path}:/usr/sbin:/sbin"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            let _ = stdin.write_all(input.as_bytes()); // its exit tells more than a broken pipe
-        }
-        child.wait_with_output()
-    };
-    let output = run().map_err(|e| format!("{program} cannot be run: {e}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().find(|l| !l.trim().is_empty()).unwrap_or("it said nothing");
-    Err(format!("{program} failed ({}): {said}", output.status))
 }
 
 /// The scripts of a file, with the right to run them or without it.

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use super::leftovers::source_mark_is_ours;
 use crate::netlink::{self, Family, MAIN_TABLE, Netlink};
+use crate::program;
 
 /// The setting that makes reverse-path filters look at marks.
 pub(super) const SRC_VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
@@ -57,8 +56,8 @@ impl Facts {
             src_valid_mark: setting(SRC_VALID_MARK) == Some(1)
                 && !source_mark_is_ours(&mut netlink)?,
             strict_reverse_path: setting("/proc/sys/net/ipv4/conf/all/rp_filter") == Some(1),
-            nft: find_program("nft"),
-            resolvconf: find_program("resolvconf"),
+            nft: program::find("nft"),
+            resolvconf: program::find("resolvconf"),
         })
     }
 }
@@ -82,16 +81,6 @@ fn default_mtu(netlink: &mut Netlink) -> netlink::Result<Option<u32>> {
         return Ok(route.mtu);
     }
     Ok(netlink.link_at(route.link)?.map(|link| link.mtu))
-}
-
-fn find_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/sbin", "/sbin"].map(Into::into);
-    std::env::split_paths(&path).chain(usual).any(|directory| is_program(&directory.join(name)))
-}
-
-fn is_program(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 /// The prefix of every address of a family.

@@ -5,7 +5,7 @@ use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use link::{Destination, Source};
+use link::Source;
 
 use super::{MESSAGES_MAX, SOL_UDP, UDP_GRO, UDP_SEGMENT};
 use crate::batch::Run;
@@ -88,7 +88,7 @@ impl Messages {
 
     fn push(&mut self, run: &Run, bytes: &[u8], cut: bool) {
         let i = self.count;
-        let Destination::Udp(endpoint) = run.to;
+        let endpoint = run.to;
         let (name, name_len) = name_of(&endpoint.remote);
         self.names[i] = name;
         self.pieces[i] =
@@ -202,7 +202,7 @@ pub(super) fn read_control(header: &libc::msghdr) -> (Option<Source>, Option<usi
 }
 
 /// A socket address as the kernel wants it.
-pub(super) fn name_of(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+pub(crate) fn name_of(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
     // SAFETY: a zeroed sockaddr_storage is valid, and large and aligned enough for both families.
     unsafe {
         let mut name: libc::sockaddr_storage = zeroed();

@@ -14,10 +14,11 @@ use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use link::{Destination, Endpoint};
+use link::Endpoint;
 
 pub use self::arena::{Arena, Received};
-use self::messages::{Messages, address_of, name_of};
+pub(crate) use self::messages::name_of;
+use self::messages::{Messages, address_of};
 use crate::batch::{Batch, Run};
 use crate::sys::{self, check};
 
@@ -182,8 +183,7 @@ fn optional(socket: io::Result<Socket>) -> io::Result<Option<Socket>> {
 }
 
 fn is_v6(run: &Run) -> bool {
-    let Destination::Udp(endpoint) = run.to;
-    endpoint.remote.is_ipv6()
+    run.to.remote.is_ipv6()
 }
 
 impl Socket {
@@ -347,13 +347,11 @@ fn is_of_source(error: &io::Error) -> bool {
 }
 
 fn has_source(run: &Run) -> bool {
-    let Destination::Udp(endpoint) = run.to;
-    endpoint.source.is_some()
+    run.to.source.is_some()
 }
 
 fn without_source(run: &Run) -> Run {
-    let Destination::Udp(endpoint) = run.to;
-    Run { to: Destination::Udp(Endpoint::new(endpoint.remote)), ..*run }
+    Run { to: Endpoint::new(run.to.remote), ..*run }
 }
 
 fn bind_failed(port: u16, error: io::Error) -> io::Error {

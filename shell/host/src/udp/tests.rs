@@ -32,9 +32,9 @@ impl Ends {
     fn add(&mut self, number: u32, len: usize, to: &str, source: Option<&str>) {
         let remote = SocketAddr::new(to.parse().unwrap(), self.to.port());
         let source = source.map(|s| Source { address: s.parse().unwrap(), interface: 0 });
-        let to = Destination::Udp(Endpoint { remote, source });
-        let mut out = Outgoing { batch: &mut self.batch, sockets: None };
-        out.reserve(&to, len).unwrap()[..4].copy_from_slice(&number.to_le_bytes());
+        let to = Endpoint { remote, source };
+        let mut out = Outgoing { batch: &mut self.batch, sockets: None, streams: None };
+        out.reserve(&to.into(), len).unwrap()[..4].copy_from_slice(&number.to_le_bytes());
         out.commit();
     }
 

@@ -1,23 +1,46 @@
 //! One function a route: the body as a type, one call of the store, the answer as JSON. Every
 //! answer has `"schema": 1`.
 
+use ::policy::{Finding, Place};
 use control::{Kind, Prefix, text::rfc3339};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroize;
 
 use super::{Call, Problem, Reply, SCOPES};
-use crate::app::now;
+use crate::app::Unset;
 use crate::store::{NewJoinKey, Node};
+use crate::tls::{Origin, Shown, Trouble};
 
-type Answer = Result<Reply, Problem>;
+pub(super) type Answer = Result<Reply, Problem>;
 
 /// The longest lifetime that can be asked for: 100 years in seconds.
 const LIFETIME_S_MAX: u64 = 100 * 366 * 86_400;
 
 pub(super) fn health(call: &Call) -> Answer {
-    let is_fine = call.app.store().is_empty().is_ok();
-    if is_fine { Ok(Reply::Json(json!({ "schema": 1, "ok": true }))) } else { Err(Problem::busy()) }
+    if call.app.store().is_empty().is_err() {
+        return Err(Problem::busy());
+    }
+    let certificate = certificate(call);
+    Ok(Reply::Json(json!({ "schema": 1, "ok": true, "certificate": certificate })))
+}
+
+/// The outer certificate: for everybody what everybody sees, for those we know also what is amiss.
+fn certificate(call: &Call) -> Value {
+    let Shown { certificate, origin, trouble } = call.app.outer.shown();
+    let from = match origin {
+        Origin::Own => "self-signed",
+        Origin::Files => "files",
+        Origin::Authority => "acme",
+    };
+    let expires = certificate.dates.map(|(_, until)| rfc3339(until));
+    let mut shown = json!({ "from": from, "expires": expires });
+    if call.is_known() {
+        shown["trouble"] = trouble.map_or(Value::Null, |Trouble { what, failures, next }| {
+            json!({ "what": what, "failures": failures, "next_try": rfc3339(next) })
+        });
+    }
+    shown
 }
 
 pub(super) fn users(call: &Call) -> Answer {
@@ -33,12 +56,12 @@ struct Named {
 
 pub(super) fn add_user(call: &Call) -> Answer {
     let Named { name } = call.json()?;
-    let user = call.app.store().add_user(&name, &call.actor, now())?;
+    let user = call.app.write_users(|store, now| store.add_user(&name, &call.actor, now))?;
     Ok(Reply::Created(json!({ "schema": 1, "user": user })))
 }
 
 pub(super) fn remove_user(call: &Call) -> Answer {
-    call.app.store().remove_user(call.id, &call.actor, now())?;
+    call.app.write_users(|store, now| store.remove_user(call.id, &call.actor, now))?;
     Ok(Reply::Empty)
 }
 
@@ -77,7 +100,7 @@ pub(super) fn add_key(call: &Call) -> Answer {
         user: wanted.user,
     };
     let token = call.app.token(Kind::Join);
-    let (actor, now) = (&call.actor, now());
+    let (actor, now) = (&call.actor, call.app.now());
     let id = call.app.store().add_join_key(&new, token.id, &token.secret, actor, now)?;
     let mut line = token.print();
     let reply = json!({ "schema": 1, "id": id, "prefix": token.id.to_hex(), "token": line });
@@ -86,7 +109,7 @@ pub(super) fn add_key(call: &Call) -> Answer {
 }
 
 pub(super) fn expire_key(call: &Call) -> Answer {
-    call.app.store().revoke_join_key(call.id, &call.actor, now())?;
+    call.app.store().revoke_join_key(call.id, &call.actor, call.app.now())?;
     Ok(Reply::Empty)
 }
 
@@ -108,7 +131,7 @@ fn shown(call: &Call, node: &Node) -> Value {
         "online": online,
         "created": rfc3339(node.created),
         "expires": node.expires.map(rfc3339),
-        "expired": node.is_expired(now()),
+        "expired": node.is_expired(call.app.now()),
         "last_seen": last_seen.map(rfc3339),
         "hostname": node.host.hostname,
         "os": node.host.os,
@@ -157,12 +180,16 @@ struct Tags {
 pub(super) fn tag_node(call: &Call) -> Answer {
     let Tags { tags } = call.json()?;
     let (id, actor) = (call.id, &call.actor);
-    one(call, &call.app.write_node(true, |store, now| store.tag(id, &tags, actor, now))?)
+    let node = call.app.write_node(true, |store, now| store.tag(id, &tags, actor, now))?;
+    call.app.approve_automatic(id);
+    one(call, &node)
 }
 
 pub(super) fn approve_node(call: &Call) -> Answer {
     let (id, actor) = (call.id, &call.actor);
-    one(call, &call.app.write_node(true, |store, now| store.approve(id, actor, now))?)
+    let node = call.app.write_node(true, |store, now| store.approve(id, actor, now))?;
+    call.app.approve_automatic(id);
+    one(call, &node)
 }
 
 pub(super) fn expire_node(call: &Call) -> Answer {
@@ -187,7 +214,9 @@ pub(super) fn approve_routes(call: &Call) -> Answer {
 pub(super) fn policy(call: &Call) -> Answer {
     let policy = call.app.store().policy()?;
     let (version, text) = policy.map_or((0, String::new()), |p| (p.version, p.text));
-    Ok(Reply::Json(json!({ "schema": 1, "version": version, "text": text })))
+    let readable = call.app.network().is_policy_readable();
+    let reply = json!({ "schema": 1, "version": version, "text": text, "readable": readable });
+    Ok(Reply::Json(reply))
 }
 
 #[derive(Deserialize)]
@@ -198,10 +227,45 @@ struct NewPolicy {
     if_version: Option<u64>,
 }
 
+fn findings(findings: &[Finding]) -> Value {
+    let shown = findings.iter().map(|finding| {
+        let Place { line, column } = finding.place;
+        json!({ "line": line, "column": column, "what": finding.what, "mend": finding.mend })
+    });
+    shown.collect()
+}
+
+/// Every mistake: the first lines for people, all of them for programs.
+fn mistaken(found: &[Finding]) -> Problem {
+    let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let problem = Problem::new(400, "the policy is refused; the last one holds", lines.join("; "));
+    problem.with("findings", findings(found))
+}
+
 pub(super) fn set_policy(call: &Call) -> Answer {
     let NewPolicy { text, if_version } = call.json()?;
-    let version = call.app.set_policy(text, if_version, &call.actor)?;
-    Ok(Reply::Json(json!({ "schema": 1, "version": version })))
+    let set = call.app.set_policy(&text, if_version, &call.actor);
+    let (version, checked) = set.map_err(|why| match why {
+        Unset::Findings(found) => mistaken(&found),
+        Unset::Store(error) => error.into(),
+    })?;
+    let warnings = findings(&checked.warnings);
+    Ok(Reply::Json(json!({ "schema": 1, "version": version, "warnings": warnings })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    text: String,
+}
+
+pub(super) fn check_policy(call: &Call) -> Answer {
+    let Text { text } = call.json()?;
+    let checked = call.app.check_policy(&text).map_err(|found| mistaken(&found))?;
+    let (warnings, [rules, tests, nodes]) = (findings(&checked.warnings), checked.counts);
+    Ok(Reply::Json(json!({
+        "schema": 1, "rules": rules, "tests": tests, "nodes": nodes, "warnings": warnings
+    })))
 }
 
 pub(super) fn audit(call: &Call) -> Answer {
@@ -244,7 +308,8 @@ pub(super) fn add_token(call: &Call) -> Answer {
     let token = call.app.token(Kind::Api);
     let secret = (token.id, &token.secret);
     let expires = lifetime(wanted.expires_in_s)?;
-    let id = call.app.store().add_api_token(&scopes, expires, secret, &call.actor, now())?;
+    let id =
+        call.app.store().add_api_token(&scopes, expires, secret, &call.actor, call.app.now())?;
     let mut line = token.print();
     let reply = json!({ "schema": 1, "id": id, "prefix": token.id.to_hex(), "token": line });
     line.zeroize();
@@ -252,6 +317,6 @@ pub(super) fn add_token(call: &Call) -> Answer {
 }
 
 pub(super) fn expire_token(call: &Call) -> Answer {
-    call.app.store().revoke_api_token(call.id, &call.actor, now())?;
+    call.app.store().revoke_api_token(call.id, &call.actor, call.app.now())?;
     Ok(Reply::Empty)
 }

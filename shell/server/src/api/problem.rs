@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::store::StoreError;
 
 /// Bytes of an explanation.
-const DETAIL_BYTES_MAX: usize = 500;
+const DETAIL_BYTES_MAX: usize = 2000;
 
 /// What went wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Problem {
     pub(crate) status: u16,
     title: &'static str,
     detail: String,
+    /// A member of its own, for programs (RFC 9457, section 3.2).
+    more: Option<(&'static str, serde_json::Value)>,
 }
 
 impl Problem {
@@ -22,18 +24,31 @@ impl Problem {
             .rev()
             .find(|end| detail.is_char_boundary(*end));
         detail.truncate(end.unwrap_or(0));
-        Self { status, title, detail }
+        Self { status, title, detail, more: None }
+    }
+
+    /// With something for programs.
+    pub(crate) fn with(mut self, name: &'static str, value: serde_json::Value) -> Self {
+        self.more = Some((name, value));
+        self
     }
 
     pub(crate) fn busy() -> Self {
         Self::new(503, "the server cannot do it now", "try again later")
     }
 
+    pub(crate) fn too_often() -> Self {
+        Self::new(429, "too much was asked for", "ask less often, and again in a while")
+    }
+
     pub(crate) fn print(&self) -> String {
-        let Self { status, title, detail } = self;
-        let value = serde_json::json!({
+        let Self { status, title, detail, more } = self;
+        let mut value = serde_json::json!({
             "type": "about:blank", "title": title, "status": status, "detail": detail
         });
+        if let Some((name, more)) = more {
+            value[*name] = more.clone();
+        }
         value.to_string()
     }
 }

@@ -2,13 +2,15 @@
 //! texts, of which none is ever overwritten.
 
 use ring::digest::{Context, SHA256};
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
-use super::{Store, StoreError, Stored};
+use super::db::{Db, Row, Tx, values};
+use super::{Store, StoreError, Stored, set, setting};
 
 /// Entries in one page.
 const PAGE_MAX: u32 = 1000;
+/// The setting that has the number of the last entry.
+const LAST: &str = "audit_last";
 
 /// One entry of the audit log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -38,7 +40,7 @@ pub struct PolicyText {
 
 /// Appends to the log, in the transaction of what it tells.
 pub(super) fn record(
-    tx: &Transaction<'_>,
+    tx: &Tx<'_>,
     now: u64,
     actor: &str,
     action: &str,
@@ -46,20 +48,23 @@ pub(super) fn record(
     detail: &serde_json::Value,
 ) -> Stored<()> {
     let detail = detail.to_string();
-    let previous = last_chain(tx)?;
+    let (last, previous) = last(tx)?;
+    // Kept apart, so that entries which are cut off at the end leave a gap.
+    let told = setting(tx, LAST)?.and_then(|text| text.parse().ok()).unwrap_or(last);
+    let id = last.max(told) + 1;
     let chain = chain(&previous, now, [actor, action, object, &detail]);
     tx.execute(
-        "INSERT INTO audit (time, actor, action, object, detail, chain)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![now, actor, action, object, detail, chain],
+        "INSERT INTO audit (id, time, actor, action, object, detail, chain)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        values![id, now, actor, action, object, detail, chain.as_slice()],
     )?;
-    Ok(())
+    set(tx, LAST, &id.to_string())
 }
 
-fn last_chain(db: &Connection) -> Stored<Vec<u8>> {
-    let sql = "SELECT chain FROM audit ORDER BY id DESC LIMIT 1";
-    let last = db.query_row(sql, [], |row| row.get(0)).optional()?;
-    Ok(last.unwrap_or_else(|| vec![0; 32]))
+/// The number and the hash of the last entry.
+fn last(db: &Db) -> Stored<(u64, Vec<u8>)> {
+    let row = db.row("SELECT id, chain FROM audit ORDER BY id DESC LIMIT 1", &[])?;
+    row.map_or_else(|| Ok((0, vec![0; 32])), |row| Ok((row.read(0)?, row.read(1)?)))
 }
 
 fn chain(previous: &[u8], now: u64, parts: [&str; 4]) -> Vec<u8> {
@@ -80,21 +85,21 @@ impl Store {
     /// [`StoreError::Unavailable`].
     pub fn audit(&self, before: Option<u64>, limit: u32) -> Stored<Vec<Entry>> {
         let sql = "SELECT id, time, actor, action, object, detail FROM audit
-                   WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
-        let mut query = self.db.prepare(sql)?;
-        let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
-        let rows = query.query_map(params![before, limit.min(PAGE_MAX)], |row| {
-            let detail: String = row.get(5)?;
+                   WHERE id < $1 ORDER BY id DESC LIMIT $2";
+        let before = before.unwrap_or(u64::MAX);
+        let rows = self.db.rows(sql, values![before, limit.min(PAGE_MAX)])?;
+        let read = |row: &Row| {
+            let detail: String = row.read(5)?;
             Ok(Entry {
-                id: row.get(0)?,
-                time: control::text::rfc3339(row.get(1)?),
-                actor: row.get(2)?,
-                action: row.get(3)?,
-                object: row.get(4)?,
+                id: row.read(0)?,
+                time: control::text::rfc3339(row.read(1)?),
+                actor: row.read(2)?,
+                action: row.read(3)?,
+                object: row.read(4)?,
                 detail: serde_json::from_str(&detail).unwrap_or_default(),
             })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        };
+        rows.iter().map(read).collect()
     }
 
     /// Whether the log is as it was written: each hash follows from the entry and the one before.
@@ -102,21 +107,25 @@ impl Store {
     /// # Errors
     /// [`StoreError::Damaged`] names the first entry that was changed.
     pub fn verify_audit(&self) -> Stored<()> {
-        let sql = "SELECT id, time, actor, action, object, detail, chain FROM audit ORDER BY id";
-        let mut query = self.db.prepare(sql)?;
-        let mut rows = query.query([])?;
-        let (mut previous, mut next) = (vec![0; 32], 1_u64);
-        while let Some(row) = rows.next()? {
-            let (id, time): (u64, u64) = (row.get(0)?, row.get(1)?);
-            let texts: [String; 4] = [row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?];
-            let expected = chain(&previous, time, texts.each_ref().map(String::as_str));
-            previous = row.get(6)?;
-            if id != next || previous != expected {
-                return Err(StoreError::Damaged(format!("audit entry {id} was tampered with")));
+        let sql = "SELECT id, time, actor, action, object, detail, chain FROM audit
+                   WHERE id > $1 ORDER BY id LIMIT $2";
+        let (mut previous, mut last) = (vec![0; 32], 0_u64);
+        loop {
+            let rows = self.db.rows(sql, values![last, PAGE_MAX])?;
+            for row in &rows {
+                let (id, time): (u64, u64) = (row.read(0)?, row.read(1)?);
+                let texts: [String; 4] = [row.read(2)?, row.read(3)?, row.read(4)?, row.read(5)?];
+                let expected = chain(&previous, time, texts.each_ref().map(String::as_str));
+                previous = row.read(6)?;
+                if id != last + 1 || previous != expected {
+                    return Err(StoreError::Damaged(format!("audit entry {id} was tampered with")));
+                }
+                last = id;
             }
-            next += 1;
+            if rows.is_empty() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// The policy that holds, if one was ever set.
@@ -125,9 +134,8 @@ impl Store {
     /// [`StoreError::Unavailable`].
     pub fn policy(&self) -> Stored<Option<PolicyText>> {
         let sql = "SELECT version, text FROM policies ORDER BY version DESC LIMIT 1";
-        let read =
-            |row: &rusqlite::Row<'_>| Ok(PolicyText { version: row.get(0)?, text: row.get(1)? });
-        Ok(self.db.query_row(sql, [], read).optional()?)
+        let read = |row: Row| Ok(PolicyText { version: row.read(0)?, text: row.read(1)? });
+        self.db.row(sql, &[])?.map(read).transpose()
     }
 
     /// Makes `text` the policy: its version. `expected` is the version that the writer read; with
@@ -144,17 +152,17 @@ impl Store {
     ) -> Stored<u64> {
         self.write(|tx| {
             let sql = "SELECT coalesce(max(version), 0) FROM policies";
-            let known: u64 = tx.query_row(sql, [], |row| row.get(0))?;
+            let known: u64 = tx.value(sql, &[])?;
             if expected.is_some_and(|version| version != known) {
                 return Err(StoreError::Conflict(format!(
                     "the policy has version {known} by now; read it again, then change it"
                 )));
             }
+            let version = known + 1;
             tx.execute(
-                "INSERT INTO policies (text, actor, created) VALUES (?1, ?2, ?3)",
-                params![text, actor, now],
+                "INSERT INTO policies (version, text, actor, created) VALUES ($1, $2, $3, $4)",
+                values![version, text, actor, now],
             )?;
-            let version = tx.last_insert_rowid() as u64;
             let detail = serde_json::json!({ "before": known, "after": version });
             record(tx, now, actor, "policy.set", "policy", &detail)?;
             Ok(version)

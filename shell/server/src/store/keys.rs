@@ -4,11 +4,11 @@
 use control::join::Record;
 use control::name::is_tag;
 use control::{Secret, SecretId};
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
 use serde_json::json;
 
 use super::audit::record;
+use super::db::{Db, Row, values};
 use super::{Store, StoreError, Stored, list, to_json, users};
 
 /// Join keys, and API tokens, that are kept; the oldest dead ones are no reason to refuse new ones.
@@ -87,12 +87,12 @@ fn hex(lookup: &[u8]) -> String {
     lookup.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
-    Ok(row.get::<_, Option<u64>>(column)?.map(control::text::rfc3339))
+fn time(row: &Row, column: usize) -> Stored<Option<String>> {
+    Ok(row.read::<Option<u64>>(column)?.map(control::text::rfc3339))
 }
 
-fn room(db: &Connection, sql: &str) -> Stored<()> {
-    let count: u64 = db.query_row(sql, [], |row| row.get(0))?;
+fn room(db: &Db, sql: &'static str) -> Stored<()> {
+    let count: u64 = db.value(sql, &[])?;
     if count < KEYS_MAX {
         Ok(())
     } else {
@@ -101,26 +101,26 @@ fn room(db: &Connection, sql: &str) -> Stored<()> {
 }
 
 /// The join key with this look-up name, whatever its state.
-pub(super) fn find(db: &Connection, lookup: [u8; 8]) -> Stored<Option<Found>> {
-    let sql = "SELECT id, hash, user, reusable, ephemeral, tags, expires, used, revoked
-               FROM join_keys WHERE lookup = ?1";
-    let read = |row: &Row<'_>| {
+pub(super) fn find(db: &Db, lookup: [u8; 8]) -> Stored<Option<Found>> {
+    let sql = "SELECT id, hash, \"user\", reusable, ephemeral, tags, expires, used, revoked
+               FROM join_keys WHERE lookup = $1";
+    let read = |row: Row| {
         let record = Record {
-            reusable: row.get(3)?,
-            expires_unix_s: row.get(6)?,
-            used_unix_s: row.get(7)?,
-            revoked: row.get::<_, Option<u64>>(8)?.is_some(),
+            reusable: row.read(3)?,
+            expires_unix_s: row.read(6)?,
+            used_unix_s: row.read(7)?,
+            revoked: row.read::<Option<u64>>(8)?.is_some(),
         };
         Ok(Found {
-            id: row.get(0)?,
-            hash: row.get(1)?,
-            user: row.get(2)?,
-            ephemeral: row.get(4)?,
-            tags: row.get(5)?,
+            id: row.read(0)?,
+            hash: row.read(1)?,
+            user: row.read(2)?,
+            ephemeral: row.read(4)?,
+            tags: row.read(5)?,
             record,
         })
     };
-    Ok(db.query_row(sql, [lookup.as_slice()], read).optional()?)
+    db.row(sql, values![&lookup[..]])?.map(read).transpose()
 }
 
 impl Found {
@@ -149,12 +149,12 @@ impl Store {
         self.write(|tx| {
             room(tx, "SELECT count(*) FROM join_keys")?;
             let user = new.user.as_deref().map(|name| users::id_of(tx, name)).transpose()?;
-            tx.execute(
-                "INSERT INTO join_keys (lookup, hash, user, reusable, ephemeral, tags, created, \
-                 expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![
+            let key: u64 = tx.value(
+                "INSERT INTO join_keys (lookup, hash, \"user\", reusable, ephemeral, tags, \
+                 created, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+                values![
                     id.0.as_slice(),
-                    hash,
+                    hash.as_slice(),
                     user,
                     new.reusable,
                     new.ephemeral,
@@ -163,7 +163,6 @@ impl Store {
                     expires
                 ],
             )?;
-            let key = tx.last_insert_rowid() as u64;
             let detail = json!({ "reusable": new.reusable, "ephemeral": new.ephemeral,
                                  "tags": new.tags, "user": new.user, "expires": expires });
             record(tx, now, actor, "key.create", &format!("key:{key}"), &detail)?;
@@ -178,23 +177,23 @@ impl Store {
     pub fn join_keys(&self) -> Stored<Vec<JoinKey>> {
         let sql =
             "SELECT k.id, lookup, reusable, ephemeral, tags, u.name, k.created, expires, used,
-                   revoked FROM join_keys k LEFT JOIN users u ON u.id = k.user ORDER BY k.id DESC";
-        let mut query = self.db.prepare(sql)?;
-        let rows = query.query_map([], |row| {
+                   revoked FROM join_keys k LEFT JOIN users u ON u.id = k.\"user\"
+             ORDER BY k.id DESC";
+        let read = |row: &Row| {
             Ok(JoinKey {
-                id: row.get(0)?,
-                prefix: hex(&row.get::<_, Vec<u8>>(1)?),
-                reusable: row.get(2)?,
-                ephemeral: row.get(3)?,
-                tags: list(&row.get::<_, String>(4)?),
-                user: row.get(5)?,
-                created: control::text::rfc3339(row.get(6)?),
+                id: row.read(0)?,
+                prefix: hex(&row.read::<Vec<u8>>(1)?),
+                reusable: row.read(2)?,
+                ephemeral: row.read(3)?,
+                tags: list(&row.read::<String>(4)?),
+                user: row.read(5)?,
+                created: control::text::rfc3339(row.read(6)?),
                 expires: time(row, 7)?,
                 used: time(row, 8)?,
-                revoked: row.get::<_, Option<u64>>(9)?.is_some(),
+                revoked: row.read::<Option<u64>>(9)?.is_some(),
             })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        };
+        self.db.rows(sql, &[])?.iter().map(read).collect()
     }
 
     /// Takes a join key back; nodes that it let in stay.
@@ -203,8 +202,8 @@ impl Store {
     /// [`StoreError::Missing`].
     pub fn revoke_join_key(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
-            let sql = "UPDATE join_keys SET revoked = coalesce(revoked, ?2) WHERE id = ?1";
-            if tx.execute(sql, params![id, now])? == 0 {
+            let sql = "UPDATE join_keys SET revoked = coalesce(revoked, $2) WHERE id = $1";
+            if tx.execute(sql, values![id, now])? == 0 {
                 return Err(StoreError::Missing(format!("join key {id}")));
             }
             record(tx, now, actor, "key.expire", &format!("key:{id}"), &json!({}))
@@ -227,12 +226,11 @@ impl Store {
         let expires = lifetime_s.map(|s| now.saturating_add(s).min(i64::MAX as u64));
         self.write(|tx| {
             room(tx, "SELECT count(*) FROM api_tokens")?;
-            tx.execute(
+            let token: u64 = tx.value(
                 "INSERT INTO api_tokens (lookup, hash, scopes, created, expires)
-                 VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![id.0.as_slice(), hash, to_json(&scopes), now, expires],
+                 VALUES ($1, $2, $3, $4, $5) RETURNING id",
+                values![id.0.as_slice(), hash.as_slice(), to_json(&scopes), now, expires],
             )?;
-            let token = tx.last_insert_rowid() as u64;
             let detail = json!({ "scopes": scopes, "expires": expires });
             record(tx, now, actor, "token.create", &format!("token:{token}"), &detail)?;
             Ok(token)
@@ -246,19 +244,18 @@ impl Store {
     pub fn api_tokens(&self) -> Stored<Vec<ApiToken>> {
         let sql = "SELECT id, lookup, scopes, created, expires, last_used, revoked FROM api_tokens
                    ORDER BY id DESC";
-        let mut query = self.db.prepare(sql)?;
-        let rows = query.query_map([], |row| {
+        let read = |row: &Row| {
             Ok(ApiToken {
-                id: row.get(0)?,
-                prefix: hex(&row.get::<_, Vec<u8>>(1)?),
-                scopes: list(&row.get::<_, String>(2)?),
-                created: control::text::rfc3339(row.get(3)?),
+                id: row.read(0)?,
+                prefix: hex(&row.read::<Vec<u8>>(1)?),
+                scopes: list(&row.read::<String>(2)?),
+                created: control::text::rfc3339(row.read(3)?),
                 expires: time(row, 4)?,
                 last_used: time(row, 5)?,
-                revoked: row.get::<_, Option<u64>>(6)?.is_some(),
+                revoked: row.read::<Option<u64>>(6)?.is_some(),
             })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        };
+        self.db.rows(sql, &[])?.iter().map(read).collect()
     }
 
     /// Takes an API token back.
@@ -267,8 +264,8 @@ impl Store {
     /// [`StoreError::Missing`].
     pub fn revoke_api_token(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
-            let sql = "UPDATE api_tokens SET revoked = coalesce(revoked, ?2) WHERE id = ?1";
-            if tx.execute(sql, params![id, now])? == 0 {
+            let sql = "UPDATE api_tokens SET revoked = coalesce(revoked, $2) WHERE id = $1";
+            if tx.execute(sql, values![id, now])? == 0 {
                 return Err(StoreError::Missing(format!("API token {id}")));
             }
             record(tx, now, actor, "token.expire", &format!("token:{id}"), &json!({}))
@@ -286,23 +283,19 @@ impl Store {
         now: u64,
     ) -> Stored<Option<Vec<String>>> {
         let sql = "SELECT hash, scopes, expires, revoked, last_used, id FROM api_tokens
-                   WHERE lookup = ?1";
-        type Columns = (Vec<u8>, String, Option<u64>, Option<u64>, Option<u64>, u64);
-        let read = |row: &Row<'_>| -> rusqlite::Result<Columns> {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
-        };
-        let found = self.db.query_row(sql, [id.as_slice()], read).optional()?;
-        let Some((hash, scopes, expires, revoked, last_used, row)) = found else {
-            return Ok(None);
-        };
+                   WHERE lookup = $1";
+        let Some(found) = self.db.row(sql, values![&id[..]])? else { return Ok(None) };
+        let (hash, scopes): (Vec<u8>, String) = (found.read(0)?, found.read(1)?);
+        let (expires, revoked): (Option<u64>, Option<u64>) = (found.read(2)?, found.read(3)?);
+        let (last_used, row): (Option<u64>, u64) = (found.read(4)?, found.read(5)?);
         let is_over = expires.is_some_and(|expires| now >= expires) || revoked.is_some();
         if is_over || !self.is_hash(&hash, id, secret) {
             return Ok(None);
         }
         // To the minute, so that reading is not one write each.
         if last_used.is_none_or(|last| now >= last.saturating_add(60)) {
-            let sql = "UPDATE api_tokens SET last_used = ?2 WHERE id = ?1";
-            if let Err(error) = self.db.execute(sql, params![row, now]) {
+            let sql = "UPDATE api_tokens SET last_used = $2 WHERE id = $1";
+            if let Err(error) = self.db.execute(sql, values![row, now]) {
                 tracing::warn!(%error, "cannot note the use of an API token");
             }
         }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use control::limits::{LABEL_LEN_MAX, PEERS_MAX};
 use control::{HostInfo, Prefix, name};
 use noise::PublicKey;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde_json::json;
 
 use super::audit::record;
+use super::db::{Db, Row, Tx, values};
 use super::keys::check_tags;
 use super::{Store, StoreError, Stored, keys, list, to_json};
 
@@ -101,41 +101,44 @@ macro_rules! nodes {
         concat!(
             "SELECT n.id, machine_key, node_key, n.name, number, u.name, tags, ephemeral, approved,
              n.created, expires, last_seen, host,
-             (SELECT json_group_array(prefix) FROM approved_routes WHERE node = n.id)
-             FROM nodes n LEFT JOIN users u ON u.id = n.user ",
+             (SELECT string_agg(prefix, ' ' ORDER BY prefix) FROM approved_routes
+              WHERE node = n.id)
+             FROM nodes n LEFT JOIN users u ON u.id = n.\"user\" ",
             $end
         )
     };
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Node> {
-    let host: String = row.get(12)?;
-    let routes: String = row.get(13)?;
+fn read(row: &Row) -> Stored<Node> {
+    let host: String = row.read(12)?;
+    let routes: Option<String> = row.read(13)?;
+    let routes = routes.unwrap_or_default();
     Ok(Node {
-        id: row.get(0)?,
-        machine_key: PublicKey(row.get(1)?),
-        node_key: PublicKey(row.get(2)?),
-        name: row.get(3)?,
-        number: row.get(4)?,
-        user: row.get(5)?,
-        tags: list(&row.get::<_, String>(6)?),
-        ephemeral: row.get(7)?,
-        approved: row.get(8)?,
-        created: row.get(9)?,
-        expires: row.get(10)?,
-        last_seen: row.get(11)?,
+        id: row.read(0)?,
+        machine_key: PublicKey(row.read(1)?),
+        node_key: PublicKey(row.read(2)?),
+        name: row.read(3)?,
+        number: row.read(4)?,
+        user: row.read(5)?,
+        tags: list(&row.read::<String>(6)?),
+        ephemeral: row.read(7)?,
+        approved: row.read(8)?,
+        created: row.read(9)?,
+        expires: row.read(10)?,
+        last_seen: row.read(11)?,
         host: serde_json::from_str(&host).unwrap_or_default(),
-        approved_routes: list(&routes).iter().filter_map(|text| text.parse().ok()).collect(),
+        approved_routes: routes.split(' ').filter_map(|text| text.parse().ok()).collect(),
     })
 }
 
-fn by_id(db: &Connection, id: u64) -> Stored<Node> {
-    let found = db.query_row(nodes!("WHERE n.id = ?1"), [id], read).optional()?;
-    found.ok_or_else(|| StoreError::Missing(format!("node {id}")))
+fn by_id(db: &Db, id: u64) -> Stored<Node> {
+    let found = db.row(nodes!("WHERE n.id = $1"), values![id])?;
+    read(&found.ok_or_else(|| StoreError::Missing(format!("node {id}")))?)
 }
 
-fn by_machine(db: &Connection, key: &PublicKey) -> Stored<Option<Node>> {
-    Ok(db.query_row(nodes!("WHERE machine_key = ?1"), [key.0], read).optional()?)
+fn by_machine(db: &Db, key: &PublicKey) -> Stored<Option<Node>> {
+    let found = db.row(nodes!("WHERE machine_key = $1"), values![&key.0[..]])?;
+    found.as_ref().map(read).transpose()
 }
 
 fn object(id: u64) -> String {
@@ -148,9 +151,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub fn nodes(&self) -> Stored<Vec<Node>> {
-        let mut query = self.db.prepare(nodes!("ORDER BY n.id"))?;
-        let rows = query.query_map([], read)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        self.db.rows(nodes!("ORDER BY n.id"), &[])?.iter().map(read).collect()
     }
 
     /// One node.
@@ -179,9 +180,8 @@ impl Store {
         self.write(|tx| {
             let known = by_machine(tx, &joining.machine_key)?;
             let sql =
-                "SELECT EXISTS (SELECT 1 FROM nodes WHERE node_key = ?1 AND machine_key <> ?2)";
-            let keys = [joining.node_key.0, joining.machine_key.0];
-            if tx.query_row(sql, keys, |row| row.get(0))? {
+                "SELECT EXISTS (SELECT 1 FROM nodes WHERE node_key = $1 AND machine_key <> $2)";
+            if tx.value(sql, values![&joining.node_key.0[..], &joining.machine_key.0[..]])? {
                 return Err(StoreError::WrongKey);
             }
             if let Some(node) = known.as_ref().filter(|node| !node.is_expired(now)) {
@@ -195,9 +195,9 @@ impl Store {
             control::join::judge(key.as_ref().map(|key| &key.record), now)
                 .map_err(StoreError::Key)?;
             let key = key.ok_or(StoreError::Key(control::join::Refused::Unknown))?;
-            let sql = "UPDATE join_keys SET used = coalesce(used, ?2)
-                       WHERE id = ?1 AND revoked IS NULL AND (reusable OR used IS NULL)";
-            if tx.execute(sql, params![key.id, now])? != 1 {
+            let sql = "UPDATE join_keys SET used = coalesce(used, $2)
+                       WHERE id = $1 AND revoked IS NULL AND (reusable = 1 OR used IS NULL)";
+            if tx.execute(sql, values![key.id, now])? != 1 {
                 return Err(StoreError::Key(control::join::Refused::Used));
             }
             let expires = terms.lifetime_s.map(|s| now.saturating_add(s));
@@ -220,8 +220,8 @@ impl Store {
     /// [`StoreError::Missing`].
     pub fn report(&mut self, id: u64, host: &HostInfo, now: u64) -> Stored<Node> {
         self.write(|tx| {
-            let sql = "UPDATE nodes SET host = ?2, last_seen = ?3 WHERE id = ?1";
-            tx.execute(sql, params![id, to_json(host), now])?;
+            let sql = "UPDATE nodes SET host = $2, last_seen = $3 WHERE id = $1";
+            tx.execute(sql, values![id, to_json(host), now])?;
             by_id(tx, id)
         })
     }
@@ -239,13 +239,13 @@ impl Store {
     ) -> Stored<Node> {
         self.write(|tx| {
             let before = by_id(tx, id)?;
-            let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE node_key = ?1 AND id <> ?2)";
-            if tx.query_row(sql, params![key.0, id], |row| row.get(0))? {
+            let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE node_key = $1 AND id <> $2)";
+            if tx.value(sql, values![&key.0[..], id])? {
                 return Err(StoreError::WrongKey);
             }
             let expires = lifetime_s.map(|s| now.saturating_add(s)).or(before.expires);
-            let sql = "UPDATE nodes SET node_key = ?2, expires = ?3 WHERE id = ?1";
-            tx.execute(sql, params![id, key.0, expires])?;
+            let sql = "UPDATE nodes SET node_key = $2, expires = $3 WHERE id = $1";
+            tx.execute(sql, values![id, &key.0[..], expires])?;
             let detail = json!({ "before": before.node_key.to_string(), "after": key.to_string() });
             record(tx, now, &object(id), "node.rotate", &object(id), &detail)?;
             by_id(tx, id)
@@ -266,11 +266,11 @@ impl Store {
         }
         self.write(|tx| {
             let before = by_id(tx, id)?;
-            let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE name = ?1 AND id <> ?2)";
-            if tx.query_row(sql, params![name, id], |row| row.get(0))? {
+            let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE name = $1 AND id <> $2)";
+            if tx.value(sql, values![name, id])? {
                 return Err(StoreError::Conflict(format!("another node is called {name:?}")));
             }
-            tx.execute("UPDATE nodes SET name = ?2 WHERE id = ?1", params![id, name])?;
+            tx.execute("UPDATE nodes SET name = $2 WHERE id = $1", values![id, name])?;
             let detail = json!({ "before": before.name, "after": name });
             record(tx, now, actor, "node.rename", &object(id), &detail)?;
             by_id(tx, id)
@@ -285,7 +285,7 @@ impl Store {
         check_tags(tags)?;
         self.write(|tx| {
             let before = by_id(tx, id)?;
-            tx.execute("UPDATE nodes SET tags = ?2 WHERE id = ?1", params![id, to_json(&tags)])?;
+            tx.execute("UPDATE nodes SET tags = $2 WHERE id = $1", values![id, to_json(&tags)])?;
             let detail = json!({ "before": before.tags, "after": tags });
             record(tx, now, actor, "node.tag", &object(id), &detail)?;
             by_id(tx, id)
@@ -299,7 +299,7 @@ impl Store {
     pub fn approve(&mut self, id: u64, actor: &str, now: u64) -> Stored<Node> {
         self.write(|tx| {
             let before = by_id(tx, id)?;
-            tx.execute("UPDATE nodes SET approved = 1 WHERE id = ?1", [id])?;
+            tx.execute("UPDATE nodes SET approved = 1 WHERE id = $1", values![id])?;
             let detail = json!({ "before": before.approved, "after": true });
             record(tx, now, actor, "node.approve", &object(id), &detail)?;
             by_id(tx, id)
@@ -313,7 +313,7 @@ impl Store {
     pub fn expire(&mut self, id: u64, actor: &str, now: u64) -> Stored<Node> {
         self.write(|tx| {
             let before = by_id(tx, id)?;
-            tx.execute("UPDATE nodes SET expires = ?2 WHERE id = ?1", params![id, now])?;
+            tx.execute("UPDATE nodes SET expires = $2 WHERE id = $1", values![id, now])?;
             let detail = json!({ "before": before.expires, "after": now });
             record(tx, now, actor, "node.expire", &object(id), &detail)?;
             by_id(tx, id)
@@ -345,15 +345,32 @@ impl Store {
         }
         self.write(|tx| {
             let before = by_id(tx, id)?;
-            tx.execute("DELETE FROM approved_routes WHERE node = ?1", [id])?;
+            tx.execute("DELETE FROM approved_routes WHERE node = $1", values![id])?;
             for route in routes {
-                let sql = "INSERT OR IGNORE INTO approved_routes (node, prefix) VALUES (?1, ?2)";
-                tx.execute(sql, params![id, route.to_string()])?;
+                let sql = "INSERT INTO approved_routes (node, prefix) VALUES ($1, $2)
+                           ON CONFLICT DO NOTHING";
+                tx.execute(sql, values![id, route.to_string()])?;
             }
             let detail = json!({ "before": before.approved_routes, "after": routes });
             record(tx, now, actor, "route.approve", &object(id), &detail)?;
             by_id(tx, id)
         })
+    }
+
+    /// Approves these routes of a node beside those that are approved.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`]; [`StoreError::Invalid`] for too many, or inside the own range.
+    pub fn add_routes(
+        &mut self,
+        id: u64,
+        routes: &[Prefix],
+        actor: &str,
+        now: u64,
+    ) -> Stored<Node> {
+        let mut all = self.node(id)?.approved_routes;
+        all.extend(routes.iter().filter(|route| !all.contains(route)).copied().collect::<Vec<_>>());
+        self.approve_routes(id, &all, actor, now)
     }
 
     /// Takes a node out of the books. Its address waits before another node gets it.
@@ -363,9 +380,10 @@ impl Store {
     pub fn remove(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
             let node = by_id(tx, id)?;
-            tx.execute("DELETE FROM nodes WHERE id = ?1", [id])?;
-            let sql = "INSERT OR REPLACE INTO released (number, until) VALUES (?1, ?2)";
-            tx.execute(sql, params![node.number, now.saturating_add(QUARANTINE_S)])?;
+            tx.execute("DELETE FROM nodes WHERE id = $1", values![id])?;
+            let sql = "INSERT INTO released (number, until) VALUES ($1, $2)
+                       ON CONFLICT (number) DO UPDATE SET until = excluded.until";
+            tx.execute(sql, values![node.number, now.saturating_add(QUARANTINE_S)])?;
             let detail = json!({ "name": node.name, "key": node.node_key.to_string() });
             record(tx, now, actor, "node.remove", &object(id), &detail)
         })
@@ -378,78 +396,72 @@ impl Store {
     pub fn note_seen(&mut self, ids: &[u64], now: u64) -> Stored<()> {
         self.write(|tx| {
             for id in ids {
-                tx.execute("UPDATE nodes SET last_seen = ?2 WHERE id = ?1", params![id, now])?;
+                tx.execute("UPDATE nodes SET last_seen = $2 WHERE id = $1", values![*id, now])?;
             }
             Ok(())
         })
     }
 }
 
-fn refresh(
-    tx: &Transaction<'_>,
-    id: u64,
-    joining: &Joining<'_>,
-    expires: Option<u64>,
-) -> Stored<()> {
-    let sql = "UPDATE nodes SET node_key = ?2, host = ?3, expires = ?4 WHERE id = ?1";
-    tx.execute(sql, params![id, joining.node_key.0, to_json(joining.host), expires])?;
+fn refresh(tx: &Tx<'_>, id: u64, joining: &Joining<'_>, expires: Option<u64>) -> Stored<()> {
+    let sql = "UPDATE nodes SET node_key = $2, host = $3, expires = $4 WHERE id = $1";
+    tx.execute(sql, values![id, &joining.node_key.0[..], to_json(joining.host), expires])?;
     Ok(())
 }
 
 fn insert(
-    tx: &Transaction<'_>,
+    tx: &Tx<'_>,
     joining: &Joining<'_>,
     key: &keys::Found,
     (terms, expires): (Enrolment, Option<u64>),
     pool: control::address::Pool,
     now: u64,
 ) -> Stored<u64> {
-    let count: usize = tx.query_row("SELECT count(*) FROM nodes", [], |row| row.get(0))?;
-    if count > PEERS_MAX {
+    let count: u64 = tx.value("SELECT count(*) FROM nodes", &[])?;
+    if count > PEERS_MAX as u64 {
         return Err(StoreError::Full);
     }
     let label = name::label_of(&joining.host.hostname);
-    let mut query = tx.prepare("SELECT EXISTS (SELECT 1 FROM nodes WHERE name = ?1)")?;
     let mut failed = None;
     let name = name::unique(&label, |name| {
-        query.query_row([name], |row| row.get(0)).unwrap_or_else(|error| {
+        let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE name = $1)";
+        tx.value(sql, values![name]).unwrap_or_else(|error| {
             failed = Some(error);
             false
         })
     });
     if let Some(error) = failed {
-        return Err(error.into());
+        return Err(error);
     }
     let number = next_number(tx, pool, now)?;
-    let sql = "INSERT INTO nodes (machine_key, node_key, name, number, user, join_key, tags,
+    let sql = "INSERT INTO nodes (machine_key, node_key, name, number, \"user\", join_key, tags,
                ephemeral, approved, created, expires, last_seen, host)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?10, ?12)";
-    tx.execute(
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $10, $12) RETURNING id";
+    tx.value(
         sql,
-        params![
-            joining.machine_key.0,
-            joining.node_key.0,
+        values![
+            &joining.machine_key.0[..],
+            &joining.node_key.0[..],
             name,
             number,
             key.user,
             key.id,
-            key.tags,
+            key.tags.as_str(),
             key.ephemeral,
             !terms.needs_approval,
             now,
             expires,
             to_json(joining.host)
         ],
-    )?;
-    Ok(tx.last_insert_rowid() as u64)
+    )
 }
 
 /// Addresses are given in sequence: the one after the last that was given, then around.
-fn next_number(tx: &Transaction<'_>, pool: control::address::Pool, now: u64) -> Stored<u32> {
-    tx.execute("DELETE FROM released WHERE until <= ?1", [now])?;
+fn next_number(tx: &Tx<'_>, pool: control::address::Pool, now: u64) -> Stored<u32> {
+    tx.execute("DELETE FROM released WHERE until <= $1", values![now])?;
     let sql = "SELECT number FROM nodes UNION SELECT number FROM released ORDER BY 1";
-    let mut query = tx.prepare(sql)?;
-    let taken: Vec<u32> = query.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let taken: Vec<u32> =
+        tx.rows(sql, &[])?.iter().map(|row| row.read(0)).collect::<Stored<_>>()?;
     let from = super::setting(tx, "next_number")?.and_then(|text| text.parse().ok()).unwrap_or(1);
     let number = pool.allocate(from, &taken).ok_or(StoreError::Full)?;
     super::set(tx, "next_number", &number.saturating_add(1).to_string())?;

@@ -1,10 +1,10 @@
 //! Users: whose a node is.
 
-use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use serde_json::json;
 
 use super::audit::record;
+use super::db::{Db, Row, values};
 use super::{Store, StoreError, Stored};
 
 /// Characters of a user's name.
@@ -23,14 +23,15 @@ pub struct User {
 
 fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.@+".contains(&b);
-    (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(plain)
+    // A policy calls a user by the name with an @ behind.
+    let len = name.len();
+    (1..=NAME_LEN_MAX).contains(&len) && name.bytes().all(plain) && !name.ends_with('@')
 }
 
 /// The number of the user with this name.
-pub(super) fn id_of(db: &Connection, name: &str) -> Stored<u64> {
-    let sql = "SELECT id FROM users WHERE name = ?1";
-    let found = db.query_row(sql, [name], |row| row.get(0)).optional()?;
-    found.ok_or_else(|| StoreError::Missing(format!("user {name:?}")))
+pub(super) fn id_of(db: &Db, name: &str) -> Stored<u64> {
+    let found = db.row("SELECT id FROM users WHERE name = $1", values![name])?;
+    found.ok_or_else(|| StoreError::Missing(format!("user {name:?}")))?.read(0)
 }
 
 impl Store {
@@ -39,12 +40,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub fn users(&self) -> Stored<Vec<User>> {
-        let mut query = self.db.prepare("SELECT id, name, created FROM users ORDER BY name")?;
-        let rows = query.query_map([], |row| {
-            let created = control::text::rfc3339(row.get(2)?);
-            Ok(User { id: row.get(0)?, name: row.get(1)?, created })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let rows = self.db.rows("SELECT id, name, created FROM users ORDER BY name", &[])?;
+        let read = |row: &Row| {
+            let created = control::text::rfc3339(row.read(2)?);
+            Ok(User { id: row.read(0)?, name: row.read(1)?, created })
+        };
+        rows.iter().map(read).collect()
     }
 
     /// A new user.
@@ -54,15 +55,18 @@ impl Store {
     pub fn add_user(&mut self, name: &str, actor: &str, now: u64) -> Stored<User> {
         if !is_name(name) {
             return Err(StoreError::Invalid(
-                "a user's name is 1 to 63 letters, digits and . _ - @ +".to_owned(),
+                "a user's name is 1 to 63 letters, digits and . _ - @ +, with no @ at its end"
+                    .to_owned(),
             ));
         }
         self.write(|tx| {
-            let sql = "INSERT INTO users (name, created) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-            if tx.execute(sql, params![name, now])? == 0 {
+            // In a policy Ann is ann; two that answer to one name would be nobody.
+            let sql = "SELECT EXISTS (SELECT 1 FROM users WHERE lower(name) = lower($1))";
+            if tx.value(sql, values![name])? {
                 return Err(StoreError::Conflict(format!("there is a user {name:?} already")));
             }
-            let id = tx.last_insert_rowid() as u64;
+            let sql = "INSERT INTO users (name, created) VALUES ($1, $2) RETURNING id";
+            let id: u64 = tx.value(sql, values![name, now])?;
             record(tx, now, actor, "user.create", &format!("user:{id}"), &json!({ "name": name }))?;
             Ok(User { id, name: name.to_owned(), created: control::text::rfc3339(now) })
         })
@@ -74,14 +78,14 @@ impl Store {
     /// [`StoreError::Missing`]; [`StoreError::Conflict`] if nodes or keys are the user's.
     pub fn remove_user(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
-            let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE user = ?1)
-                           OR EXISTS (SELECT 1 FROM join_keys WHERE user = ?1)";
-            if tx.query_row(sql, [id], |row| row.get(0))? {
+            let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE \"user\" = $1)
+                           OR EXISTS (SELECT 1 FROM join_keys WHERE \"user\" = $1)";
+            if tx.value(sql, values![id])? {
                 return Err(StoreError::Conflict(
                     "the user has nodes or join keys; remove the nodes first".to_owned(),
                 ));
             }
-            if tx.execute("DELETE FROM users WHERE id = ?1", [id])? == 0 {
+            if tx.execute("DELETE FROM users WHERE id = $1", values![id])? == 0 {
                 return Err(StoreError::Missing(format!("user {id}")));
             }
             record(tx, now, actor, "user.remove", &format!("user:{id}"), &json!({}))

@@ -1,14 +1,14 @@
 //! The API: who may call what, generated from its document, and what calls do.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use control::{Kind, Token};
 use dial::http::{Answer, Connection};
 use dial::proxy::Proxies;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::{PATIENCE, Stage};
 
 fn request(stage: &Stage, method: &str, path: &str, token: Option<&str>, body: &Value) -> Answer {
     let mut connection = Connection::open(&stage.url(), &Proxies::default()).unwrap();
@@ -41,14 +41,36 @@ fn rows() -> BTreeMap<(&'static str, &'static str), (Value, u16)> {
         (("POST", "/api/v1/nodes/{id}/approve"), (nothing.clone(), 404)),
         (("POST", "/api/v1/nodes/{id}/expire"), (nothing.clone(), 404)),
         (("POST", "/api/v1/nodes/{id}/routes"), (json!({ "routes": [] }), 404)),
+        (("GET", "/api/v1/relays"), (nothing.clone(), 200)),
+        (("POST", "/api/v1/relays"), (json!({ "url": "https://r", "key": "no" }), 400)),
+        (("GET", "/api/v1/relays/members"), (nothing.clone(), 200)),
+        (("DELETE", "/api/v1/relays/{id}"), (nothing.clone(), 404)),
         (("GET", "/api/v1/policy"), (nothing.clone(), 200)),
         (("PUT", "/api/v1/policy"), (json!({ "text": "{}" }), 200)),
+        (("POST", "/api/v1/policy/check"), (json!({ "text": "{" }), 400)),
+        (
+            ("POST", "/api/v1/policy/explain"),
+            (json!({ "source": "192.0.2.1", "destination": "192.0.2.2", "protocol": 6 }), 200),
+        ),
         (("GET", "/api/v1/audit"), (nothing.clone(), 200)),
         (("GET", "/api/v1/tokens"), (nothing.clone(), 200)),
         (("POST", "/api/v1/tokens"), (json!({ "scopes": ["tokens:write"] }), 201)),
         (("POST", "/api/v1/tokens/{id}/expire"), (nothing, 404)),
     ]
     .into()
+}
+
+/// A token whose time is over.
+fn expired(stage: &Stage, scopes: &[&str]) -> String {
+    let body = json!({ "scopes": scopes, "expires_in_s": 1 });
+    let made = stage.call("POST", "/api/v1/tokens", &body, 201);
+    let token = made["token"].as_str().unwrap();
+    let begin = Instant::now();
+    while request(stage, "GET", "/api/v1/nodes", Some(token), &Value::Null).status != 401 {
+        assert!(begin.elapsed() < PATIENCE, "it ends after a second");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    token.to_owned()
 }
 
 #[test]
@@ -85,6 +107,7 @@ fn co_09_every_route_of_the_document_admits_its_scope_and_nobody_else() {
     let forged = forged.print();
     let join = stage.token(&json!({})).print();
     let foreign = Stage::new().api_token(&everything);
+    let expired = &expired(&stage, &everything);
 
     let rows = rows();
     assert_eq!(rows.len(), routes.len(), "a row for each route and no other");
@@ -93,8 +116,15 @@ fn co_09_every_route_of_the_document_admits_its_scope_and_nobody_else() {
         let (body, status) = row.unwrap_or_else(|| panic!("no row for {method} {path}"));
         let path = path.replace("{id}", "999999");
         let is_public = scope.is_empty();
-        let bad: [Option<&str>; 6] =
-            [None, Some("x"), Some(&revoked), Some(&forged), Some(&join), Some(&foreign)];
+        let bad: [Option<&str>; 7] = [
+            None,
+            Some("x"),
+            Some(&revoked),
+            Some(&forged),
+            Some(&join),
+            Some(&foreign),
+            Some(expired),
+        ];
         for token in bad {
             let got = request(&stage, method, &path, token, body).status;
             let expected = if is_public && token.is_none() { *status } else { 401 };

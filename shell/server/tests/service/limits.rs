@@ -126,6 +126,70 @@ fn co_11_500_connections_that_say_nothing_hold_nobody_up() {
 }
 
 #[test]
+fn co_11_who_asks_and_does_not_read_is_cut() {
+    let stage = Stage::new();
+    let text = format!("{{}} // {}", "x".repeat(1 << 19));
+    stage.call("PUT", "/api/v1/policy", &json!({ "text": text }), 200);
+    let token = stage.api_token(&["policy:read"]);
+    let head =
+        format!("GET /api/v1/policy HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
+    let mut greedy = connect(&stage);
+    greedy.write_all(head.repeat(60).as_bytes()).unwrap();
+    greedy.flush().unwrap();
+    std::thread::sleep(Duration::from_secs(12));
+    greedy.sock.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let (mut got, mut buffer) = (0, vec![0; 1 << 16]);
+    let end = loop {
+        match greedy.read(&mut buffer) {
+            Ok(0) => break "closed".to_owned(),
+            Ok(len) => got += len,
+            Err(error) => break error.kind().to_string(),
+        }
+    };
+    println!("{} KiB of {} were taken, then: {end}", got >> 10, 60 << 9);
+    assert!(got < 50 << 19 && !end.contains("would block") && !end.contains("timed out"), "{end}");
+    // One that reads slowly gets all of it.
+    let mut slow = connect(&stage);
+    slow.write_all(head.as_bytes()).unwrap();
+    let mut got = 0;
+    while got < 1 << 19 {
+        got += slow.read(&mut buffer[..8 << 10]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn wb_08_co_11_a_token_in_a_loop_and_a_source_that_guesses_are_slowed() {
+    let stage = Stage::new();
+    let (token, other) = (stage.api_token(&["nodes:read"]), stage.api_token(&["nodes:read"]));
+    let mut connection = Connection::open(&stage.url(), &Proxies::default()).unwrap();
+    let mut get = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let (fields, wait) = ([("Authorization", bearer.as_str())], Duration::from_secs(9));
+        let target = ("GET", "/api/v1/nodes");
+        match connection.request(target, &fields, b"", 1 << 16, wait) {
+            Ok(answer) if answer.status == 200 => 200,
+            // After a refusal the server closes.
+            Ok(answer) => {
+                connection = Connection::open(&stage.url(), &Proxies::default()).unwrap();
+                answer.status
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let begin = Instant::now();
+    let good = (0..1000).take_while(|_| get(&token) == 200).count();
+    let allowed = 200 + (begin.elapsed().as_secs_f64() * 20.0) as usize + 1;
+    assert!((200..=allowed).contains(&good), "{good} calls, at most {allowed}");
+    assert_eq!(get(&token), 429);
+    assert_eq!(get(&other), 200, "another token is not slowed");
+    let wrong = (0..1000).take_while(|_| get("warren-api-x") == 401).count();
+    assert!((256..300).contains(&wrong), "{wrong} guesses");
+    assert_eq!(get(&other), 429, "nor is anything of this source looked at for a while");
+    stage.call("GET", "/api/v1/nodes", &Value::Null, 200);
+}
+
+#[test]
 fn heads_are_bounded_and_rubbish_is_answered_with_a_status() {
     let stage = Stage::new();
     let long = "x".repeat(20_000);

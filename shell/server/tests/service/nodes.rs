@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use control::{Code, Event, HostInfo};
 use dial::proxy::Proxies;
-use dial::{Membership, Start, SystemRandom};
+use dial::{Membership, Notify, Start, SystemRandom};
 use noise::PrivateKey;
 use serde_json::{Value, json};
 use server::store::Enrolment;
@@ -76,7 +76,7 @@ fn a_restart_of_the_server_is_survived_and_a_cached_map_needs_no_server() {
     stage.server = None;
     let mut settings = one.settings.clone();
     (settings.join, settings.verifying) = (None, Some(verifying));
-    let start = Start { settings, cached, proxies: Proxies::default() };
+    let start = Start { settings, cached, proxies: Proxies::default(), notify: Notify::default() };
     let again = Membership::start(start).unwrap();
     let news = again.wait(PATIENCE).unwrap();
     assert_eq!(news.map.unwrap().peers[0].name, "two");

@@ -1,5 +1,6 @@
 //! What the tests share: a server in a folder of its own, administrators, and nodes.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use control::client::Settings;
 use control::{Event, HostInfo, Kind, Map, ServerUrl, Token};
 use dial::proxy::Proxies;
-use dial::{Admin, Membership, News, Start, SystemRandom};
+use dial::{Admin, Membership, News, Notify, Start, SystemRandom};
 use noise::PrivateKey;
 use serde_json::{Value, json};
 use server::store::Enrolment;
@@ -18,7 +19,7 @@ use server::{Config, Server};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder, removed at the end.
-pub(crate) struct Folder(pub(crate) PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf, u32);
 
 impl Folder {
     pub(crate) fn new() -> Self {
@@ -27,7 +28,7 @@ impl Folder {
         let name = format!("warren-service-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&path);
-        Self(path)
+        Self(path, number)
     }
 }
 
@@ -42,18 +43,23 @@ pub(crate) struct Stage {
     pub(crate) server: Option<Server>,
     pub(crate) address: SocketAddr,
     pub(crate) folder: Folder,
+    /// Where its books are, if not in the folder.
+    pub(crate) store: Option<String>,
 }
 
 pub(crate) fn config(data: &Path, port: u16) -> Config {
     Config {
         data: data.to_owned(),
+        store: None,
         listen: ([127, 0, 0, 1], port).into(),
         urls: vec!["https://127.0.0.1:1".parse().unwrap()],
-        stun: None,
+        stun: Vec::new(),
         range: None,
         domain: "warren.internal".to_owned(),
         terms: Enrolment::default(),
         tls: None,
+        acme: None,
+        clock: server::unix_s,
         ephemeral_away_s: Some(1),
     }
 }
@@ -65,15 +71,22 @@ impl Stage {
 
     pub(crate) fn with(terms: Enrolment) -> Self {
         let folder = Folder::new();
-        let server = Server::start(Config { terms, ..config(&folder.0, 0) }).unwrap();
+        let store = crate::store(folder.1);
+        Self::on(folder, store, terms)
+    }
+
+    pub(crate) fn on(folder: Folder, store: Option<String>, terms: Enrolment) -> Self {
+        let config = Config { terms, store: store.clone(), ..config(&folder.0, 0) };
+        let server = Server::start(config).unwrap();
         let address = server.address();
-        Self { server: Some(server), address, folder }
+        Self { server: Some(server), address, folder, store }
     }
 
     /// Ends the server and starts it again on the same port.
     pub(crate) fn restart(&mut self) {
         self.server = None;
-        self.server = Some(Server::start(config(&self.folder.0, self.address.port())).unwrap());
+        let config = config(&self.folder.0, self.address.port());
+        self.server = Some(Server::start(Config { store: self.store.clone(), ..config }).unwrap());
     }
 
     pub(crate) fn url(&self) -> ServerUrl {
@@ -117,6 +130,7 @@ pub(crate) fn settings(token: &Token, hostname: &str) -> Settings {
         server: token.server,
         machine: PrivateKey::generate(&mut SystemRandom),
         node_key: PrivateKey::generate(&mut SystemRandom).public(),
+        next_key: None,
         join: Some((token.id, token.secret.clone())),
         verifying: None,
         host: HostInfo { hostname: hostname.to_owned(), ..HostInfo::default() },
@@ -133,7 +147,12 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn start(settings: Settings, proxies: Proxies) -> Self {
-        let start = Start { settings: settings.clone(), cached: Vec::new(), proxies };
+        let start = Start {
+            settings: settings.clone(),
+            cached: Vec::new(),
+            proxies,
+            notify: Notify::default(),
+        };
         let membership = Membership::start(start).unwrap();
         Self { settings, membership, map: None, last: None }
     }
@@ -159,9 +178,13 @@ impl Node {
         self.until("enrolment", |event, _| matches!(event, Event::Enrolled(_)));
     }
 
-    /// Until the peers' names are these.
+    /// Until the peers' names are these, in any order: who starts together enrols as it comes.
     pub(crate) fn until_peers(&mut self, names: &[&str]) {
-        let are = |map: &Map| map.peers.iter().map(|p| p.name.as_str()).eq(names.iter().copied());
+        let names = BTreeSet::from_iter(names.iter().copied());
+        let are = |map: &Map| {
+            map.peers.len() == names.len()
+                && map.peers.iter().all(|peer| names.contains(peer.name.as_str()))
+        };
         if !self.map.as_ref().is_some_and(are) {
             let what = format!("peers {names:?}");
             self.until(&what, |_, map| map.is_some_and(are));

@@ -190,7 +190,7 @@ fn co_12_a_wrong_server_is_refused() {
     node.until("a map", |_, map| map.is_some());
 
     // One that was joined, replaced by another on the same port.
-    let Stage { server, address, folder } = right;
+    let Stage { server, address, folder, .. } = right;
     drop((server, folder));
     let fresh = crate::stage::Folder::new();
     let _other = server::Server::start(crate::stage::config(&fresh.0, address.port())).unwrap();

@@ -1,4 +1,4 @@
-//! What is shown, one function for each part.
+//! A link between two hosts, one function for each part of what is shown.
 
 use std::fs;
 use std::io::Write;

@@ -1,0 +1,240 @@
+//! What concerns several paths: candidates of a managed peer, probes and their answers.
+
+use noise::Random;
+use wire::frame::{Candidates, Features};
+use wire::prefix::Prefix;
+
+use super::*;
+use crate::paths::{Candidate, PathStatus};
+
+/// Answers to probes that wait to be sent, at most; more are not given.
+const ANSWERS_MAX: usize = 16;
+
+impl Link {
+    /// Says where the peer may be; from the first time on it is a managed peer, and its paths are
+    /// decided upon by what is measured. None ends that. `overlay` are the networks in which no
+    /// candidate can be (threat NT-07).
+    pub fn set_candidates(
+        &mut self,
+        candidates: Option<&[Candidate]>,
+        overlay: &[Prefix],
+        now: Instant,
+    ) {
+        let Some(candidates) = candidates else {
+            (self.paths, self.room) = (None, usize::MAX);
+            return;
+        };
+        let key = *self.peer.key();
+        let paths = self.paths.get_or_insert_with(|| Box::new(Paths::new(key)));
+        paths.set_overlay(overlay);
+        paths.set_candidates(candidates, now);
+        self.endpoint = paths.to();
+    }
+
+    /// The networks in which no candidate can be are others.
+    pub fn set_overlay(&mut self, overlay: &[Prefix]) {
+        if let Some(paths) = &mut self.paths {
+            paths.set_overlay(overlay);
+            self.endpoint = paths.to();
+        }
+    }
+
+    /// Whether the peer's paths are decided upon here.
+    #[must_use]
+    pub fn is_managed(&self) -> bool {
+        self.paths.is_some()
+    }
+
+    /// The path in use, of a managed peer, at an interface with `mtu`.
+    #[must_use]
+    pub fn path(&self, mtu: usize, now: Instant) -> Option<PathStatus> {
+        self.paths.as_ref()?.status(mtu, now)
+    }
+
+    /// Bytes of the largest packet that is sent; no bound where nothing is known.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Our addresses or routes changed.
+    pub fn handle_network_change(&mut self, now: Instant) {
+        match &mut self.paths {
+            Some(paths) => {
+                paths.handle_network_change(now);
+                self.endpoint = paths.to();
+            }
+            None => self.forget_source(),
+        }
+    }
+
+    /// Our own endpoints changed: the peer is called again.
+    pub fn handle_reach_change(&mut self, now: Instant) {
+        if let Some(paths) = &mut self.paths {
+            paths.handle_reach_change(now);
+        }
+    }
+
+    /// A packet waits for a path, or for a session. A session without a path asks for a handshake,
+    /// which goes to all candidates.
+    pub(super) fn want_path(&mut self) {
+        if self.endpoint.is_none() && self.peer.current().is_some() {
+            self.wants_path = true;
+            self.peer.renew();
+        }
+    }
+
+    /// Whether there is anywhere to send to.
+    pub(super) fn has_destination(&self) -> bool {
+        self.endpoint.is_some() || self.paths.as_ref().is_some_and(|paths| !paths.is_empty())
+    }
+
+    /// Answers an initiation where it came from and, of a managed peer, through its relay: the way
+    /// on which it came may lead in one direction only.
+    pub(super) fn respond<O: Outbox>(&mut self, from: &Destination, message: &[u8], out: &mut O) {
+        self.emit(message, Some(*from), out);
+        let second = self.paths.as_ref().and_then(|paths| paths.second_way(from));
+        self.emit(message, second, out);
+    }
+
+    /// Our handshake was answered.
+    pub(super) fn handle_agreed(&mut self, from: &Destination, now: Instant) {
+        if let Some(paths) = &mut self.paths {
+            paths.handle_agreed(from, now);
+            self.endpoint = paths.to();
+        }
+    }
+
+    /// A datagram was received, with packets or without.
+    #[inline]
+    pub(super) fn note_received(&mut self, is_data: bool, now: Instant) {
+        if let (true, Some(paths)) = (is_data, &mut self.paths) {
+            let moved = paths.note_received(now);
+            if let (true, Some(frames)) = (moved, &mut self.frames) {
+                frames.handle_source_moved();
+            }
+        }
+    }
+
+    /// Takes a probe, an answer or a call.
+    pub(super) fn handle_path_frame(
+        &mut self,
+        from: &Destination,
+        plain: &[u8],
+        now: Instant,
+    ) -> Result<(), Drop> {
+        match frame::parse(plain) {
+            Ok(Frame::Probe(probe)) => {
+                if self.answers.len() < ANSWERS_MAX {
+                    let observed = from.udp().map(|endpoint| endpoint.remote);
+                    let answer = ProbeAnswer { nonce: probe.nonce, len: probe.len, observed };
+                    self.answers.push((*from, answer));
+                }
+            }
+            Ok(Frame::ProbeAnswer(answer)) => {
+                if let Some(paths) = &mut self.paths {
+                    paths.handle_answer(from, &answer, now);
+                }
+            }
+            Ok(Frame::Candidates(call)) => {
+                if let Some(paths) = &mut self.paths {
+                    paths.handle_called(&call, now);
+                }
+            }
+            _ => return Err(Drop::Malformed),
+        }
+        Ok(())
+    }
+
+    /// Sends what paths want: initiations to candidates, answers, probes, calls.
+    pub(super) fn drive_paths<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) {
+        self.send_answers(world.now, out);
+        let (Some(paths), now) = (&mut self.paths, world.now) else { return };
+        let current = self.peer.current().map(|(current, _)| current);
+        let hello = current.and_then(|current| self.frames.as_ref()?.hello(current));
+        let speaks = hello.is_some_and(|hello| hello.features.has(Features::PATHS));
+        paths.set_speaks(speaks, now);
+        while let Some((to, message)) = paths.poll_fan(now) {
+            let Some(slot) = out.reserve(&to, message.len()) else { continue };
+            slot.copy_from_slice(message);
+            out.commit();
+            self.tx_bytes += message.len() as u64;
+        }
+        if paths.handle_timeout(now) {
+            if speaks {
+                self.ask(world.reach, world.mtu, world.random, now, out);
+            }
+            let Some(paths) = &mut self.paths else { return };
+            paths.settle(speaks, now);
+            if paths.take_lost(now) {
+                self.peer.renew();
+            }
+        }
+        let Some(paths) = &mut self.paths else { return };
+        self.endpoint = paths.to();
+        self.room = paths.room();
+        if paths.take_moved()
+            && let Some(frames) = &mut self.frames
+        {
+            frames.handle_moved(now);
+        }
+    }
+
+    /// Sends probes and calls on the current session, whose peer takes them.
+    fn ask<O: Outbox>(
+        &mut self,
+        own: Own<'_>,
+        mtu: usize,
+        random: &mut dyn Random,
+        now: Instant,
+        out: &mut O,
+    ) {
+        let Some(paths) = &mut self.paths else { return };
+        let Some(session) = self.peer.sealer(now) else { return };
+        let (mut datagrams, mut bytes) = (0, 0);
+        let mut seal = |to: Destination, len: usize, write: &mut dyn FnMut(&mut [u8])| {
+            let mut way =
+                Way { session: &mut *session, to, out: &mut *out, datagrams: 0, bytes: 0 };
+            // What is refused here is refused to data, too, and counted there.
+            let _ = way.seal(len, |plain| write(plain));
+            datagrams += way.datagrams;
+            bytes += way.bytes;
+        };
+        if paths.poll_call(now)
+            && let Some(to) = paths.to()
+        {
+            let len = Candidates::len_of(own.endpoints.len().min(Candidates::COUNT_MAX));
+            seal(to, len, &mut |plain| Candidates::write(own.endpoints, own.varies, plain));
+        }
+        while let Some(ask) = paths.poll_probe(mtu, random, now) {
+            seal(ask.to, usize::from(ask.probe.len), &mut |plain| ask.probe.write(plain));
+            if let (true, Some(frames)) = (Some(ask.to) != paths.to(), &mut self.frames) {
+                frames.note_stray_out(now);
+            }
+        }
+        self.tx_bytes += bytes;
+        self.peer.data_sent(now, datagrams, 0);
+    }
+
+    /// Answers go back to where the probes came from, whatever path is in use.
+    fn send_answers<O: Outbox>(&mut self, now: Instant, out: &mut O) {
+        if self.answers.is_empty() || self.peer.current().is_none() {
+            self.answers.clear();
+            return;
+        }
+        let Some(session) = self.peer.sealer(now) else { return self.answers.clear() };
+        let (mut datagrams, mut bytes) = (0, 0);
+        for (to, answer) in self.answers.drain(..) {
+            let mut way =
+                Way { session: &mut *session, to, out: &mut *out, datagrams: 0, bytes: 0 };
+            let _ = way.seal(ProbeAnswer::LEN, |plain| plain.copy_from_slice(&answer.build()));
+            if let (true, Some(frames)) = (Some(to) != self.endpoint, &mut self.frames) {
+                frames.note_stray_out(now);
+            }
+            datagrams += way.datagrams;
+            bytes += way.bytes;
+        }
+        self.tx_bytes += bytes;
+        self.peer.data_sent(now, datagrams, 0);
+    }
+}

@@ -1,0 +1,89 @@
+//! One initiation, sent to every candidate: a handshake is the first probe.
+
+use std::time::Duration;
+
+use noise::Instant;
+use wire::wireguard::INITIATION_LEN;
+
+/// When the rounds of one message begin, and as many: before the next message is due after 5 s.
+/// The later ones are for translators that open only after the other end has sent, too.
+const ROUNDS: [Duration; 3] =
+    [Duration::ZERO, Duration::from_millis(1_000), Duration::from_millis(2_500)];
+/// While a path is in use only that one is tried for so long: most initiations renew a session.
+const ALONE: Duration = Duration::from_millis(500);
+
+/// The message and how far it has come.
+#[derive(Debug)]
+pub(crate) struct Fan {
+    message: Box<[u8; INITIATION_LEN]>,
+    began: Instant,
+    /// Paths still to come in this round, by their numbers, the last first.
+    waiting: Vec<u16>,
+    round: usize,
+    alone: bool,
+}
+
+impl Fan {
+    /// `first` is the path in use, if it works.
+    pub(crate) fn new(message: [u8; INITIATION_LEN], first: Option<u16>, now: Instant) -> Self {
+        Self {
+            message: Box::new(message),
+            began: now,
+            waiting: first.into_iter().collect(),
+            round: 0,
+            alone: first.is_some(),
+        }
+    }
+
+    pub(crate) fn message(&self) -> &[u8; INITIATION_LEN] {
+        &self.message
+    }
+
+    /// Which path is next; `order` lists all, the best first, when a round begins.
+    pub(crate) fn poll(&mut self, now: Instant, order: impl FnOnce() -> Vec<u16>) -> Option<u16> {
+        if self.waiting.is_empty() && now >= self.poll_timeout()? {
+            self.waiting = order();
+            self.waiting.reverse();
+            self.round += 1;
+            self.alone = false;
+        }
+        self.waiting.pop()
+    }
+
+    /// When [`Fan::poll`] has something; `None` when it is done.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        if !self.waiting.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        let after = if self.alone { ALONE } else { *ROUNDS.get(self.round)? };
+        Some(self.began + after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(first: Option<u16>) -> Vec<(u64, u16)> {
+        let mut fan = Fan::new([0; INITIATION_LEN], first, Instant::ZERO);
+        let mut sent = Vec::new();
+        while let Some(at) = fan.poll_timeout() {
+            let ms = at.0 / 1_000_000;
+            sent.push((
+                ms.max(sent.last().map_or(0, |last: &(u64, u16)| last.0)),
+                fan.poll(at, || vec![7, 8]).expect("due"),
+            ));
+        }
+        sent
+    }
+
+    #[test]
+    fn every_candidate_is_tried_three_times_and_a_working_path_alone_first() {
+        let rounds = [(0, 7), (0, 8), (1_000, 7), (1_000, 8), (2_500, 7), (2_500, 8)];
+        assert_eq!(course(None), rounds);
+        assert_eq!(
+            course(Some(9)),
+            [(0, 9), (500, 7), (500, 8), (1_000, 7), (1_000, 8), (2_500, 7), (2_500, 8)]
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! The access policy on a packet's way: what is handed in by the machine, and what was opened and
+//! has its sender's source, is judged before it goes on.
+//!
+//! Both ends ask the same filter with the same rules (threat PF-09). A superpacket is judged once,
+//! by its first headers, and so is a unit of frames: all its segments are of one flow. Without a
+//! policy there is no filter, and the path is what it was but for one comparison.
+
+use policy::{BadRules, Direction, Filter, Peer, Rules, Verdict};
+
+use super::*;
+
+/// The filter, if there is a policy.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    filter: Option<Box<Filter>>,
+    /// Of a network without a policy: what no rule could allow does not come in all the same
+    /// (threat PF-17).
+    is_open: bool,
+}
+
+impl Guard {
+    /// Whether a packet must not go on; the filter has counted why.
+    #[inline]
+    pub(super) fn refuses(
+        &mut self,
+        direction: Direction,
+        id: PeerId,
+        packet: &Packet<'_>,
+        now: Instant,
+    ) -> bool {
+        match &mut self.filter {
+            None => false,
+            Some(filter) => {
+                filter.judge(direction, Peer(id.0), packet, now.0 / 1_000_000) != Verdict::Pass
+            }
+        }
+    }
+
+    /// Whether what `id` sent must not go on: at least the headers of one packet.
+    ///
+    /// # Errors
+    /// [`Reason::InnerMalformed`] and [`Reason::PolicyIn`].
+    #[inline]
+    pub(super) fn admit(&mut self, id: PeerId, inner: &[u8], now: Instant) -> Result<(), Reason> {
+        if self.filter.is_none() {
+            if !self.is_open {
+                return Ok(());
+            }
+            let to = packet::destination(inner).map_err(|_| Reason::InnerMalformed)?;
+            return if policy::is_unicast(to) { Ok(()) } else { Err(Reason::PolicyIn) };
+        }
+        let packet = packet::parse_quoted(inner).map_err(|_| Reason::InnerMalformed)?;
+        match self.refuses(Direction::In, id, &packet, now) {
+            true => Err(Reason::PolicyIn),
+            false => Ok(()),
+        }
+    }
+
+    /// A peer is gone, and its number may be another's soon.
+    pub(super) fn forget(&mut self, id: PeerId) {
+        if let Some(filter) = &mut self.filter {
+            filter.forget(Peer(id.0));
+        }
+    }
+}
+
+/// Asks of what came in a frame whether its source is its sender's (threat PF-01), and whether the
+/// policy lets it pass.
+pub(super) struct Owner<'a> {
+    pub(super) allowed: &'a allowed::Table,
+    pub(super) guard: &'a mut Guard,
+    pub(super) id: PeerId,
+    pub(super) now: Instant,
+}
+
+impl Judge for Owner<'_> {
+    fn admits(&mut self, packet: &[u8]) -> bool {
+        packet::source(packet).is_ok_and(|source| self.allowed.lookup(source) == Some(self.id))
+            && self.guard.admit(self.id, packet, self.now).is_ok()
+    }
+}
+
+impl Node {
+    /// Sets the rules that every inner packet is judged by, and cuts at once every flow that they
+    /// would not let begin (threat PF-07); how many those are. `None` is no policy: whatever a
+    /// peer may send by its allowed addresses passes. Rules without entries let nothing pass.
+    pub fn set_policy(&mut self, rules: Option<Rules>, random: &mut dyn Random) -> usize {
+        let Some(rules) = rules else {
+            self.guard = Guard::default();
+            return 0;
+        };
+        let filter = self.guard.filter.get_or_insert_with(|| {
+            let mut secret = [[0; 8]; 2];
+            secret.iter_mut().for_each(|half| random.fill(half));
+            Box::new(Filter::new(secret.map(u64::from_le_bytes)))
+        });
+        filter.set_rules(rules)
+    }
+
+    /// Sets what stands in a map, `control::Policy::rules`. How many flows were cut. Where a
+    /// network has no policy, all passes that is for a unicast address.
+    ///
+    /// # Errors
+    /// What cannot be read lets nothing pass until something else is set (threat PF-08).
+    pub fn set_policy_text(
+        &mut self,
+        text: &str,
+        random: &mut dyn Random,
+    ) -> Result<usize, BadRules> {
+        match Rules::read(text) {
+            Ok(rules) => {
+                let is_open = rules.is_none();
+                let cut = self.set_policy(rules, random);
+                self.guard.is_open = is_open;
+                Ok(cut)
+            }
+            Err(bad) => {
+                self.set_policy(Some(Rules::default()), random);
+                Err(bad)
+            }
+        }
+    }
+
+    /// The filter, with its rules and what it counted by reason; `None` where there is no policy.
+    #[must_use]
+    pub fn policy(&self) -> Option<&Filter> {
+        self.guard.filter.as_deref()
+    }
+}

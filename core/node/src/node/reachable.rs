@@ -1,0 +1,128 @@
+//! Where peers may be, and where this machine may be: the paths of managed peers.
+
+use link::{Candidate, PathStatus};
+use noise::PublicKey;
+use wire::{icmp, tcp};
+
+use super::*;
+use crate::reach::{Reach, ReachStatus};
+
+/// Errors to our own machine that wait, at most; more are not told.
+const REPLIES_MAX: usize = 16;
+
+impl Node {
+    /// Says where a peer may be. From the first time on it is a managed peer: its paths are probed
+    /// and chosen here, and it is no longer simply followed. An unknown peer is ignored.
+    pub fn set_candidates(&mut self, peer: &PublicKey, candidates: &[Candidate], now: Instant) {
+        let Some(id) = self.peers.id(peer) else { return };
+        let Some(link) = self.peers.link(id) else { return };
+        link.set_candidates(Some(candidates), self.reach.overlay(), now);
+        self.touch(id);
+    }
+
+    /// A peer is followed where it is heard, as a plain WireGuard peer, from now on.
+    pub fn forget_candidates(&mut self, peer: &PublicKey, now: Instant) {
+        let Some(id) = self.peers.id(peer) else { return };
+        let Some(link) = self.peers.link(id) else { return };
+        link.set_candidates(None, &[], now);
+        self.touch(id);
+    }
+
+    /// The path in use to a managed peer; none while it was not heard yet.
+    #[must_use]
+    pub fn path(&self, peer: &PublicKey, now: Instant) -> Option<PathStatus> {
+        self.peers.link_ref(self.peers.id(peer)?)?.path(self.mtu, now)
+    }
+
+    /// What this machine may be reached at, as far as the daemon knows. STUN servers are asked.
+    pub fn set_reach(&mut self, reach: Reach, now: Instant) {
+        self.reach.set(reach, now);
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.set_overlay(self.reach.overlay());
+            }
+        }
+    }
+
+    /// What this machine may be reached at, as far as is known.
+    #[must_use]
+    pub fn reach(&self) -> ReachStatus {
+        self.reach.status()
+    }
+
+    /// Whether [`Node::reach`] has changed since this was last asked.
+    pub fn poll_reach(&mut self) -> bool {
+        self.reach.take_changed()
+    }
+
+    /// Our addresses or routes changed, or the machine was suspended: everything is asked again. Of
+    /// changes that follow each other the later ones wait for up to a second.
+    pub fn handle_network_change(&mut self, now: Instant) {
+        self.forget_sources();
+        if self.reach.may_restart(now) {
+            self.restart_paths(now);
+        }
+    }
+
+    /// What [`Node::handle_network_change`] put off is done.
+    pub(super) fn handle_put_off(&mut self, now: Instant) {
+        if self.reach.is_put_off(now) && self.reach.may_restart(now) {
+            self.restart_paths(now);
+        }
+    }
+
+    fn restart_paths(&mut self, now: Instant) {
+        self.reach.restart(now);
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.handle_network_change(now);
+            }
+            self.touch(id);
+        }
+    }
+
+    /// Peers are told of our new endpoints.
+    pub(super) fn call_peers(&mut self, now: Instant) {
+        if !self.reach.take_moved() {
+            return;
+        }
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id).filter(|link| link.is_managed()) {
+                link.handle_reach_change(now);
+                self.touch(id);
+            }
+        }
+    }
+
+    /// Tells our machine that a packet to a peer does not fit, and what does.
+    pub(super) fn refuse_size(&mut self, packet: &[u8], room: usize) {
+        if self.replies.len() >= REPLIES_MAX {
+            return;
+        }
+        let mut reply = vec![0; icmp::TOO_BIG_LEN_MAX];
+        if let Some(len) = icmp::write_too_big(packet, room, &mut reply) {
+            reply.truncate(len);
+            self.replies.push_back(reply);
+        }
+    }
+
+    /// Moves what our machine is told into `inbox`.
+    #[inline]
+    pub(super) fn poll_replies(&mut self, inbox: &mut Inbox) {
+        while let Some(reply) = self.replies.front() {
+            if !inbox.push_own(reply) {
+                return;
+            }
+            self.replies.pop_front();
+        }
+    }
+}
+
+/// Bytes of the largest packet to or from a managed peer, for the TCP connections that it is part
+/// of; `None` where nothing is to be changed.
+#[inline]
+pub(super) fn clamp(link: &Link, mtu: usize, packet: &mut [u8]) {
+    if link.is_managed() && mtu != 0 && tcp::is_syn(packet) {
+        tcp::clamp_mss(packet, mtu.min(link.room()));
+    }
+}

@@ -1,0 +1,214 @@
+//! Which gateway a subnet is reached through, when several could.
+//!
+//! Several nodes may serve one prefix, so that one may fail. The server approves, both ends
+//! enforce; which of them a node uses is its own decision, since only it knows to whom its own
+//! path works. This crate is that decision and nothing else: it is told of prefixes, gateways and
+//! their health, and says through whom each prefix goes. It sends nothing and asks no clock.
+//!
+//! The life of one failover, for 10.20.0.0/16 behind the gateways 3 and 7:
+//!
+//! 1. [`Choices::set`] tells of the prefix and its candidates. Both have a direct path; the lower
+//!    number wins, so that all nodes choose alike: 3.
+//! 2. 3 freezes. Its path finds that nothing is acknowledged any more and the shell calls
+//!    [`Choices::handle_health`] with [`Health::Dead`]. For [`GRACE`] nothing happens: one
+//!    lost probe is no failure. [`Choices::poll_timeout`] says when to ask again.
+//! 3. [`Choices::poll_change`] gives the prefix to 7. The shell moves the prefix among the peers'
+//!    allowed addresses; connections that were translated by 3 break, others go on.
+//! 4. 3 comes back. The prefix stays with 7: to change back would break connections once more and
+//!    gain nothing. Only a better kind of path moves a prefix that works: from a relay to a
+//!    direct one that has been there for [`HOLD`], and longer the more often it fell.
+//! 5. Both are dead: the prefix stays where it was, so that its packets are dropped there and do
+//!    not leave this machine by another way, and [`Choices::is_reachable`] says so.
+//!
+//! A gateway that falls again and again is avoided for a pause that doubles up to
+//! [`PENALTY_MAX`], as long as there is another.
+
+#![forbid(unsafe_code)]
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use noise::Instant;
+use wire::prefix::Prefix;
+
+/// How long a gateway may be dead before another takes over.
+pub const GRACE: Duration = Duration::from_secs(1);
+/// How long a better path must have been there before a prefix that works moves to it.
+pub const HOLD: Duration = Duration::from_secs(30);
+/// How long a gateway that fell once is avoided after it came back; doubles with each fall.
+pub const PENALTY: Duration = Duration::from_secs(15);
+/// The longest such pause.
+pub const PENALTY_MAX: Duration = Duration::from_secs(300);
+/// A gateway that was alive for so long has not fallen before.
+const FORGIVEN: Duration = Duration::from_secs(600);
+/// Falls that are told apart; more make no longer pause.
+const FALLS_MAX: u32 = 6;
+
+/// A gateway, by its number in the server's books.
+pub type Gateway = u64;
+
+/// How well a gateway is reached, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    /// No path to it carries data.
+    Dead,
+    /// Through a relay.
+    Relayed,
+    /// Directly.
+    Direct,
+}
+
+/// What is known of one gateway.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    health: Health,
+    /// Since when it has been so.
+    since: Instant,
+    /// Since when it has not been dead; without meaning while it is.
+    alive_since: Instant,
+    falls: u32,
+}
+
+/// One prefix.
+#[derive(Clone, Debug, Default)]
+struct Route {
+    candidates: Vec<Gateway>,
+    chosen: Option<Gateway>,
+}
+
+/// A prefix goes through another gateway from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which prefix.
+    pub prefix: Prefix,
+    /// Through whom; `None` if nobody serves it any more.
+    pub gateway: Option<Gateway>,
+}
+
+/// All prefixes and through whom they go.
+#[derive(Clone, Debug, Default)]
+pub struct Choices {
+    gateways: BTreeMap<Gateway, Record>,
+    routes: BTreeMap<Prefix, Route>,
+    gone: Vec<Prefix>,
+}
+
+impl Choices {
+    /// Serves these prefixes by these gateways from now on. Gateways that are new are dead until
+    /// something else is told of them.
+    pub fn set(&mut self, wanted: &BTreeMap<Prefix, Vec<Gateway>>, now: Instant) {
+        let gone = self.routes.iter().filter(|(prefix, _)| !wanted.contains_key(*prefix));
+        let told = gone.filter(|(_, route)| route.chosen.is_some()).map(|(prefix, _)| *prefix);
+        self.gone.extend(told.collect::<Vec<_>>());
+        self.routes.retain(|prefix, _| wanted.contains_key(prefix));
+        for (prefix, candidates) in wanted {
+            let route = self.routes.entry(*prefix).or_default();
+            route.candidates.clone_from(candidates);
+            route.candidates.sort_unstable();
+            route.candidates.dedup();
+            self.gone.retain(|p| p != prefix);
+        }
+        let named = |g: &Gateway| self.routes.values().any(|r| r.candidates.contains(g));
+        let kept: Vec<Gateway> = self.gateways.keys().copied().filter(named).collect();
+        self.gateways.retain(|g, _| kept.contains(g));
+        for gateway in wanted.values().flatten() {
+            let new = Record { health: Health::Dead, since: now, alive_since: now, falls: 0 };
+            self.gateways.entry(*gateway).or_insert(new);
+        }
+    }
+
+    /// Takes what is found of a gateway; nothing changes if it is known or nobody's candidate.
+    pub fn handle_health(&mut self, gateway: Gateway, health: Health, now: Instant) {
+        let Some(record) = self.gateways.get_mut(&gateway) else { return };
+        if record.health == health {
+            return;
+        }
+        if record.health == Health::Dead {
+            record.alive_since = now;
+        } else if health == Health::Dead {
+            let forgiven = now.since(record.alive_since) >= FORGIVEN;
+            record.falls = if forgiven { 1 } else { (record.falls + 1).min(FALLS_MAX) };
+        }
+        (record.health, record.since) = (health, now);
+    }
+
+    /// The next prefix that goes through another gateway; call until there is none.
+    pub fn poll_change(&mut self, now: Instant) -> Option<Change> {
+        if let Some(prefix) = self.gone.pop() {
+            return Some(Change { prefix, gateway: None });
+        }
+        for (prefix, route) in &mut self.routes {
+            let candidates: Vec<(Gateway, Record)> =
+                route.candidates.iter().map(|g| (*g, self.gateways[g])).collect();
+            let gateway = choose(route.chosen, &candidates, now);
+            if gateway != route.chosen {
+                route.chosen = gateway;
+                return Some(Change { prefix: *prefix, gateway });
+            }
+        }
+        None
+    }
+
+    /// When [`Self::poll_change`] may have something without anything being told.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let times = self.gateways.values().flat_map(|r| {
+            [r.since + GRACE, r.since.after(HOLD.max(pause(r))), r.alive_since.after(pause(r))]
+        });
+        times.filter(|at| *at > now).min()
+    }
+
+    /// Through whom `prefix` goes.
+    #[must_use]
+    pub fn chosen(&self, prefix: &Prefix) -> Option<Gateway> {
+        self.routes.get(prefix)?.chosen
+    }
+
+    /// Whether anything can be reached in `prefix`: its gateway is not dead.
+    #[must_use]
+    pub fn is_reachable(&self, prefix: &Prefix) -> bool {
+        let chosen = self.chosen(prefix).and_then(|g| self.gateways.get(&g));
+        chosen.is_some_and(|record| record.health != Health::Dead)
+    }
+}
+
+/// The pause after a gateway's falls.
+fn pause(record: &Record) -> Duration {
+    match record.falls {
+        0 => Duration::ZERO,
+        falls => (PENALTY * 2_u32.pow(falls - 1)).min(PENALTY_MAX),
+    }
+}
+
+/// The gateway for one prefix, whose candidates are in ascending order.
+fn choose(
+    current: Option<Gateway>,
+    candidates: &[(Gateway, Record)],
+    now: Instant,
+) -> Option<Gateway> {
+    let current = candidates.iter().find(|(g, _)| Some(*g) == current);
+    if let Some((gateway, record)) = current {
+        let dead = record.health == Health::Dead;
+        if dead && now.since(record.since) < GRACE {
+            return Some(*gateway);
+        }
+        let better = candidates
+            .iter()
+            .find(|(_, r)| r.health > record.health && now.since(r.since) >= HOLD.max(pause(r)));
+        if !dead {
+            return Some(better.map_or(*gateway, |(g, _)| *g));
+        }
+    }
+    // alive, then not avoided, then the better path, then the lower number
+    let alive = candidates.iter().filter(|(_, r)| r.health != Health::Dead);
+    let rank = |(gateway, record): &&(Gateway, Record)| {
+        let avoided = now.since(record.alive_since) < pause(record);
+        (avoided, core::cmp::Reverse(record.health), *gateway)
+    };
+    let best = alive.min_by_key(rank).map(|(gateway, _)| *gateway);
+    let kept = || current.map(|(gateway, _)| *gateway);
+    best.or_else(kept).or_else(|| candidates.first().map(|(gateway, _)| *gateway))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! What is measured in one round, each step on new ground.
+
+use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use sim::impair::Impairment;
+
+use super::Settings;
+use super::ground::Ground;
+use crate::load::{self, Outcome};
+use crate::report::Skipped;
+use crate::scenario::Load;
+use crate::vpn::{Headscale, Network, Running, Vpn};
+
+/// How long a daemon is watched at rest.
+const REST: Duration = Duration::from_secs(10);
+/// Pairs of the relay's study.
+const PAIRS: [(usize, &str); 3] = [(1, "pairs-1"), (2, "pairs-2"), (4, "pairs-4")];
+
+/// One step.
+#[derive(Debug)]
+pub(super) struct Step {
+    kind: Kind,
+    prefix: String,
+    seconds: u32,
+    warren: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Join,
+    JoinHttps,
+    Lost,
+    Roam,
+    Relayed,
+    RelayedHeadscale,
+    Loaded,
+    Pairs(usize, &'static str),
+}
+
+type Values = Vec<(&'static str, f64)>;
+
+impl Step {
+    /// All that can be measured here, and who is absent.
+    pub(super) fn all(settings: &Settings, warren: &Path) -> (Vec<Self>, Vec<Skipped>) {
+        let rival = Headscale::relayed();
+        let absent = rival.version().err().map(|error| Skipped {
+            name: rival.name().to_owned(),
+            why: format!("{error:#}"),
+            hint: rival.install_hint().to_owned(),
+        });
+        let mut kinds = vec![Kind::Join, Kind::JoinHttps, Kind::Lost, Kind::Roam, Kind::Relayed];
+        if absent.is_none() {
+            kinds.push(Kind::RelayedHeadscale);
+        }
+        kinds.push(Kind::Loaded);
+        kinds.extend(PAIRS.map(|(count, name)| Kind::Pairs(count, name)));
+        let step = |kind| Self {
+            kind,
+            prefix: settings.prefix.clone(),
+            seconds: settings.seconds,
+            warren: warren.to_owned(),
+        };
+        (kinds.into_iter().map(step).collect(), absent.into_iter().collect())
+    }
+
+    pub(super) fn title(&self) -> String {
+        match self.kind {
+            Kind::Join => "joining, resting and starting again".to_owned(),
+            Kind::JoinHttps => "joining where only HTTPS passes".to_owned(),
+            Kind::Lost => "a direct path is lost".to_owned(),
+            Kind::Roam => "an address changes".to_owned(),
+            Kind::Relayed => "one relayed stream".to_owned(),
+            Kind::RelayedHeadscale => "one relayed stream, Headscale".to_owned(),
+            Kind::Loaded => "round trips under relayed streams".to_owned(),
+            Kind::Pairs(count, _) => format!("relayed pairs: {count}"),
+        }
+    }
+
+    pub(super) fn expected_s(&self) -> f64 {
+        let transfer = f64::from(self.seconds) + 3.0;
+        match self.kind {
+            Kind::Join => REST.as_secs_f64() + 8.0,
+            Kind::JoinHttps => 4.0,
+            Kind::Lost | Kind::Roam => 8.0,
+            Kind::RelayedHeadscale => transfer + 15.0,
+            Kind::Relayed | Kind::Loaded | Kind::Pairs(..) => transfer + 6.0,
+        }
+    }
+
+    pub(super) fn measure(&self) -> Result<Values> {
+        let ours = Network::relayed(&self.warren);
+        match self.kind {
+            Kind::Join => self.join(),
+            Kind::JoinHttps => self.join_https(),
+            Kind::Lost => self.outage("lost", |ground| ground.block_udp(1)),
+            Kind::Roam => self.outage("roam", |ground| ground.move_host(1)),
+            Kind::Relayed => Ok(vec![("relayed", self.relayed(&ours)?)]),
+            Kind::RelayedHeadscale => {
+                Ok(vec![("relayed-headscale", self.relayed(&Headscale::relayed())?)])
+            }
+            Kind::Loaded => self.loaded(),
+            Kind::Pairs(count, name) => self.pairs(count, name),
+        }
+    }
+
+    fn join(&self) -> Result<Values> {
+        let ground = Ground::lay(&self.prefix, 3, None)?;
+        let vpn = Network::direct(&self.warren);
+        let mut running = Running::start(&vpn, &ground.ends)?;
+        let join = ms(*running.connect().last().context("an echo")?);
+        // The server, its host's node, then one node each.
+        let before = running.each_cpu_s();
+        std::thread::sleep(REST);
+        let after = running.each_cpu_s();
+        let cpu = (after[2] - before[2]) / REST.as_secs_f64() * 100.0;
+        let rss = running.rss_kib()[2] as f64 / 1024.0;
+        let restart = again(&mut running)?;
+        running.cut(0)?;
+        let alone = again(&mut running)?;
+        Ok(vec![
+            ("join", join),
+            ("rest-cpu", cpu),
+            ("rest-rss", rss),
+            ("restart", restart),
+            ("restart-alone", alone),
+        ])
+    }
+
+    fn join_https(&self) -> Result<Values> {
+        let ground = self.blocked(3, None)?;
+        let vpn = Network::relayed(&self.warren);
+        let running = Running::start(&vpn, &ground.ends)?;
+        Ok(vec![("join-https", ms(*running.connect().last().context("an echo")?))])
+    }
+
+    fn outage(
+        &self,
+        name: &'static str,
+        change: impl FnOnce(&Ground) -> Result<()>,
+    ) -> Result<Values> {
+        let ground = Ground::lay(&self.prefix, 3, None)?;
+        let vpn = Network::direct(&self.warren);
+        let running = Running::start(&vpn, &ground.ends)?;
+        let silence = ground.outage_ms(1, running.address(2), || change(&ground))?;
+        Ok(vec![(name, silence)])
+    }
+
+    /// Hosts that speak no UDP, but for the server's.
+    fn blocked(&self, count: usize, last: Option<Impairment>) -> Result<Ground> {
+        let ground = Ground::lay(&self.prefix, count, last)?;
+        (1..count).try_for_each(|index| ground.block_udp(index))?;
+        Ok(ground)
+    }
+
+    fn relayed(&self, vpn: &dyn Vpn) -> Result<f64> {
+        let ground = self.blocked(3, None)?;
+        ground.limit("1gbit")?;
+        let running = Running::start(vpn, &ground.ends)?;
+        self.rate(&ground, &running, (1, 2), 1)
+    }
+
+    fn rate(
+        &self,
+        ground: &Ground,
+        running: &Running<'_>,
+        (from, to): (usize, usize),
+        streams: u32,
+    ) -> Result<f64> {
+        let hosts = [&ground.ends[from].host, &ground.ends[to].host];
+        match load::run(hosts, running.address(to), Load::Tcp(streams), self.seconds)? {
+            Outcome::Transfer(transfer) => Ok(transfer.mbit_s()),
+            Outcome::Pings(_) => bail!("a transfer yields a rate"),
+        }
+    }
+
+    fn loaded(&self) -> Result<Values> {
+        let line = sim::profile::named("baseline").context("a profile")?;
+        let line = Impairment { delay_us: 5_000, loss: 0.03, ..line };
+        let ground = self.blocked(3, Some(line))?;
+        let vpn = Network::relayed(&self.warren);
+        let running = Running::start(&vpn, &ground.ends)?;
+        let hosts = [&ground.ends[1].host, &ground.ends[2].host];
+        let ping = || match load::run(hosts, running.address(2), Load::Ping, 1)? {
+            Outcome::Pings(times) => middle(times),
+            Outcome::Transfer(_) => bail!("pings yield times"),
+        };
+        let idle = ping()?;
+        let loaded = std::thread::scope(|scope| {
+            let load = scope.spawn(|| self.rate(&ground, &running, (1, 2), 5));
+            std::thread::sleep(Duration::from_millis(1500));
+            let loaded = ping();
+            joined(load).and(loaded)
+        })?;
+        Ok(vec![("loaded-ratio", loaded / idle)])
+    }
+
+    fn pairs(&self, count: usize, name: &'static str) -> Result<Values> {
+        let ground = self.blocked(1 + 2 * count, None)?;
+        let vpn = Network::relayed(&self.warren);
+        let running = Running::start(&vpn, &ground.ends)?;
+        let before = running.each_cpu_s()[0];
+        let rates = std::thread::scope(|scope| {
+            let (ground, running) = (&ground, &running);
+            let pair = |n: usize| (1 + 2 * n, 2 + 2 * n);
+            let load = |n| scope.spawn(move || self.rate(ground, running, pair(n), 1));
+            let loads: Vec<_> = (0..count).map(load).collect();
+            loads.into_iter().map(joined).collect::<Result<Vec<f64>>>()
+        })?;
+        let all: f64 = rates.iter().sum();
+        let mut values = vec![(name, all)];
+        if count == PAIRS[PAIRS.len() - 1].0 {
+            let gigabytes = all * 1e6 / 8.0 * f64::from(self.seconds) / 1e9;
+            values.push(("relay-cpu", (running.each_cpu_s()[0] - before) / gigabytes));
+            values.push(("relay-rss", running.rss_kib()[0] as f64 / 1024.0));
+        }
+        Ok(values)
+    }
+}
+
+/// Kills the daemon of host 1 and starts it again: milliseconds until its echo is answered.
+fn again(running: &mut Running<'_>) -> Result<f64> {
+    running.cut(1)?;
+    let begin = Instant::now();
+    running.start_member(1)?;
+    running.wait_for_echo(1, 2, &[])?;
+    Ok(ms(begin.elapsed()))
+}
+
+/// What a load's thread measured.
+fn joined(load: ScopedJoinHandle<'_, Result<f64>>) -> Result<f64> {
+    load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn middle(times: Vec<f64>) -> Result<f64> {
+    Ok(crate::ratio::Spread::of(&times).context("echoes")?.median)
+}

@@ -1,0 +1,146 @@
+//! What the daemon answers to commands.
+
+use std::time::Instant;
+
+use control::{Kind, Token};
+
+use crate::member::{Daemon, Fault};
+use crate::protocol::{Request, done, refused};
+use crate::socket::Asked;
+use crate::state::Member;
+use crate::why::Question;
+use crate::{Changes, status, why};
+
+impl Daemon {
+    pub(crate) fn answer(&mut self, asked: Asked) -> Result<(), Fault> {
+        let Asked { request, answer } = asked;
+        let reply = match request {
+            Request::Up { token, changes, reset } => match self.up(token, &changes, reset)? {
+                Ok(()) => done(),
+                Err(why) => refused(why),
+            },
+            Request::Set { changes } => match self.set(&changes)? {
+                Ok(()) => done(),
+                Err(why) => refused(why),
+            },
+            Request::Down => {
+                self.state.kept.wanted = false;
+                self.keep();
+                self.stop()?;
+                done()
+            }
+            Request::Logout => match &self.membership {
+                Some(membership) => {
+                    membership.logout();
+                    self.leaving = Some((Instant::now(), answer));
+                    return Ok(());
+                }
+                None => match self.state.forget() {
+                    Ok(()) => done(),
+                    Err(error) => refused(error),
+                },
+            },
+            Request::Status => status::status(self)?,
+            Request::Netcheck => status::netcheck(self)?,
+            Request::Why { source, destination, protocol, port } => {
+                let question = Question { source, destination, protocol, port };
+                why::why(self, &question)?
+            }
+            Request::Debug => status::debug(self)?,
+        };
+        // Who asked and went away does not mind.
+        let _ = answer.send(reply);
+        Ok(())
+    }
+
+    fn up(
+        &mut self,
+        token: Option<String>,
+        changes: &Changes,
+        reset: bool,
+    ) -> Result<Result<(), String>, Fault> {
+        let member = match self.member_after(token) {
+            Ok(member) => member,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Err(why) = changes.check() {
+            return Ok(Err(why));
+        }
+        let settings = &self.state.kept.settings;
+        let dropped = settings.dropped_by(changes);
+        if !reset && !dropped.is_empty() {
+            let flags: Vec<String> = dropped.iter().map(|(f, v)| format!("{f}={v}")).collect();
+            let why = format!(
+                "this would drop earlier settings; repeat them ({}), or drop them with --reset, or \
+                 change only what you name with `warren set`",
+                flags.join(" ")
+            );
+            return Ok(Err(why));
+        }
+        let before = if reset { crate::Settings::default() } else { settings.clone() };
+        let settings = before.with(changes);
+        let is_new = member.as_ref().is_some_and(|member| member.token.is_some());
+        let kept = &mut self.state.kept;
+        let is_same = kept.settings == settings && kept.wanted && !is_new;
+        (kept.settings, kept.wanted) = (settings, true);
+        if let Some(member) = member {
+            kept.member = Some(member);
+        }
+        if let Err(error) = self.state.save() {
+            return Ok(Err(error.to_string()));
+        }
+        let is_running = self.membership.is_some() && self.refusal.is_none();
+        if !is_running || is_new {
+            self.start()?;
+        } else if !is_same {
+            self.report()?;
+            self.tell_reach(false)?;
+            self.apply()?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// The membership that `up` with this token means, if it is another than before.
+    fn member_after(&self, token: Option<String>) -> Result<Option<Member>, String> {
+        let known = self.state.kept.member.as_ref();
+        let Some(text) = token else {
+            return match known {
+                Some(_) => Ok(None),
+                None => Err("this node belongs to no network yet; give it a token, which `warren \
+                             key create` prints on the server: warren up TOKEN"
+                    .to_owned()),
+            };
+        };
+        let token = Token::parse(&text, Kind::Join).map_err(|why| why.to_string())?;
+        let Some(known) = known else { return Ok(Some(joining(&token, text))) };
+        if known.server != token.server {
+            let urls: Vec<String> = known.urls.iter().map(ToString::to_string).collect();
+            return Err(format!(
+                "this node belongs to the network of {}; leave that first: warren logout",
+                urls.join(", ")
+            ));
+        }
+        // A member has no use for another token, unless it is one no longer.
+        let is_out = self.refusal.is_some() || known.token.is_some();
+        let verifying = known.verifying;
+        Ok(is_out.then(|| Member { verifying, ..joining(&token, text) }))
+    }
+
+    fn set(&mut self, changes: &Changes) -> Result<Result<(), String>, Fault> {
+        if let Err(why) = changes.check() {
+            return Ok(Err(why));
+        }
+        self.state.kept.settings = self.state.kept.settings.with(changes);
+        if let Err(error) = self.state.save() {
+            return Ok(Err(error.to_string()));
+        }
+        self.report()?;
+        self.tell_reach(false)?;
+        self.apply()?;
+        Ok(Ok(()))
+    }
+}
+
+fn joining(token: &Token, text: String) -> Member {
+    Member { urls: token.urls.clone(), server: token.server, verifying: None, token: Some(text) }
+}

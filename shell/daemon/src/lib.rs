@@ -1,0 +1,171 @@
+//! The program that runs on a node: a member of a network, with its interface, and with a socket
+//! at which commands say what they want.
+//!
+//! Two loops, each with one owner. The data loop is [`host::driver`]'s: packets, sessions, timers.
+//! The other one is here (`member`): it owns what is kept, the membership and the plan, and asks
+//! the data loop for changes through [`host::mail`]. It may wait for a disk or for the kernel; no
+//! packet waits for it.
+//!
+//! The life of `warren up TOKEN`:
+//!
+//! 1. The command connects to the `socket`, whose thread asks the kernel who it is, reads one
+//!    line of JSON ([`protocol`]) and puts it into the loop's queue.
+//! 2. The loop checks the words (`settings`) and the token, keeps both ([`state`]), sets the
+//!    interface up (`system`) and starts a [`dial::Membership`], which enrols.
+//! 3. The server's map arrives as news. [`plan`] says what it means: addresses, peers, what each
+//!    may send, routes. What differs from the plan in force is done, in the data loop and in the
+//!    kernel.
+//! 4. The command asks for `status` until it says `running`.
+//!
+//! Meanwhile `relays` keeps a stream to every relay of the map, for peers that no UDP reaches, and
+//! `ports` asks the gateway for a port that leads here.
+//!
+//! From then on every delta of the server is a new plan, and most plans change one peer. A daemon
+//! that starts again begins with the signed map that it kept: its peers are reached whether or not
+//! the server is. When the server says that the node is none of its own, every peer is gone at
+//! once; sessions end with them.
+//!
+//! What a map means for names, subnets and exits is done by `gate`: a name server at the node's
+//! own addresses, the system's resolver told of it, forwarding, rules and the packet filter.
+//!
+//! What the machine is left with: nothing. The interface goes with the process and takes its
+//! addresses and routes along; the rest is undone, and after a crash by the next start or by
+//! `warren cleanup`.
+
+mod answer;
+mod failover;
+mod gate;
+pub mod home;
+mod member;
+pub mod metrics;
+pub mod plan;
+mod ports;
+pub mod protocol;
+mod reach;
+mod relays;
+mod settings;
+mod socket;
+pub mod state;
+mod status;
+mod system;
+mod why;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use host::driver::{self, Driver};
+
+pub use member::PORT;
+pub use settings::{Changes, Settings};
+pub use socket::{Client, SOCKET};
+
+use member::{Daemon, Input};
+use state::{State, StateError};
+use system::Interface;
+
+/// Inputs that wait for the loop: one from each command, news and changes once each.
+const INPUTS_MAX: usize = 64;
+
+/// How a daemon is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where it keeps its state.
+    pub state: PathBuf,
+    /// Where commands find it.
+    pub socket: PathBuf,
+    /// The interface to make.
+    pub tun: String,
+    /// The UDP port, if one was named.
+    pub port: Option<u16>,
+    /// Whether it speaks frames.
+    pub frames: bool,
+    /// Whether the gateway is asked for a port that leads here.
+    pub port_mapping: bool,
+    /// Where metrics are served over HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Why a daemon did not start or had to end.
+#[derive(Debug)]
+pub enum Error {
+    /// Its directory cannot be used.
+    State(StateError),
+    /// The interface or the loop.
+    Driver(driver::Error),
+    /// The socket or a thread.
+    Io(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(error) => error.fmt(f),
+            Self::Driver(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<StateError> for Error {
+    fn from(error: StateError) -> Self {
+        Self::State(error)
+    }
+}
+
+impl From<driver::Error> for Error {
+    fn from(error: driver::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Runs a daemon until a signal ends it. `ready` is called when commands find it.
+///
+/// # Errors
+/// [`Error`]; nothing is left behind.
+pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
+    let state = State::open(&options.state)?;
+    let mut driver = Driver::managed(&options.tun)?;
+    driver.set_frames(options.frames);
+    let remote = driver.remote()?;
+    let (inputs, received) = sync_channel(INPUTS_MAX);
+    let changes = inputs.clone();
+    driver.watch_network(Box::new(move || drop(changes.try_send(Input::Network))));
+    let asking = inputs.clone();
+    let carry: socket::Carry = Arc::new(move |asked| asking.send(Input::Asked(asked)).is_ok());
+    if let Some(address) = options.metrics {
+        metrics::listen(address, Arc::clone(&carry))?;
+    }
+    let listener = socket::listen(&options.socket, carry)?;
+    let port = (options.port.unwrap_or(PORT), options.port.is_some());
+    let interface = Interface::new(options.tun.clone());
+    let gate = gate::Gate::new(&options.state);
+    let mut daemon = Daemon::new(state, remote, (interface, gate), port, inputs.clone());
+    if options.port_mapping {
+        daemon.start_ports();
+    }
+    let run = move || daemon.run(&received);
+    let thread = std::thread::Builder::new().name("warren-member".to_owned()).spawn(run)?;
+    ready();
+    let ended =
+        driver.run(&mut || Err("a node's settings are changed with `warren set`".to_owned()));
+    drop(listener);
+    // Dropped first, so that whoever waits for the data loop is told that it is gone.
+    drop(driver);
+    let _ = inputs.send(Input::Stop);
+    let _ = thread.join();
+    tracing::info!("ended: {ended:?}");
+    ended?;
+    Ok(())
+}

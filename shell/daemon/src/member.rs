@@ -1,0 +1,542 @@
+//! The daemon's own loop: the one owner of state, membership and plan. Everything reaches it
+//! through one queue: news of the server, requests of commands, changes of the machine's network.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use control::client::{Settings as Opening, Trouble};
+use control::limits::ENDPOINTS_MAX;
+use control::{Code, Event, Kind, Map, Refusal, Token};
+use dial::proxy::Proxies;
+use dial::{Membership, News, Notify, Relays, Start, SystemRandom};
+use host::gateway::MARK;
+use host::mail::{Gone, Remote};
+use node::Change;
+use noise::PrivateKey;
+use serde_json::Value;
+
+use crate::failover::Failover;
+use crate::gate::Gate;
+use crate::home::Home;
+use crate::plan::Plan;
+use crate::ports::{Mapping, Ports};
+use crate::reach::Told;
+use crate::relays::Loop;
+use crate::socket::Asked;
+use crate::state::{Member, State};
+use crate::system::{self, Interface};
+
+/// How often the loop looks for what the data loop found out.
+const TICK: Duration = Duration::from_millis(250);
+/// How often it looks for what time alone changes: expiry, rotation.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A map that changes all the time is written so often.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+/// How long a logout waits for the server to know.
+pub(crate) const LOGOUT_WITHIN: Duration = Duration::from_secs(5);
+/// After a rotation that got no answer, another try.
+const ROTATE_AGAIN: Duration = Duration::from_secs(60);
+
+/// What reaches the loop.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// The membership has news.
+    News,
+    /// A command asks.
+    Asked(Asked),
+    /// Links, addresses or routes of the machine changed.
+    Network,
+    /// Addresses of STUN servers were found.
+    Stun(Vec<SocketAddr>),
+    /// The gateway gave a port, or did not.
+    Ports(Option<Mapping>),
+    /// The end.
+    Stop,
+}
+
+/// The port when none is named; another one is taken where this one is not free.
+pub const PORT: u16 = 41_820;
+
+/// Why the daemon ends.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The data loop is gone, which has its own reason.
+    Gone,
+}
+
+impl From<Gone> for Fault {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+/// The daemon.
+pub(crate) struct Daemon {
+    pub(crate) state: State,
+    pub(crate) remote: Remote,
+    pub(crate) interface: Interface,
+    /// Names, subnets and exits.
+    pub(crate) gate: Gate,
+    failover: Failover,
+    /// The port to listen on, and whether a user named it.
+    pub(crate) port: (u16, bool),
+    pub(crate) inputs: SyncSender<Input>,
+    pub(crate) membership: Option<Membership>,
+    /// Streams to relays, while there is a membership.
+    pub(crate) relays: Option<Relays>,
+    pub(crate) map: Option<Map>,
+    /// What is in force.
+    pub(crate) plan: Plan,
+    pub(crate) is_up: bool,
+    /// The server answered last, as far as we know.
+    pub(crate) is_in_touch: bool,
+    pub(crate) trouble: Option<String>,
+    pub(crate) refusal: Option<Refusal>,
+    /// What else a user should know.
+    pub(crate) complaint: Option<String>,
+    /// The server's time when a map was made, and when we had it.
+    clock: Option<(u64, Instant)>,
+    unsaved: Option<Vec<control::Signed>>,
+    saved_at: Instant,
+    rotate_after: Option<Instant>,
+    looked_at: Instant,
+    pub(crate) leaving: Option<(Instant, SyncSender<Value>)>,
+    pub(crate) told: Told,
+    /// The rules that the data loop was told last.
+    pub(crate) rules: Option<String>,
+    /// Asks the gateway for a port, unless nobody wants that, and what came of it.
+    pub(crate) ports: Option<Ports>,
+    pub(crate) mapping: Option<Mapping>,
+    /// Another machine was seen to use this node's key.
+    pub(crate) has_twin: bool,
+    /// The relay on which we wait.
+    pub(crate) home: Home,
+}
+
+impl Daemon {
+    pub(crate) fn new(
+        state: State,
+        remote: Remote,
+        (interface, gate): (Interface, Gate),
+        port: (u16, bool),
+        inputs: SyncSender<Input>,
+    ) -> Self {
+        Self {
+            state,
+            remote,
+            interface,
+            gate,
+            failover: Failover::default(),
+            port,
+            inputs,
+            membership: None,
+            relays: None,
+            map: None,
+            plan: Plan::default(),
+            is_up: false,
+            is_in_touch: false,
+            trouble: None,
+            refusal: None,
+            complaint: None,
+            clock: None,
+            unsaved: None,
+            saved_at: Instant::now(),
+            rotate_after: None,
+            looked_at: Instant::now(),
+            leaving: None,
+            told: Told::default(),
+            rules: None,
+            ports: None,
+            mapping: None,
+            has_twin: false,
+            home: Home::default(),
+        }
+    }
+
+    /// Runs until it is stopped or the data loop is gone.
+    pub(crate) fn run(mut self, received: &Receiver<Input>) {
+        let ended = self.serve(received);
+        self.save_map();
+        if ended.is_err() {
+            tracing::debug!("the node's loop has ended");
+        }
+    }
+
+    fn serve(&mut self, received: &Receiver<Input>) -> Result<(), Fault> {
+        if self.state.kept.wanted && self.state.kept.member.is_some() {
+            self.start()?;
+        } else if let Err(why) = self.gate.clear() {
+            self.complain(&why);
+        }
+        loop {
+            match received.recv_timeout(TICK) {
+                Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(Input::News) => self.take_news()?,
+                Ok(Input::Asked(asked)) => self.answer(asked)?,
+                Ok(Input::Network) => self.take_network_change()?,
+                Ok(Input::Stun(found)) => self.take_stun(found)?,
+                Ok(Input::Ports(mapping)) => self.take_ports(mapping)?,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.tick()?;
+        }
+    }
+
+    /// Brings the interface up and the membership to life.
+    pub(crate) fn start(&mut self) -> Result<(), Fault> {
+        self.refusal = None;
+        self.trouble = None;
+        self.bring_up()?;
+        self.tell_reach(true)?;
+        let Some(member) = self.state.kept.member.clone() else { return Ok(()) };
+        let token = member.token.as_ref().and_then(|text| Token::parse(text, Kind::Join).ok());
+        let endpoints = self.endpoints()?;
+        let kept = &self.state.kept;
+        let settings = Opening {
+            urls: member.urls,
+            server: member.server,
+            machine: kept.machine.clone(),
+            node_key: kept.node.public(),
+            next_key: kept.next.as_ref().map(PrivateKey::public),
+            join: token.map(|token| (token.id, token.secret.clone())),
+            verifying: member.verifying,
+            host: system::host_info(&kept.settings, endpoints, self.home.relay()),
+        };
+        let proxies = Proxies::from_environment().unwrap_or_else(|error| {
+            self.complaint = Some(format!("no proxy is used: {error}"));
+            Proxies::default()
+        });
+        // The server and relays are reached beside an exit, as peers are.
+        let proxies = proxies.with_mark(MARK);
+        self.relays = self
+            .remote
+            .another()
+            .map(Loop)
+            .ok()
+            .map(|hand| Relays::new(Arc::new(hand), proxies.clone()));
+        let bell = self.inputs.clone();
+        // A queue that is full wakes the loop anyway, and it then reads all there is.
+        let notify = Notify(Box::new(move || drop(bell.try_send(Input::News))));
+        let cached = self.state.map();
+        self.membership = None;
+        match Membership::start(Start { settings, cached, proxies, notify }) {
+            Ok(membership) => self.membership = Some(membership),
+            Err(error) => self.complaint = Some(format!("cannot start a thread: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Ends the membership and takes everything from the machine.
+    pub(crate) fn stop(&mut self) -> Result<(), Fault> {
+        self.save_map();
+        (self.membership, self.relays) = (None, None);
+        (self.is_in_touch, self.map, self.plan) = (false, None, Plan::default());
+        (self.told, self.rules, self.home) = (Told::default(), None, Home::default());
+        self.want_port(0, false);
+        if let Err(why) = self.gate.clear() {
+            self.complain(&why);
+        }
+        let _ = self.interface.set_up(false).map_err(|error| self.complain(&error));
+        self.is_up = false;
+        self.remote.call(|desk| {
+            let _ = desk.configure(&[Change::ReplacePeers, Change::PrivateKey(None)]);
+            let _ = desk.look();
+        })?;
+        Ok(())
+    }
+
+    fn bring_up(&mut self) -> Result<(), Fault> {
+        if let Err(error) = self.interface.set_up(true) {
+            self.complain(&error);
+        }
+        let key = self.state.kept.node.clone();
+        let (port, is_named) = self.port;
+        let failed = self.remote.call(move |desk| {
+            let fwmark = Change::Fwmark(MARK);
+            let changes = [Change::PrivateKey(Some(key)), fwmark, Change::ListenPort(port)];
+            let first = desk.configure(&changes).and_then(|()| desk.look());
+            match first {
+                // Whoever did not name the port is content with another.
+                Err(_) if !is_named => {
+                    desk.configure(&[Change::ListenPort(0)]).and_then(|()| desk.look())
+                }
+                other => other,
+            }
+            .err()
+            .map(|error| error.to_string())
+        })?;
+        if let Some(why) = failed {
+            self.complain(&why);
+        }
+        self.is_up = true;
+        Ok(())
+    }
+
+    pub(crate) fn complain(&mut self, why: &dyn std::fmt::Display) {
+        let why = why.to_string();
+        tracing::error!("{why}");
+        self.complaint = Some(why);
+    }
+
+    /// Where this node may be reached, as far as is known.
+    fn endpoints(&mut self) -> Result<Vec<SocketAddr>, Fault> {
+        let mut endpoints = self.remote.call(|desk| desk.node().0.reach().endpoints)?;
+        endpoints.truncate(ENDPOINTS_MAX);
+        Ok(endpoints)
+    }
+
+    fn take_network_change(&mut self) -> Result<(), Fault> {
+        if self.membership.is_none() {
+            return Ok(());
+        }
+        self.gate.look_again();
+        self.tell_reach(true)?;
+        self.report()?;
+        if let Some(membership) = &self.membership {
+            membership.network_changed();
+        }
+        if let Some(relays) = &self.relays {
+            relays.handle_network_change();
+        }
+        Ok(())
+    }
+
+    /// Tells the server what this node says of itself now; if nothing changed, it is not told.
+    pub(crate) fn report(&mut self) -> Result<(), Fault> {
+        let endpoints = self.endpoints()?;
+        let info = system::host_info(&self.state.kept.settings, endpoints, self.home.relay());
+        if let Some(membership) = &self.membership {
+            membership.report(info);
+        }
+        Ok(())
+    }
+
+    fn take_news(&mut self) -> Result<(), Fault> {
+        while let Some(news) = self.membership.as_ref().and_then(|m| m.wait(Duration::ZERO)) {
+            self.take(news)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, news: News) -> Result<(), Fault> {
+        if let Some((verifying, statements)) = news.store {
+            self.unsaved = Some(statements);
+            self.note_member(|member| member.verifying = Some(verifying));
+        }
+        match news.event {
+            Event::Opened { now_unix_s } => {
+                (self.is_in_touch, self.trouble) = (true, None);
+                self.clock = Some((now_unix_s, Instant::now()));
+            }
+            Event::Enrolled(enrolled) => {
+                tracing::info!(name = enrolled.name, "a member of the network");
+                self.note_member(|member| member.token = None);
+            }
+            Event::Changed(_) => {
+                self.map = news.map;
+                self.tell_reach(false)?;
+                self.tell_policy()?;
+                self.apply()?;
+            }
+            Event::Rotated(key) => self.take_rotation(&key)?,
+            Event::Trouble(trouble) => {
+                let text = told(&trouble);
+                if self.trouble.as_ref() != Some(&text) {
+                    tracing::warn!("{text}; trying again");
+                }
+                self.is_in_touch = false;
+                self.trouble = Some(text);
+            }
+            Event::Ended(refusal) => self.take_end(refusal)?,
+            Event::LoggedOut => self.left()?,
+        }
+        Ok(())
+    }
+
+    /// The server wants nothing more of us. Nobody is a peer of who is no member.
+    fn take_end(&mut self, refusal: Refusal) -> Result<(), Fault> {
+        tracing::error!("the server refuses: {}", refusal.detail);
+        self.is_in_touch = false;
+        if matches!(refusal.code, Code::NotEnrolled | Code::Expired) {
+            (self.map, self.unsaved, self.relays) = (None, Some(Vec::new()), None);
+            self.put(Plan::default())?;
+            self.apply_gate();
+        }
+        // A join key that is not good was never more than a try.
+        if self.map.is_none() {
+            self.note_member(|member| member.token = None);
+        }
+        self.refusal = Some(refusal);
+        if let Some((_, answer)) = self.leaving.take() {
+            // Who is no member has left.
+            self.leaving = Some((Instant::now(), answer));
+            self.left()?;
+        }
+        Ok(())
+    }
+
+    /// The membership is over, as its owner wanted.
+    fn left(&mut self) -> Result<(), Fault> {
+        self.stop()?;
+        let forgotten = self.state.forget();
+        self.unsaved = None;
+        if let Some((_, answer)) = self.leaving.take() {
+            let reply = match forgotten {
+                Ok(()) => crate::protocol::done(),
+                Err(error) => crate::protocol::refused(error),
+            };
+            let _ = answer.send(reply);
+        }
+        Ok(())
+    }
+
+    fn note_member(&mut self, change: impl FnOnce(&mut Member)) {
+        let Some(member) = &mut self.state.kept.member else { return };
+        let before = (member.verifying, member.token.clone());
+        change(member);
+        if before != (member.verifying, member.token.clone()) {
+            self.keep();
+        }
+    }
+
+    /// Writes what is kept; a disk that is full is told, and tried again with the next change.
+    pub(crate) fn keep(&mut self) {
+        if let Err(error) = self.state.save() {
+            self.complain(&error);
+        }
+    }
+
+    fn save_map(&mut self) {
+        let Some(statements) = self.unsaved.take() else { return };
+        self.saved_at = Instant::now();
+        if let Err(error) = self.state.save_map(&statements) {
+            self.complain(&error);
+            self.unsaved = Some(statements);
+        }
+    }
+
+    /// The time by the server's clock. Before the server was heard nothing expires: this machine's
+    /// own clock may be a year off (threat CO-09).
+    pub(crate) fn now_unix_s(&self) -> u64 {
+        let made = self.map.as_ref().map_or(0, |map| map.made_unix_s);
+        self.clock.map_or(made, |(then, at)| made.max(then + at.elapsed().as_secs()))
+    }
+
+    /// Brings the machine in line with map and settings.
+    pub(crate) fn apply(&mut self) -> Result<(), Fault> {
+        let Some(map) = &self.map else { return Ok(()) };
+        let (settings, now) = (&self.state.kept.settings, self.now_unix_s());
+        let chosen = self.failover.look(map, settings, now, &self.remote)?;
+        let plan = Plan::new(map, settings, now, &chosen);
+        self.keep_relays();
+        self.put(plan)?;
+        self.apply_gate();
+        Ok(())
+    }
+
+    fn apply_gate(&mut self) {
+        let (name, settings) = (self.interface.name(), &self.state.kept.settings);
+        self.gate.apply(name, self.map.as_ref(), &self.plan, settings);
+    }
+
+    /// Streams to the relays of the map, and to no others.
+    fn keep_relays(&mut self) {
+        let (Some(relays), Some(map)) = (&mut self.relays, &self.map) else { return };
+        if let Err(error) = relays.set(&map.relays, &self.state.kept.node) {
+            self.complain(&error);
+        }
+    }
+
+    fn put(&mut self, plan: Plan) -> Result<(), Fault> {
+        if plan == self.plan {
+            return Ok(());
+        }
+        let changes = plan.changes_since(&self.plan);
+        let moved = plan.moved_since(&self.plan);
+        let failed = self.remote.call(move |desk| {
+            let failed = desk.configure(&changes).err();
+            let (node, clock, _) = desk.node();
+            for (key, candidates) in &moved {
+                node.set_candidates(key, candidates, clock.now);
+            }
+            failed
+        })?;
+        if let Some(error) = failed {
+            self.complain(&error);
+        }
+        if let Err(error) = self.interface.apply(&plan) {
+            self.complain(&error);
+        }
+        self.plan = plan;
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Fault> {
+        if self.unsaved.is_some() && self.saved_at.elapsed() >= SAVE_EVERY {
+            self.save_map();
+        }
+        if self.leaving.as_ref().is_some_and(|(since, _)| since.elapsed() >= LOGOUT_WITHIN) {
+            tracing::warn!("the server was not told of the logout: it does not answer");
+            self.left()?;
+        }
+        if self.map.is_some() {
+            self.look_at_reach()?;
+            if self.looked_at.elapsed() >= LOOK_EVERY {
+                self.looked_at = Instant::now();
+                self.look_for_twin();
+                self.apply()?;
+                self.rotate();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for another key when half of this one's life is over, without anybody's help.
+    fn rotate(&mut self) {
+        let Some(map) = &self.map else { return };
+        let Some(expires) = map.me.expires_unix_s else { return };
+        let left = expires.saturating_sub(self.now_unix_s());
+        let whole = expires.saturating_sub(map.made_unix_s);
+        let is_due = left <= whole / 2 && self.is_in_touch;
+        if !is_due || self.rotate_after.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.rotate_after = Some(Instant::now() + ROTATE_AGAIN);
+        let next = self.state.kept.next.clone();
+        let next = next.unwrap_or_else(|| PrivateKey::generate(&mut SystemRandom));
+        self.state.kept.next = Some(next.clone());
+        self.keep();
+        if let Some(membership) = &self.membership {
+            membership.rotate(next.public());
+        }
+    }
+
+    fn take_rotation(&mut self, key: &noise::PublicKey) -> Result<(), Fault> {
+        let kept = &mut self.state.kept;
+        let Some(next) = kept.next.take_if(|next| next.public() == *key) else { return Ok(()) };
+        kept.node = next.clone();
+        self.keep();
+        self.rotate_after = None;
+        tracing::info!("the node's key is another one now");
+        self.remote.call(|desk| desk.configure(&[Change::PrivateKey(Some(next))]).err())?;
+        Ok(())
+    }
+}
+
+fn told(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Unreachable => "the server cannot be reached".to_owned(),
+        Trouble::NotTheServer => {
+            "somebody answers in the server's place who does not hold its key".to_owned()
+        }
+        Trouble::OtherSigner => {
+            "the server signs with another key than before; was it set up anew? then `warren \
+             logout` and join again"
+                .to_owned()
+        }
+        Trouble::Refused(refusal) => format!("the server cannot do it now: {}", refusal.detail),
+        Trouble::Map(bad) => bad.to_string(),
+    }
+}

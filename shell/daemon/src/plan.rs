@@ -1,0 +1,325 @@
+//! What a map means for a node: a value, and the changes from one to the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use control::{Map, NodeId, Peer, Prefix};
+use node::{AllowedIp, Candidate, Change, PeerChange};
+use noise::PublicKey;
+
+use crate::Settings;
+
+/// Everything that a map and the settings ask of the machine.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// Addresses of the interface with the length of their network.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Peers by key.
+    pub peers: BTreeMap<PublicKey, PeerPlan>,
+    /// Prefixes beyond the network's own that lead into the interface.
+    pub routes: BTreeSet<Prefix>,
+}
+
+/// One peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerPlan {
+    /// Its number.
+    pub id: NodeId,
+    /// What it may send from, and what is sent to it.
+    pub allowed: Vec<Prefix>,
+    /// Where it may be reached.
+    pub endpoints: Vec<SocketAddr>,
+    /// The relays that lead to it: the one on which it waits, or all if that is not known.
+    pub relays: Vec<u32>,
+}
+
+impl Plan {
+    /// The plan of a map, where `chosen` says through whom prefixes go that several serve. Peers
+    /// whose key has expired at `now_unix_s`, by the server's clock, are
+    /// not in it (threat CO-06).
+    #[must_use]
+    pub fn new(
+        map: &Map,
+        settings: &Settings,
+        now_unix_s: u64,
+        chosen: &BTreeMap<Prefix, NodeId>,
+    ) -> Self {
+        let mut plan = Self::default();
+        for address in &map.me.addresses {
+            let range = map.ranges.iter().find(|range| range.contains(*address));
+            let whole = if address.is_ipv4() { 32 } else { 128 };
+            plan.addresses.push((*address, range.map_or(whole, Prefix::bits)));
+        }
+        if !map.me.approved {
+            return plan;
+        }
+        let live = live(map, now_unix_s);
+        let routed = routed(&live, map, settings, chosen);
+        for peer in &live {
+            let own = peer.addresses.iter().map(|address| Prefix::host(*address));
+            let routes = routed.iter().filter(|(_, id)| **id == peer.id).map(|(prefix, _)| *prefix);
+            let planned = PeerPlan {
+                id: peer.id,
+                allowed: own.chain(routes).collect(),
+                endpoints: peer.endpoints.clone(),
+                relays: ways_to(peer, map),
+            };
+            plan.peers.insert(peer.key, planned);
+        }
+        plan.routes = routed.into_keys().collect();
+        plan
+    }
+
+    /// The steps that lead a node from `before` to this plan, endpoints aside.
+    #[must_use]
+    pub fn changes_since(&self, before: &Self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for key in before.peers.keys().filter(|key| !self.peers.contains_key(key)) {
+            let change = PeerChange { remove: true, ..PeerChange::new(*key) };
+            changes.push(Change::Peer(change));
+        }
+        for (key, peer) in &self.peers {
+            let known = before.peers.get(key);
+            if known.is_some_and(|known| known.allowed == peer.allowed) {
+                continue;
+            }
+            let given = peer.allowed.iter().map(|prefix| AllowedIp::give(wire_prefix(prefix)));
+            changes.push(Change::Peer(PeerChange {
+                replace_allowed_ips: true,
+                allowed_ips: given.collect(),
+                ..PeerChange::new(*key)
+            }));
+        }
+        changes
+    }
+
+    /// Where those peers may be whose places are not those of `before`.
+    #[must_use]
+    pub fn moved_since(&self, before: &Self) -> BTreeMap<PublicKey, Vec<Candidate>> {
+        let is_new = |(key, peer): &(&PublicKey, &PeerPlan)| {
+            before.peers.get(key).is_none_or(|known| {
+                known.endpoints != peer.endpoints || known.relays != peer.relays
+            })
+        };
+        self.peers.iter().filter(is_new).map(|(key, peer)| (*key, peer.candidates())).collect()
+    }
+}
+
+impl PeerPlan {
+    /// The candidates of a peer, in no order.
+    fn candidates(&self) -> Vec<Candidate> {
+        let direct = self.endpoints.iter().copied().map(Candidate::Udp);
+        direct.chain(self.relays.iter().copied().map(Candidate::Relay)).collect()
+    }
+}
+
+/// The relays that a map names.
+#[must_use]
+pub fn relays(map: &Map) -> Vec<u32> {
+    map.relays.iter().map(|relay| relay.id).collect()
+}
+
+/// What is inside the network, and so no way to it (threat NT-07).
+#[must_use]
+pub fn overlay(map: &Map) -> Vec<node::Prefix> {
+    map.ranges.iter().map(wire_prefix).collect()
+}
+
+/// The relays that lead to a peer.
+fn ways_to(peer: &Peer, map: &Map) -> Vec<u32> {
+    let known = map.relays.iter().map(|relay| relay.id);
+    match peer.relay.filter(|home| known.clone().any(|id| id == *home)) {
+        Some(home) => vec![home],
+        None => known.collect(),
+    }
+}
+
+/// Peers whose key has not expired.
+fn live(map: &Map, now_unix_s: u64) -> Vec<&Peer> {
+    let is_live = |peer: &&Peer| peer.expires_unix_s.is_none_or(|at| now_unix_s < at);
+    map.peers.iter().filter(is_live).collect()
+}
+
+/// Every peer that could route each prefix that is wanted.
+pub(crate) fn candidates(
+    map: &Map,
+    settings: &Settings,
+    now_unix_s: u64,
+) -> BTreeMap<Prefix, Vec<NodeId>> {
+    let mut candidates: BTreeMap<Prefix, Vec<NodeId>> = BTreeMap::new();
+    for (route, peer) in serving(&live(map, now_unix_s), map, settings) {
+        candidates.entry(route).or_default().push(peer.id);
+    }
+    candidates
+}
+
+/// Each prefix that is wanted, with each peer that serves it.
+fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix, &'m Peer)> {
+    let exit = settings.exit_node.as_deref();
+    let mut serving = Vec::new();
+    for peer in live {
+        let is_exit = exit.is_some_and(|exit| is_called(peer, exit));
+        for route in &peer.routes {
+            let is_wanted = if route.is_default() { is_exit } else { settings.accept_routes };
+            let is_own = map.me.routes.contains(route);
+            let is_range = map.ranges.iter().any(|range| range.overlaps(route));
+            if is_wanted && !is_own && (!is_range || route.is_default()) {
+                serving.push((*route, *peer));
+            }
+        }
+    }
+    serving
+}
+
+/// Which peer routes a prefix: who is chosen, else one that is online before one that is not,
+/// then the oldest.
+fn routed(
+    live: &[&Peer],
+    map: &Map,
+    settings: &Settings,
+    choice: &BTreeMap<Prefix, NodeId>,
+) -> BTreeMap<Prefix, NodeId> {
+    let mut routed: BTreeMap<Prefix, &Peer> = BTreeMap::new();
+    for (route, peer) in serving(live, map, settings) {
+        let rank = |p: &Peer| (choice.get(&route) != Some(&p.id), !p.online, p.id);
+        if routed.get(&route).is_none_or(|known| rank(peer) < rank(known)) {
+            routed.insert(route, peer);
+        }
+    }
+    routed.into_iter().map(|(route, peer)| (route, peer.id)).collect()
+}
+
+/// Whether a peer is meant by a name or an address.
+#[must_use]
+pub fn is_called(peer: &Peer, called: &str) -> bool {
+    let name = called.split('.').next().unwrap_or_default();
+    peer.name.eq_ignore_ascii_case(name)
+        || called.parse::<IpAddr>().is_ok_and(|address| peer.addresses.contains(&address))
+}
+
+/// The same for those who do not know `control`.
+pub(crate) fn wire_prefix(prefix: &Prefix) -> node::Prefix {
+    node::Prefix::new(prefix.address(), prefix.bits()).expect("it is one already")
+}
+
+#[cfg(test)]
+mod tests {
+    use control::{Dns, Policy, SelfNode};
+
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().unwrap()
+    }
+
+    fn peer(id: u64, routes: &[&str]) -> Peer {
+        Peer {
+            id: NodeId(id),
+            name: format!("node-{id}"),
+            key: PublicKey([id as u8; 32]),
+            addresses: vec![IpAddr::from([100, 64, 0, id as u8])],
+            endpoints: vec![SocketAddr::from(([192, 0, 2, id as u8], 1))],
+            relay: None,
+            tags: Vec::new(),
+            routes: routes.iter().map(|route| prefix(route)).collect(),
+            online: true,
+            expires_unix_s: None,
+        }
+    }
+
+    fn map(peers: Vec<Peer>) -> Map {
+        Map {
+            machine: PublicKey([9; 32]),
+            epoch: 1,
+            sequence: 1,
+            made_unix_s: 1000,
+            me: SelfNode {
+                id: NodeId(1),
+                name: "me".to_owned(),
+                addresses: vec![IpAddr::from([100, 64, 0, 1])],
+                tags: Vec::new(),
+                routes: Vec::new(),
+                approved: true,
+                expires_unix_s: None,
+            },
+            peers,
+            ranges: vec![prefix("100.64.0.0/10")],
+            dns: Dns::default(),
+            policy: Policy::default(),
+            relays: Vec::new(),
+            stun: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_peers_whose_places_changed_are_told_anew() {
+        let settings = Settings::default();
+        let plan = |map: &Map| Plan::new(map, &settings, 0, &BTreeMap::new());
+        let before = map(vec![peer(2, &[]), peer(3, &[])]);
+        let mut after = before.clone();
+        after.peers[1].endpoints.push(SocketAddr::from(([192, 0, 2, 9], 9)));
+        let moved = plan(&after).moved_since(&plan(&before));
+        assert_eq!(moved.keys().collect::<Vec<_>>(), [&PublicKey([3; 32])]);
+        assert_eq!(moved[&PublicKey([3; 32])].len(), 2);
+        assert_eq!(plan(&before).moved_since(&Plan::default()).len(), 2);
+    }
+
+    fn owner(plan: &Plan, route: &str) -> Option<u64> {
+        let route = prefix(route);
+        let found = plan.peers.values().find(|peer| peer.allowed.contains(&route));
+        found.map(|peer| peer.id.0)
+    }
+
+    #[test]
+    fn peers_have_their_addresses_and_the_range_is_one_network() {
+        let plan =
+            Plan::new(&map(vec![peer(2, &[])]), &Settings::default(), 1000, &BTreeMap::new());
+        assert_eq!(plan.addresses, [(IpAddr::from([100, 64, 0, 1]), 10)]);
+        let known = &plan.peers[&PublicKey([2; 32])];
+        assert_eq!(known.allowed, [prefix("100.64.0.2/32")]);
+        assert_eq!(plan.changes_since(&plan), []);
+        let gone = Plan::new(&map(vec![]), &Settings::default(), 1000, &BTreeMap::new());
+        let changes = gone.changes_since(&plan);
+        assert!(matches!(&changes[..], [Change::Peer(change)] if change.remove));
+    }
+
+    #[test]
+    fn co_06_expired_peers_and_a_node_without_approval_have_nothing() {
+        let mut expiring = peer(2, &[]);
+        expiring.expires_unix_s = Some(1001);
+        let mut map = map(vec![expiring]);
+        assert_eq!(Plan::new(&map, &Settings::default(), 1000, &BTreeMap::new()).peers.len(), 1);
+        assert_eq!(Plan::new(&map, &Settings::default(), 1001, &BTreeMap::new()).peers.len(), 0);
+        map.me.approved = false;
+        assert_eq!(Plan::new(&map, &Settings::default(), 1000, &BTreeMap::new()).peers.len(), 0);
+    }
+
+    #[test]
+    fn routes_are_used_when_accepted_by_one_peer_that_is_there() {
+        let (lan, exit) = ("10.7.0.0/16", "0.0.0.0/0");
+        let mut away = peer(2, &[lan, exit]);
+        away.online = false;
+        let map = map(vec![away, peer(3, &[lan, exit]), peer(4, &[lan])]);
+        let mut settings = Settings::default();
+        assert_eq!(owner(&Plan::new(&map, &settings, 0, &BTreeMap::new()), lan), None);
+        settings.accept_routes = true;
+        let plan = Plan::new(&map, &settings, 0, &BTreeMap::new());
+        assert_eq!((owner(&plan, lan), owner(&plan, exit)), (Some(3), None));
+        for called in ["node-2", "NODE-2.warren.internal", "100.64.0.2"] {
+            settings.exit_node = Some(called.to_owned());
+            assert_eq!(
+                owner(&Plan::new(&map, &settings, 0, &BTreeMap::new()), exit),
+                Some(2),
+                "as was asked for"
+            );
+        }
+    }
+
+    #[test]
+    fn a_route_into_the_network_itself_is_not_taken() {
+        let settings = Settings { accept_routes: true, ..Settings::default() };
+        let plan =
+            Plan::new(&map(vec![peer(2, &["100.64.0.3/32"])]), &settings, 0, &BTreeMap::new());
+        assert_eq!(owner(&plan, "100.64.0.3/32"), None);
+    }
+}

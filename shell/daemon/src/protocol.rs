@@ -1,0 +1,76 @@
+//! What commands ask of the daemon: a line of JSON each way over the local socket. An answer has
+//! `"schema": 1`, and `"error"` where something was not done.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::Changes;
+
+/// The version of every answer's form. Fields are added, never changed, under one number.
+pub const SCHEMA: u32 = 1;
+/// Bytes of a request, at most.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// What is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// To be up, and to join first if that is yet to be done.
+    Up {
+        /// The token, for a node that belongs to no network.
+        token: Option<String>,
+        /// What the command says of the settings.
+        #[serde(default)]
+        changes: Changes,
+        /// Whether what it does not say goes back to what it is at first.
+        #[serde(default)]
+        reset: bool,
+    },
+    /// Other settings, and no more.
+    Set {
+        /// Which.
+        changes: Changes,
+    },
+    /// To be down: a member still, without an interface.
+    Down,
+    /// To leave the network.
+    Logout,
+    /// How things are.
+    Status,
+    /// What the network lets through.
+    Netcheck,
+    /// What stands between two ends, of which one is at this node.
+    Why {
+        /// Who sends, by name or address: this node if it is not said.
+        source: Option<String>,
+        /// Who receives.
+        destination: String,
+        /// IP protocol number.
+        protocol: u8,
+        /// Destination port, where the protocol has ports.
+        #[serde(default)]
+        port: u16,
+    },
+    /// Everything that helps to find out what is wrong, without secrets.
+    Debug,
+}
+
+impl Request {
+    /// Whether it changes nothing, so that every user may ask.
+    #[must_use]
+    pub const fn is_harmless(&self) -> bool {
+        matches!(self, Self::Status | Self::Netcheck | Self::Why { .. })
+    }
+}
+
+/// An answer that something was done.
+#[must_use]
+pub fn done() -> Value {
+    json!({ "schema": SCHEMA })
+}
+
+/// An answer that something was not done, and why.
+#[must_use]
+pub fn refused(why: impl std::fmt::Display) -> Value {
+    json!({ "schema": SCHEMA, "error": why.to_string() })
+}

@@ -1,0 +1,228 @@
+//! What a user wants of a node: kept over restarts, changed by `up` and `set`.
+
+use control::Prefix;
+use control::limits::{HOSTNAME_BYTES_MAX, ROUTES_MAX};
+use serde::{Deserialize, Serialize};
+
+/// Every setting of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// What the node calls itself; the machine's name if it is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Prefixes that it offers to route.
+    pub advertise_routes: Vec<Prefix>,
+    /// Whether it uses the routes of others.
+    pub accept_routes: bool,
+    /// Whether it resolves the network's names.
+    pub accept_dns: bool,
+    /// Whether it offers to route to the Internet.
+    pub advertise_exit_node: bool,
+    /// The node through which it reaches the Internet, by name or address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_node: Option<String>,
+    /// Whether its own networks stay reachable while it uses an exit node.
+    pub exit_node_allow_lan_access: bool,
+    /// Whether what it routes from the network has its own address outside.
+    pub snat_subnet_routes: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            hostname: None,
+            advertise_routes: Vec::new(),
+            accept_routes: false,
+            accept_dns: true,
+            advertise_exit_node: false,
+            exit_node: None,
+            exit_node_allow_lan_access: false,
+            snat_subnet_routes: true,
+        }
+    }
+}
+
+/// What a command says of the settings; what it does not mention is `None`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Changes {
+    /// [`Settings::hostname`]; empty for the machine's own.
+    pub hostname: Option<String>,
+    /// [`Settings::advertise_routes`].
+    pub advertise_routes: Option<Vec<Prefix>>,
+    /// [`Settings::accept_routes`].
+    pub accept_routes: Option<bool>,
+    /// [`Settings::accept_dns`].
+    pub accept_dns: Option<bool>,
+    /// [`Settings::advertise_exit_node`].
+    pub advertise_exit_node: Option<bool>,
+    /// [`Settings::exit_node`]; empty for none.
+    pub exit_node: Option<String>,
+    /// [`Settings::exit_node_allow_lan_access`].
+    pub exit_node_allow_lan_access: Option<bool>,
+    /// [`Settings::snat_subnet_routes`].
+    pub snat_subnet_routes: Option<bool>,
+}
+
+impl Changes {
+    /// Whether nothing is mentioned.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What is wrong with the words.
+    ///
+    /// # Errors
+    /// For people: which flag, why, and how to mend it.
+    pub fn check(&self) -> Result<(), String> {
+        if self.hostname.as_ref().is_some_and(|name| name.len() > HOSTNAME_BYTES_MAX) {
+            return Err(format!("--hostname is longer than {HOSTNAME_BYTES_MAX} bytes"));
+        }
+        for prefix in self.advertise_routes.iter().flatten() {
+            if prefix.is_default() {
+                return Err(format!(
+                    "--advertise-routes {prefix}: a default route is offered with \
+                     --advertise-exit-node"
+                ));
+            }
+        }
+        if self.advertise_routes.as_ref().is_some_and(|routes| routes.len() > ROUTES_MAX - 2) {
+            return Err(format!("--advertise-routes: no more than {} routes", ROUTES_MAX - 2));
+        }
+        Ok(())
+    }
+}
+
+fn word(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+impl Settings {
+    /// The settings after `changes`.
+    #[must_use]
+    pub fn with(&self, changes: &Changes) -> Self {
+        let or = |changed: Option<bool>, before: bool| changed.unwrap_or(before);
+        Self {
+            hostname: match &changes.hostname {
+                Some(name) => word(name),
+                None => self.hostname.clone(),
+            },
+            advertise_routes: match &changes.advertise_routes {
+                Some(routes) => routes.clone(),
+                None => self.advertise_routes.clone(),
+            },
+            accept_routes: or(changes.accept_routes, self.accept_routes),
+            accept_dns: or(changes.accept_dns, self.accept_dns),
+            advertise_exit_node: or(changes.advertise_exit_node, self.advertise_exit_node),
+            exit_node: match &changes.exit_node {
+                Some(name) => word(name),
+                None => self.exit_node.clone(),
+            },
+            exit_node_allow_lan_access: or(
+                changes.exit_node_allow_lan_access,
+                self.exit_node_allow_lan_access,
+            ),
+            snat_subnet_routes: or(changes.snat_subnet_routes, self.snat_subnet_routes),
+        }
+    }
+
+    /// The flags of what is not as at first, as they would be typed: a name and a value.
+    #[must_use]
+    pub fn flags(&self) -> Vec<(&'static str, String)> {
+        let first = Self::default();
+        let mut flags = Vec::new();
+        if let Some(name) = &self.hostname {
+            flags.push(("--hostname", name.clone()));
+        }
+        if !self.advertise_routes.is_empty() {
+            let routes: Vec<String> = self.advertise_routes.iter().map(Prefix::to_string).collect();
+            flags.push(("--advertise-routes", routes.join(",")));
+        }
+        if let Some(name) = &self.exit_node {
+            flags.push(("--exit-node", name.clone()));
+        }
+        for (flag, value, at_first) in [
+            ("--accept-routes", self.accept_routes, first.accept_routes),
+            ("--accept-dns", self.accept_dns, first.accept_dns),
+            ("--advertise-exit-node", self.advertise_exit_node, first.advertise_exit_node),
+            (
+                "--exit-node-allow-lan-access",
+                self.exit_node_allow_lan_access,
+                first.exit_node_allow_lan_access,
+            ),
+            ("--snat-subnet-routes", self.snat_subnet_routes, first.snat_subnet_routes),
+        ] {
+            if value != at_first {
+                flags.push((flag, value.to_string()));
+            }
+        }
+        flags
+    }
+
+    /// What `up` with these words would drop without saying so: earlier settings that are not
+    /// mentioned, while others are. `up` without any words keeps everything.
+    #[must_use]
+    pub fn dropped_by(&self, changes: &Changes) -> Vec<(&'static str, String)> {
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        // What is mentioned is what would be kept if all else were as at first.
+        let mentioned = |flag: &str| match flag {
+            "--hostname" => changes.hostname.is_some(),
+            "--advertise-routes" => changes.advertise_routes.is_some(),
+            "--exit-node" => changes.exit_node.is_some(),
+            "--accept-routes" => changes.accept_routes.is_some(),
+            "--accept-dns" => changes.accept_dns.is_some(),
+            "--advertise-exit-node" => changes.advertise_exit_node.is_some(),
+            "--exit-node-allow-lan-access" => changes.exit_node_allow_lan_access.is_some(),
+            _ => changes.snat_subnet_routes.is_some(),
+        };
+        self.flags().into_iter().filter(|(flag, _)| !mentioned(flag)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_mentioned_stays_and_up_says_what_it_would_drop() {
+        let first = Settings::default();
+        assert_eq!(first.flags(), []);
+        let changes = Changes {
+            hostname: Some("robot".to_owned()),
+            accept_dns: Some(false),
+            advertise_routes: Some(vec!["10.7.0.0/16".parse().unwrap()]),
+            ..Changes::default()
+        };
+        let settings = first.with(&changes);
+        assert_eq!(settings.with(&Changes::default()), settings);
+        let flags = [("--hostname", "robot"), ("--advertise-routes", "10.7.0.0/16")];
+        let flags: Vec<_> = flags.into_iter().chain([("--accept-dns", "false")]).collect();
+        let said: Vec<_> = settings.flags().into_iter().collect();
+        assert_eq!(said.iter().map(|(f, v)| (*f, v.as_str())).collect::<Vec<_>>(), flags);
+
+        assert_eq!(settings.dropped_by(&Changes::default()), [], "no words drop nothing");
+        assert_eq!(settings.dropped_by(&changes), []);
+        let words = Changes { accept_routes: Some(true), ..Changes::default() };
+        assert_eq!(settings.dropped_by(&words), settings.flags());
+        let back = Changes { hostname: Some(String::new()), ..Changes::default() };
+        assert_eq!(settings.with(&back).hostname, None);
+    }
+
+    #[test]
+    fn bad_words_are_told_with_their_flag() {
+        let default = Changes {
+            advertise_routes: Some(vec!["0.0.0.0/0".parse().unwrap()]),
+            ..Changes::default()
+        };
+        assert!(default.check().unwrap_err().contains("--advertise-exit-node"));
+        let long = Changes { hostname: Some("x".repeat(256)), ..Changes::default() };
+        assert!(long.check().unwrap_err().starts_with("--hostname"));
+        assert_eq!(Changes::default().check(), Ok(()));
+        let unknown = serde_json::from_str::<Changes>("{\"hostnam\": \"x\"}");
+        assert!(unknown.is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! The local socket: who asks, and the way to the daemon's loop and back. A thread for each client;
+//! what they ask goes into the loop's one queue, so nothing is shared.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::protocol::{REQUEST_BYTES_MAX, Request, refused};
+
+/// The socket when none is named.
+pub const SOCKET: &str = "/run/warren/warren.sock";
+/// Clients at a time; one more is told so.
+const CLIENTS_MAX: usize = 16;
+/// How long a client may be silent.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// How long the daemon's own answer may take: a logout waits for the server.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// A request, and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: Request,
+    pub(crate) answer: SyncSender<Value>,
+}
+
+/// What carries requests to the loop; `false` once it has ended.
+pub(crate) type Carry = Arc<dyn Fn(Asked) -> bool + Send + Sync>;
+
+/// The listening socket. Its file is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    path: PathBuf,
+}
+
+/// Listens at `path`, for everybody: what they may ask is decided by who they are.
+///
+/// # Errors
+/// What is there already, or what the system refused.
+pub(crate) fn listen(path: &Path, carry: Carry) -> io::Result<Listener> {
+    let named = |what: &str, error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
+    };
+    if let Some(directory) = path.parent() {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o755);
+        builder.create(directory).map_err(|error| named("make the directory of", error))?;
+    }
+    if UnixStream::connect(path).is_ok() {
+        let text = format!(
+            "a daemon answers at {} already; stop it, or give this one another --socket",
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(named("replace", error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(|error| named("listen at", error))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))
+        .map_err(|error| named("open to all", error))?;
+    let run = move || {
+        let clients = Arc::new(());
+        for stream in listener.incoming().flatten() {
+            if Arc::strong_count(&clients) > CLIENTS_MAX {
+                say(&stream, &refused("too many commands talk to the daemon; try again"));
+                continue;
+            }
+            let (carry, one) = (Arc::clone(&carry), Arc::clone(&clients));
+            let work = move || {
+                let _one = one;
+                serve(&stream, &*carry);
+            };
+            // A client that finds no thread sees its connection end.
+            let _ = std::thread::Builder::new().name("warren-client".to_owned()).spawn(work);
+        }
+    };
+    std::thread::Builder::new().name("warren-socket".to_owned()).spawn(run)?;
+    Ok(Listener { path: path.to_owned() })
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn serve(stream: &UnixStream, carry: &(dyn Fn(Asked) -> bool + Send + Sync)) {
+    let is_owner = host::user_of(stream).is_ok_and(|user| user == 0 || user == host::own_user());
+    let limits = stream
+        .set_read_timeout(Some(SILENCE_MAX))
+        .and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)));
+    if limits.is_err() {
+        return;
+    }
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        let limit = REQUEST_BYTES_MAX as u64;
+        match (&mut reader).take(limit).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) if line.len() >= REQUEST_BYTES_MAX => {
+                say(stream, &refused("the request is too long"));
+                return;
+            }
+            Ok(_) => {}
+        }
+        let reply = match serde_json::from_slice::<Request>(&line) {
+            Err(error) => refused(format_args!("the request cannot be understood: {error}")),
+            Ok(request) if !is_owner && !request.is_harmless() => {
+                refused("only root may do this; try it with sudo")
+            }
+            Ok(request) => ask(request, carry),
+        };
+        if !say(stream, &reply) {
+            return;
+        }
+    }
+}
+
+pub(crate) fn ask(request: Request, carry: &(dyn Fn(Asked) -> bool + Send + Sync)) -> Value {
+    let (answer, answered) = sync_channel(1);
+    if !carry(Asked { request, answer }) {
+        return refused("the daemon is about to end");
+    }
+    let waited = answered.recv_timeout(ANSWER_WITHIN);
+    waited.unwrap_or_else(|_| refused("the daemon does not answer; its log says why"))
+}
+
+fn say(mut stream: &UnixStream, reply: &Value) -> bool {
+    let mut line = reply.to_string();
+    line.push('\n');
+    stream.write_all(line.as_bytes()).is_ok()
+}
+
+/// A command's connection to the daemon.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// No daemon answers there; how to start one.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(path).map_err(|error| {
+            let text = format!(
+                "no daemon answers at {}: {error}; start it with `systemctl start warren` or \
+                 `warren daemon`",
+                path.display()
+            );
+            io::Error::new(error.kind(), text)
+        })?;
+        stream.set_read_timeout(Some(ANSWER_WITHIN + Duration::from_secs(5)))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Asks, and gives the answer.
+    ///
+    /// # Errors
+    /// The daemon ended, or it refused: what it says.
+    pub fn ask(&mut self, request: &Request) -> io::Result<Value> {
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes())?;
+        let mut reply = String::new();
+        if self.stream.read_line(&mut reply)? == 0 {
+            return Err(io::Error::other("the daemon ended before it answered"));
+        }
+        let reply: Value = serde_json::from_str(&reply)?;
+        match reply["error"].as_str() {
+            Some(why) => Err(io::Error::other(why.to_owned())),
+            None => Ok(reply),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! How things are, as JSON with a documented form (docs/commands.md).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use control::{Map, Peer};
+use node::{Destination, PathStatus, PeerStatus, ReachStatus, Weather};
+use noise::PublicKey;
+use serde_json::{Value, json};
+
+use crate::member::{Daemon, Fault};
+use crate::protocol::SCHEMA;
+use crate::reach::stun_names;
+
+fn state(daemon: &Daemon) -> &'static str {
+    let kept = &daemon.state.kept;
+    match &daemon.map {
+        _ if kept.member.is_none() => "no-network",
+        _ if !kept.wanted => "stopped",
+        _ if daemon.refusal.is_some() => "refused",
+        None => "starting",
+        Some(map) if !map.me.approved => "needs-approval",
+        Some(_) => "running",
+    }
+}
+
+fn health(daemon: &Daemon) -> Vec<String> {
+    let refusal = daemon.refusal.as_ref().map(|refusal| refusal.detail.clone());
+    let twin = daemon.twin();
+    let texts = [&refusal, &twin, &daemon.trouble, &daemon.complaint];
+    texts.into_iter().flatten().chain(daemon.gate.said()).cloned().collect()
+}
+
+/// What is known of a link to a Warren node; `None` toward a plain WireGuard peer, or before the
+/// first session.
+fn weather(weather: &Weather) -> Value {
+    let ms = |us: u32| f64::from(us) / 1000.0;
+    let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let pieces = weather.pieces.passed + weather.lost;
+    let why = match (weather.repair_chunks, weather.trust < 0.5) {
+        (0, _) => "off: nothing is lost",
+        (_, true) => "held back: it does not help against what is lost here",
+        _ if weather.loss_out == 0.0 => "on until the path is known: nothing was lost so far",
+        _ => "on: the path loses datagrams at random",
+    };
+    json!({
+        "cipher": weather.cipher,
+        "chunk_bytes": weather.chunk_bytes,
+        "bundled_packets": weather.bundled,
+        "rtt_ms": weather.rtt_us.map(ms),
+        "out": {
+            "loss_before": weather.loss_out,
+            "loss_after": weather.loss_out * (1.0 - weather.rebuilt_share_out),
+            "congestion_share": weather.queued_share_out,
+            "reorder_ms": ms(weather.reorder_us_out),
+        },
+        "in": {
+            "loss_before": share(weather.rebuilt + weather.lost, pieces),
+            "loss_after": share(weather.lost, pieces),
+            "reorder_ms": ms(weather.reorder_us_in),
+            "order_waited": weather.waited,
+            "order_given_up": weather.given_up,
+            "congestion_signalled": weather.pieces.marked + weather.pieces.congestion,
+        },
+        "repair": {
+            "state": why,
+            "ratio": share(weather.repair_bytes, weather.data_bytes),
+            "chunks_per_block": weather.repair_chunks,
+            "lanes": weather.depth,
+        },
+    })
+}
+
+/// Packets and pieces that came in frames and did not go on, by what became of them.
+fn dropped_in_frames<'a>(
+    links: impl Iterator<Item = &'a Weather> + Clone,
+) -> impl Iterator<Item = (&'static str, u64)> {
+    let sum = |of: fn(&Weather) -> u64| links.clone().map(of).sum();
+    let counts: [(&str, u64); 3] = [
+        ("frame-refused", sum(|link| link.pieces.refused)),
+        ("frame-headless", sum(|link| link.pieces.headless)),
+        ("frame-no-room", sum(|link| link.pieces.no_room)),
+    ];
+    counts.into_iter().filter(|(_, count)| *count > 0)
+}
+
+/// What `warren status --json` prints.
+pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
+    let (node, links, paths, drops, reach) = daemon.remote.call(|desk| {
+        let status = desk.status();
+        let (node, clock, _) = desk.node();
+        let path = |peer: &PeerStatus| Some((peer.key, node.path(&peer.key, clock.now)?));
+        let paths: BTreeMap<PublicKey, PathStatus> = status.peers.iter().filter_map(path).collect();
+        let known = |peer: &PeerStatus| Some((peer.key, node.weather(&peer.key)?));
+        let links: BTreeMap<PublicKey, Weather> = status.peers.iter().filter_map(known).collect();
+        let counters = node.counters();
+        let drops = counters.drops().filter(|(_, count)| *count > 0);
+        let mut drops: BTreeMap<_, _> = drops.map(|(why, count)| (why.name(), count)).collect();
+        drops.extend(dropped_in_frames(links.values()));
+        let reach = node.reach();
+        (status, links, paths, drops, reach)
+    })?;
+    let kept = &daemon.state.kept;
+    let urls: Vec<String> =
+        kept.member.iter().flat_map(|member| &member.urls).map(ToString::to_string).collect();
+    let mut peers = Vec::new();
+    for peer in daemon.map.iter().flat_map(|map| &map.peers) {
+        let known = node.peers.iter().find(|known| known.key == peer.key);
+        let mut value = json!({
+            "id": peer.id.0,
+            "name": peer.name,
+            "addresses": peer.addresses,
+            "key": peer.key.to_string(),
+            "online": peer.online,
+            "tags": peer.tags,
+            "routes": peer.routes,
+        });
+        add_path(&mut value, known, paths.get(&peer.key), daemon.map.as_ref());
+        value["path"]["why"] = json!(reason(&value["path"], peer, &reach));
+        value["link"] = links.get(&peer.key).map_or(Value::Null, weather);
+        peers.push(value);
+    }
+    let me = daemon.map.as_ref().map(|map| &map.me);
+    Ok(json!({
+        "schema": SCHEMA,
+        "state": state(daemon),
+        "version": env!("CARGO_PKG_VERSION"),
+        "server": { "urls": urls, "in_touch": daemon.is_in_touch },
+        "interface": daemon.interface.name(),
+        "port": node.listen_port,
+        "health": health(daemon),
+        "settings": kept.settings,
+        "domain": daemon.map.as_ref().map(|map| map.dns.domain.clone()),
+        "self": {
+            "id": me.map(|me| me.id.0),
+            "name": me.map(|me| me.name.clone()),
+            "addresses": me.map(|me| me.addresses.clone()).unwrap_or_default(),
+            "key": kept.node.public().to_string(),
+            "online": daemon.is_in_touch,
+            "tags": me.map(|me| me.tags.clone()).unwrap_or_default(),
+            "routes": me.map(|me| me.routes.clone()).unwrap_or_default(),
+            "approved": me.is_some_and(|me| me.approved),
+            "expires_unix_s": me.and_then(|me| me.expires_unix_s),
+            "path": no_path(),
+            "rtt_ms": null,
+            "rx_bytes": node.peers.iter().map(|peer| peer.rx_bytes).sum::<u64>(),
+            "tx_bytes": node.peers.iter().map(|peer| peer.tx_bytes).sum::<u64>(),
+        },
+        "peers": peers,
+        "port_mapping": daemon.port_mapping(),
+        "drops": drops,
+    }))
+}
+
+fn no_path() -> Value {
+    json!({ "kind": "none", "carrier": null, "endpoint": null, "relay": null, "mtu": null,
+            "why": null })
+}
+
+/// Why the path is the one that it is, as far as this end knows.
+fn reason(path: &Value, peer: &Peer, reach: &ReachStatus) -> &'static str {
+    match path["kind"].as_str().unwrap_or_default() {
+        "direct" => "the best of the direct paths that answer",
+        "relay" if reach.udp_works == Some(false) => "no UDP leaves this network",
+        "relay" if peer.endpoints.is_empty() => {
+            "the peer names no place where it is reached by UDP"
+        }
+        "relay" if reach.varies == Some(true) => {
+            "no direct path answers; this network's translator maps by destination"
+        }
+        "relay" => "no direct path answers",
+        _ if peer.online => "nothing was sent lately, or no path answers",
+        _ => "the peer is not connected to the server, and no path answers",
+    }
+}
+
+fn add_path(
+    value: &mut Value,
+    known: Option<&PeerStatus>,
+    path: Option<&PathStatus>,
+    map: Option<&Map>,
+) {
+    // Who has never answered is not reached, wherever handshakes are sent.
+    let is_known = known.is_some_and(|known| known.last_handshake.is_some());
+    let path = path.filter(|path| path.is_alive && is_known);
+    value["path"] = path.map_or_else(no_path, |path| match path.to {
+        Destination::Udp(endpoint) => json!({
+            "kind": "direct", "carrier": "udp", "endpoint": endpoint.remote.to_string(),
+            "relay": null, "mtu": path.mtu_bytes,
+        }),
+        Destination::Relay(relayed) => {
+            let relay = map.and_then(|map| map.relays.iter().find(|r| r.id == relayed.relay));
+            json!({
+                "kind": "relay", "carrier": "https", "endpoint": null,
+                "relay": relay.map(|relay| relay.url.to_string()), "mtu": path.mtu_bytes,
+            })
+        }
+    });
+    let rtt_us = path.and_then(|path| path.rtt_us);
+    value["rtt_ms"] = json!(rtt_us.map(|us| f64::from(us) / 1000.0));
+    let handshake = known.and_then(|known| known.last_handshake);
+    value["last_handshake_unix_s"] = json!(handshake.map(|at| at.as_secs()));
+    value["rx_bytes"] = json!(known.map_or(0, |known| known.rx_bytes));
+    value["tx_bytes"] = json!(known.map_or(0, |known| known.tx_bytes));
+}
+
+/// What the network lets through.
+pub(crate) fn netcheck(daemon: &mut Daemon) -> Result<Value, Fault> {
+    let (port, streams, reach) = daemon
+        .remote
+        .call(|desk| (desk.status().listen_port, desk.relays(), desk.node().0.reach()))?;
+    let known = daemon.relays.as_ref().map(|relays| relays.states()).unwrap_or_default();
+    let relays: Vec<Value> = known
+        .iter()
+        .map(|(id, state)| {
+            let stream = streams.iter().find(|stream| stream.relay == *id);
+            let rtt_us = stream.and_then(|stream| stream.rtt_us);
+            json!({
+                "id": id,
+                "url": daemon.map.as_ref().and_then(|map| url_of(map, *id)),
+                "connected": state.is_connected,
+                "rtt_ms": rtt_us.map(|us| us as f64 / 1000.0),
+                "trouble": state.trouble,
+            })
+        })
+        .collect();
+    let local = crate::system::local_addresses(daemon.interface.name()).unwrap_or_default();
+    Ok(json!({
+        "schema": SCHEMA,
+        "port": port,
+        "local": local,
+        "server": { "in_touch": daemon.is_in_touch, "trouble": daemon.trouble },
+        "udp": reach.udp_works,
+        "mapped": reach.mapped,
+        "mapping_varies": reach.varies,
+        "endpoints": reach.endpoints,
+        "port_mapping": daemon.port_mapping(),
+        "relays": relays,
+        "home_relay": daemon.home.relay(),
+        "stun": daemon.map.as_ref().map(stun_names).unwrap_or_default(),
+        "stun_servers": reach.servers.iter().map(stun_server).collect::<Vec<_>>(),
+    }))
+}
+
+fn url_of(map: &Map, relay: u32) -> Option<String> {
+    map.relays.iter().find(|known| known.id == relay).map(|known| known.url.to_string())
+}
+
+fn stun_server((address, rtt_us): &(SocketAddr, u32)) -> Value {
+    json!({ "address": address, "rtt_ms": f64::from(*rtt_us) / 1000.0 })
+}
+
+/// What helps to find out what is wrong.
+pub(crate) fn debug(daemon: &mut Daemon) -> Result<Value, Fault> {
+    let counters = daemon.remote.call(|desk| format!("{:?}", desk.node().0.counters()))?;
+    let status = status(daemon)?;
+    let map = daemon.map.as_ref().map(serde_json::to_value).and_then(Result::ok);
+    Ok(json!({
+        "schema": SCHEMA,
+        "status": status,
+        "netcheck": netcheck(daemon)?,
+        "map": map,
+        "counters": counters,
+        "plan": format!("{:#?}", daemon.plan),
+    }))
+}

@@ -1,0 +1,266 @@
+//! Streams to the relays of a map, kept: a thread for each relay connects, hands over, waits for
+//! the end of the stream, and connects again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use control::Relay;
+use control::relay::Refused;
+use noise::{PrivateKey, Random};
+use wire::relay::Notice;
+
+use crate::SystemRandom;
+use crate::proxy::Proxies;
+use crate::relay::{Connected, Failed, connect};
+
+/// Relays to which streams are kept, at most: the first ones of the map.
+pub const RELAYS_MAX: usize = 8;
+/// The pause before the first new attempt; each later one doubles it, up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A stream that lasted so long was a good one: the pauses begin anew.
+const GOOD_AFTER: Duration = Duration::from_secs(5);
+/// Orders that wait for a thread; more of them say nothing new.
+const ORDERS_MAX: usize = 4;
+
+/// What is called when a stream has ended, on any thread, with what the relay said of it last, if
+/// that was the reason; it does not wait.
+pub type OnEnd = Box<dyn FnOnce(Option<Notice>) + Send>;
+
+/// Where connected streams go: the node's loop, which drives them from then on.
+pub trait Hand: Send + Sync + 'static {
+    /// Takes a stream, in place of one to the same relay. When it has ended, `on_end` is called
+    /// once.
+    ///
+    /// # Errors
+    /// If the stream is not taken; `on_end` is then not called.
+    fn set_relay(&self, relay: u32, connected: Connected, on_end: OnEnd) -> io::Result<()>;
+
+    /// The network has changed: the stream ends soon if it no longer answers.
+    fn check_relay(&self, relay: u32);
+
+    /// Ends the stream to a relay, if there is one.
+    fn remove_relay(&self, relay: u32);
+}
+
+/// What is known of one relay.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RelayState {
+    /// A stream is with the loop.
+    pub is_connected: bool,
+    /// Why the latest attempt failed, since the last one that did not.
+    pub trouble: Option<String>,
+    /// When it was seen last that another machine uses this node's key: a stream of ours is
+    /// replaced by nobody else, since one is kept at a time.
+    pub twin: Option<Instant>,
+}
+
+/// Streams to relays. They end when this is dropped.
+pub struct Relays {
+    hand: Arc<dyn Hand>,
+    proxies: Proxies,
+    running: BTreeMap<u32, Running>,
+}
+
+enum Order {
+    /// The stream with this number has ended, and why.
+    Ended(u64, Option<Notice>),
+    /// The network changed: connect at once, or see whether the stream still answers.
+    Changed,
+    Stop,
+}
+
+struct Running {
+    relay: Relay,
+    node: PrivateKey,
+    orders: SyncSender<Order>,
+    state: Arc<Mutex<RelayState>>,
+}
+
+/// What a relay's thread works with.
+struct Keeper {
+    hand: Arc<dyn Hand>,
+    proxies: Proxies,
+    relay: Relay,
+    node: PrivateKey,
+    orders: Receiver<Order>,
+    /// For closures that report an end.
+    own: SyncSender<Order>,
+    state: Arc<Mutex<RelayState>>,
+}
+
+impl Relays {
+    /// Keeps no streams yet.
+    #[must_use]
+    pub fn new(hand: Arc<dyn Hand>, proxies: Proxies) -> Self {
+        Self { hand, proxies, running: BTreeMap::new() }
+    }
+
+    /// Keeps streams to these relays, the first [`RELAYS_MAX`] of them, and to no others; `node`
+    /// is this node's WireGuard key. What is as before is left alone.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn set(&mut self, relays: &[Relay], node: &PrivateKey) -> io::Result<()> {
+        let wanted: BTreeMap<u32, &Relay> =
+            relays.iter().take(RELAYS_MAX).map(|relay| (relay.id, relay)).collect();
+        self.running.retain(|id, running| {
+            let is_same = wanted
+                .get(id)
+                .is_some_and(|relay| running.relay == **relay && running.node == *node);
+            if !is_same {
+                let _ = running.orders.try_send(Order::Stop);
+            }
+            is_same
+        });
+        for (id, relay) in wanted {
+            if !self.running.contains_key(&id) {
+                let running = self.start(relay, node)?;
+                self.running.insert(id, running);
+            }
+        }
+        Ok(())
+    }
+
+    /// The network that we are in has changed: pauses end, and streams that no longer answer.
+    pub fn handle_network_change(&self) {
+        for running in self.running.values() {
+            let _ = running.orders.try_send(Order::Changed);
+        }
+    }
+
+    /// What is known of each, by its number.
+    #[must_use]
+    pub fn states(&self) -> BTreeMap<u32, RelayState> {
+        self.running.iter().map(|(id, running)| (*id, lock(&running.state).clone())).collect()
+    }
+
+    fn start(&self, relay: &Relay, node: &PrivateKey) -> io::Result<Running> {
+        let (orders, received) = sync_channel(ORDERS_MAX);
+        let state = Arc::new(Mutex::new(RelayState::default()));
+        let keeper = Keeper {
+            hand: Arc::clone(&self.hand),
+            proxies: self.proxies.clone(),
+            relay: relay.clone(),
+            node: node.clone(),
+            orders: received,
+            own: orders.clone(),
+            state: Arc::clone(&state),
+        };
+        thread::Builder::new().name(format!("relay-{}", relay.id)).spawn(move || keeper.run())?;
+        Ok(Running { relay: relay.clone(), node: node.clone(), orders, state })
+    }
+}
+
+impl Drop for Relays {
+    fn drop(&mut self) {
+        for running in self.running.values() {
+            let _ = running.orders.try_send(Order::Stop);
+        }
+    }
+}
+
+impl Keeper {
+    fn run(self) {
+        let mut pause = PAUSE_MIN;
+        for number in 0.. {
+            match connect(&self.relay, &self.node, &self.proxies) {
+                // What was ordered meanwhile comes first.
+                Ok(_) if self.is_stopped() => return,
+                Ok(connected) => match self.hand_over(connected, number) {
+                    Ok(lasted) if lasted >= GOOD_AFTER => pause = PAUSE_MIN,
+                    Ok(_) => {}
+                    Err(Stopped) => return,
+                },
+                Err(why) => {
+                    if let Failed::Refused(Refused::Verdict(notice)) = &why {
+                        self.note_twin(*notice);
+                    }
+                    self.note(false, Some(why.to_string()));
+                }
+            }
+            match self.wait(jittered(pause)) {
+                Some(Order::Stop) => return,
+                Some(Order::Changed) => pause = PAUSE_MIN,
+                Some(Order::Ended(..)) | None => pause = (pause * 2).min(PAUSE_MAX),
+            }
+        }
+    }
+
+    /// Gives the stream to the loop and waits for its end: how long it lasted.
+    fn hand_over(&self, connected: Connected, number: u64) -> Result<Duration, Stopped> {
+        let (id, begin, own) = (self.relay.id, Instant::now(), self.own.clone());
+        // A full queue has orders that matter more: the thread wakes anyway.
+        let on_end = Box::new(move |why| drop(own.try_send(Order::Ended(number, why))));
+        if let Err(why) = self.hand.set_relay(id, connected, on_end) {
+            self.note(false, Some(why.to_string()));
+            return Ok(Duration::ZERO);
+        }
+        self.note(true, None);
+        let is_ended = loop {
+            match self.orders.recv() {
+                Ok(Order::Ended(which, _)) if which != number => {}
+                Ok(Order::Changed) => self.hand.check_relay(id),
+                Ok(Order::Ended(_, why)) => {
+                    self.note_twin(why);
+                    break true;
+                }
+                Ok(Order::Stop) | Err(_) => break false,
+            }
+        };
+        self.note(false, None);
+        if is_ended {
+            return Ok(begin.elapsed());
+        }
+        self.hand.remove_relay(id);
+        Err(Stopped)
+    }
+
+    fn is_stopped(&self) -> bool {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return true,
+                Ok(_) => {}
+                Err(TryRecvError::Empty) => return false,
+            }
+        }
+    }
+
+    fn wait(&self, pause: Duration) -> Option<Order> {
+        match self.orders.recv_timeout(pause) {
+            Ok(order) => Some(order),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Order::Stop),
+        }
+    }
+
+    fn note(&self, is_connected: bool, trouble: Option<String>) {
+        let mut state = lock(&self.state);
+        (state.is_connected, state.trouble) = (is_connected, trouble);
+    }
+
+    fn note_twin(&self, why: Option<Notice>) {
+        if matches!(why, Some(Notice::Replaced | Notice::Quarantined)) {
+            lock(&self.state).twin = Some(Instant::now());
+        }
+    }
+}
+
+/// The thread is to end.
+struct Stopped;
+
+fn lock(state: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Half of the pause to all of it, so that nodes that lost one relay do not come back as one.
+fn jittered(pause: Duration) -> Duration {
+    let mut byte = [0];
+    SystemRandom.fill(&mut byte);
+    pause / 2 + pause * u32::from(byte[0]) / 512
+}

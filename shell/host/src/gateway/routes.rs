@@ -1,0 +1,191 @@
+//! The way into our link: a table of our own, and rules that ask it.
+//!
+//! A rule of the first kind asks the machine's main table first, without its default route, so that
+//! local networks win over subnets of the same numbers elsewhere; with an exit it does so for
+//! private networks only, or not at all, since what a DHCP server says of routes must not lead
+//! around the exit (threat GW-09). The rule of the second kind asks our table for everything that
+//! does not bear our mark, which is on the outer packets. Rules bear our number as their maker.
+
+use node::Prefix;
+
+use super::Setup;
+use super::script::PRIVATE;
+use crate::netlink::{self, Family, Link, MAIN_TABLE, Netlink, Route, Rule};
+
+/// The mark (SO_MARK) of outer packets, and of all else that must not go through an exit.
+pub const MARK: u32 = 30561;
+/// The routing table of subnets and exits.
+pub const TABLE: u32 = 30561;
+/// The maker (RTPROT_*) of our rules.
+const MADE_BY_GATEWAY: u8 = 121;
+/// Where our rules stand: before the main table (32766), and before others' usual places.
+const PRIORITY: u32 = 5110;
+
+/// With an exit, a route is a local network's only if its prefix is at least this long.
+const LOCAL_BITS_MIN: u32 = 8;
+
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// What was set.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    routes: Vec<Route>,
+    closed: Vec<Family>,
+    rules: Vec<Rule>,
+}
+
+/// What should be set.
+fn wanted(setup: &Setup, link: &Link) -> Routes {
+    let mut wanted = Routes::default();
+    for family in FAMILIES {
+        let is_family = |p: &&Prefix| Family::of(p.address()) == family && !p.is_default();
+        let mut to: Vec<Prefix> = setup.uses.iter().filter(is_family).copied().collect();
+        if setup.exit {
+            wanted.closed.push(family);
+            if setup.own.iter().any(|a| Family::of(*a) == family) {
+                to.extend(everything(family));
+            }
+        }
+        to.sort();
+        to.dedup();
+        if to.is_empty() && !setup.exit {
+            continue;
+        }
+        wanted.routes.extend(to.into_iter().map(|destination| route(destination, link)));
+        let spared = Rule {
+            protocol: MADE_BY_GATEWAY,
+            priority: Some(PRIORITY),
+            ..Rule::but_default(family, MAIN_TABLE)
+        };
+        if !setup.exit {
+            wanted.rules.push(spared);
+        } else if setup.exit_lan {
+            let private = PRIVATE.iter().filter_map(|text| text.parse::<Prefix>().ok());
+            let private = private.filter(|p| Family::of(p.address()) == family);
+            let suppress_prefix_bits = Some(LOCAL_BITS_MIN - 1);
+            let local = private.map(|to| Rule { to: Some(to), suppress_prefix_bits, ..spared });
+            wanted.rules.extend(local);
+        }
+        wanted.rules.push(Rule {
+            protocol: MADE_BY_GATEWAY,
+            priority: Some(PRIORITY + 1),
+            ..Rule::unless_marked(family, MARK, TABLE)
+        });
+    }
+    wanted
+}
+
+fn everything(family: Family) -> Option<Prefix> {
+    match family {
+        Family::V4 => "0.0.0.0/0",
+        Family::V6 => "::/0",
+    }
+    .parse()
+    .ok()
+}
+
+fn route(destination: Prefix, link: &Link) -> Route {
+    let table = TABLE;
+    Route { destination, link: link.index, gateway: None, table, metric: None, mtu: None }
+}
+
+impl Routes {
+    /// Every rule of ours and every route in our table, whoever set them.
+    pub(super) fn present(netlink: &mut Netlink) -> netlink::Result<Self> {
+        let mut present = Self::default();
+        for family in FAMILIES {
+            // a kernel without IPv6 has no rules for it
+            let rules = netlink.rules(family).unwrap_or_default();
+            present.rules.extend(rules.into_iter().filter(|r| r.protocol == MADE_BY_GATEWAY));
+            // not listed; removing one that is not there is no error
+            present.closed.push(family);
+        }
+        present.routes = netlink.routes()?.into_iter().filter(|r| r.table == TABLE).collect();
+        Ok(present)
+    }
+
+    /// Adds what is missing, then removes what is too much: on the way from one state to another
+    /// nothing goes where it goes in neither.
+    pub(super) fn set(
+        &mut self,
+        setup: &Setup,
+        netlink: &mut Netlink,
+        link: &Link,
+    ) -> netlink::Result<()> {
+        let wanted = wanted(setup, link);
+        for family in &wanted.closed {
+            let added = netlink.add_unreachable(*family, TABLE);
+            skip_if(absent(*family, added), &[libc::EEXIST])?;
+            if !self.closed.contains(family) {
+                self.closed.push(*family);
+            }
+        }
+        let present = netlink.routes()?;
+        let present: Vec<Prefix> = present
+            .iter()
+            .filter(|r| r.table == TABLE && r.link == link.index)
+            .map(|r| r.destination)
+            .collect();
+        for route in &wanted.routes {
+            if !present.contains(&route.destination) {
+                skip_if(netlink.add_route(route), &[libc::EEXIST])?;
+            }
+            if !self.routes.contains(route) {
+                self.routes.push(*route);
+            }
+        }
+        for rule in &wanted.rules {
+            if !self.rules.contains(rule) {
+                let added = netlink.add_rule(rule);
+                skip_if(absent(rule.family, added), &[libc::EEXIST])?;
+                self.rules.push(*rule);
+            }
+        }
+        self.keep(&wanted, netlink)
+    }
+
+    /// Undoes all of it.
+    pub(super) fn clear(&mut self, netlink: &mut Netlink) -> netlink::Result<()> {
+        self.keep(&Self::default(), netlink)
+    }
+
+    /// Removes what `wanted` has not: rules first.
+    fn keep(&mut self, wanted: &Self, netlink: &mut Netlink) -> netlink::Result<()> {
+        const GONE: [i32; 3] = [libc::ESRCH, libc::ENOENT, libc::ENODEV];
+        for rule in self.rules.clone() {
+            if !wanted.rules.contains(&rule) {
+                skip_if(absent(rule.family, netlink.remove_rule(&rule)), &GONE)?;
+                self.rules.retain(|r| *r != rule);
+            }
+        }
+        for route in self.routes.clone() {
+            if !wanted.routes.contains(&route) {
+                skip_if(netlink.remove_route(&route), &GONE)?;
+                self.routes.retain(|r| *r != route);
+            }
+        }
+        for family in self.closed.clone() {
+            if !wanted.closed.contains(&family) {
+                skip_if(absent(family, netlink.remove_unreachable(family, TABLE)), &GONE)?;
+                self.closed.retain(|f| *f != family);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A refusal with one of these numbers is none.
+fn skip_if(result: netlink::Result<()>, numbers: &[i32]) -> netlink::Result<()> {
+    match result {
+        Err(e) if e.errno().is_some_and(|errno| numbers.contains(&errno)) => Ok(()),
+        other => other,
+    }
+}
+
+/// A kernel without IPv6 needs nothing of it.
+fn absent(family: Family, result: netlink::Result<()>) -> netlink::Result<()> {
+    if family == Family::V4 {
+        return result;
+    }
+    skip_if(result, &[libc::EAFNOSUPPORT, libc::EOPNOTSUPP])
+}

@@ -1,0 +1,296 @@
+//! The nftables table as text: what passes through this machine, under which address, and what may
+//! leave it beside an exit. Pure, so that every line can be read in a test.
+
+use std::fmt::{Display, Write};
+use std::net::IpAddr;
+
+use node::Prefix;
+
+use super::routes::MARK;
+use super::{NFT_TABLE, Setup};
+use crate::netlink::Family;
+
+/// Where an exit never leads: this network, private and link-local ones, machines' own addresses,
+/// metadata services, groups, and blocks in which other addresses hide (threat GW-01; the blocks
+/// of RFC 6890, without those for examples).
+const CLOSED: [&str; 23] = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "::/96",
+    "::ffff:0:0/96",
+    "64:ff9b::/96",
+    "64:ff9b:1::/48",
+    "100::/64",
+    "2001::/32",
+    "2002::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "fec0::/10",
+    "ff00::/8",
+];
+/// Private networks, which a node with an exit may still reach directly if that is wished.
+pub(super) const PRIVATE: [&str; 6] =
+    ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
+/// What every host needs on its own link, exit or not: groups, and neighbours.
+const ON_LINK: [&str; 4] = ["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
+/// Ports that translated traffic gets: above those that the kernel gives to programs of this
+/// machine, and where nobody listens (threat GW-03).
+const NAT_PORTS: &str = "61000-65535";
+/// Mail is not relayed by default: what comes out of an exit is charged to its owner.
+const MAIL_PORT: u16 = 25;
+
+/// The script that takes the table away, whether it is there or not.
+pub(super) fn removal() -> String {
+    format!("add table inet {NFT_TABLE}\ndelete table inet {NFT_TABLE}\n")
+}
+
+/// The whole table, in place of an earlier one; empty if nothing is wanted of it.
+pub(super) fn script(setup: &Setup) -> String {
+    let mut table = Table::new(setup);
+    table.own();
+    if setup.is_gateway() {
+        table.forward();
+        table.translate();
+    }
+    if setup.exit {
+        table.exit();
+    }
+    if table.text.is_empty() {
+        return String::new();
+    }
+    format!("{}table inet {NFT_TABLE} {{\n{}}}\n", removal(), table.text)
+}
+
+struct Table<'s> {
+    setup: &'s Setup,
+    text: String,
+}
+
+/// `{ a, b }`; `None` if there is nothing in it.
+fn set<T: Display>(list: impl IntoIterator<Item = T>) -> Option<String> {
+    let list: Vec<String> = list.into_iter().map(|item| item.to_string()).collect();
+    (!list.is_empty()).then(|| format!("{{ {} }}", list.join(", ")))
+}
+
+fn words(family: Family) -> (&'static str, &'static str) {
+    match family {
+        Family::V4 => ("ip", "ipv4"),
+        Family::V6 => ("ip6", "ipv6"),
+    }
+}
+
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// Prefixes of a family without those that lie in others, which a set would refuse.
+fn of(family: Family, lists: &[&[Prefix]]) -> Vec<Prefix> {
+    let all: Vec<Prefix> = lists
+        .iter()
+        .flat_map(|l| l.iter())
+        .copied()
+        .filter(|p| Family::of(p.address()) == family)
+        .collect();
+    let mut kept: Vec<Prefix> = Vec::new();
+    for prefix in &all {
+        let inside = |other: &Prefix| {
+            other != prefix && other.bits() <= prefix.bits() && other.contains(prefix.address())
+        };
+        if !all.iter().any(inside) && !kept.contains(prefix) {
+            kept.push(*prefix);
+        }
+    }
+    kept.sort();
+    kept
+}
+
+fn constant(family: Family, list: &[&str]) -> Vec<Prefix> {
+    let read: Vec<Prefix> = list.iter().filter_map(|text| text.parse().ok()).collect();
+    of(family, &[&read])
+}
+
+impl<'s> Table<'s> {
+    fn new(setup: &'s Setup) -> Self {
+        Self { setup, text: String::new() }
+    }
+
+    fn line(&mut self, line: impl Display) {
+        writeln!(self.text, "\t\t{line}").expect("writing to a string cannot fail");
+    }
+
+    fn open(&mut self, name: &str, hook: Option<&str>) {
+        writeln!(self.text, "\tchain {name} {{").expect("writing to a string cannot fail");
+        if let Some(hook) = hook {
+            self.line(format_args!("type {hook}; policy accept;"));
+        }
+    }
+
+    fn close(&mut self) {
+        self.text += "\t}\n";
+    }
+
+    /// Our own addresses are reached through our link or from this machine only (GW-10), and
+    /// through our link this machine is reached at them and at what it serves only (GW-01).
+    fn own(&mut self) {
+        let setup = self.setup;
+        if setup.own.is_empty() {
+            return;
+        }
+        let link = &setup.link;
+        let own = |family| setup.own.iter().filter(move |a| Family::of(**a) == family);
+        self.open("raw", Some("filter hook prerouting priority raw"));
+        for family in FAMILIES {
+            if let Some(list) = set(own(family)) {
+                let ip = words(family).0;
+                self.line(format_args!(
+                    "iifname != {{ \"{link}\", \"lo\" }} {ip} daddr {list} fib saddr type != \
+                     local drop"
+                ));
+            }
+        }
+        self.close();
+        self.open("input", Some("filter hook input priority filter"));
+        for family in FAMILIES {
+            let hosts: Vec<Prefix> = own(family).map(|a: &IpAddr| Prefix::host(*a)).collect();
+            let on_link = constant(family, &ON_LINK);
+            let list = of(family, &[&hosts, &on_link, &setup.serves]);
+            if let Some(list) = set(list) {
+                let ip = words(family).0;
+                self.line(format_args!("iifname \"{link}\" {ip} daddr != {list} drop"));
+            }
+        }
+        self.close();
+    }
+
+    /// What passes between peers and what is behind this machine.
+    fn forward(&mut self) {
+        let link = self.setup.link.clone();
+        self.open("forward", Some("filter hook forward priority filter"));
+        self.line(format_args!(
+            "oifname \"{link}\" tcp flags syn tcp option maxseg size set rt mtu"
+        ));
+        self.line(format_args!("iifname \"{link}\" goto from_peers"));
+        self.line(format_args!("oifname \"{link}\" goto to_peers"));
+        self.close();
+        self.arriving(&link);
+        self.leaving();
+    }
+
+    fn arriving(&mut self, link: &str) {
+        let setup = self.setup;
+        self.open("from_peers", None);
+        // peers reach each other by themselves
+        self.line(format_args!("oifname \"{link}\" drop"));
+        self.line("ct state invalid drop");
+        for family in FAMILIES {
+            let (ip, nfproto) = words(family);
+            match set(of(family, &[&setup.overlay, &setup.sites])) {
+                Some(list) => self.line(format_args!("{ip} saddr != {list} drop")),
+                None => self.line(format_args!("meta nfproto {nfproto} drop")),
+            }
+        }
+        self.line("ct direction reply ct state established,related accept");
+        self.line("ct state related accept");
+        for family in FAMILIES {
+            if let Some(list) = set(of(family, &[&setup.serves])) {
+                self.line(format_args!("{} daddr {list} accept", words(family).0));
+            }
+        }
+        if setup.serves_exit {
+            self.line(format_args!("tcp dport {MAIL_PORT} reject with tcp reset"));
+            for family in FAMILIES {
+                let (ip, _) = words(family);
+                let closed = constant(family, &CLOSED);
+                if let Some(list) = set(of(family, &[&closed, &setup.overlay])) {
+                    let why = "reject with icmpx type admin-prohibited";
+                    self.line(format_args!("{ip} daddr {list} {why}"));
+                }
+            }
+            self.line("fib daddr type unicast accept");
+        }
+        self.line("reject with icmpx type admin-prohibited");
+        self.close();
+    }
+
+    fn leaving(&mut self) {
+        let setup = self.setup;
+        self.open("to_peers", None);
+        self.line("ct direction reply ct state established,related accept");
+        self.line("ct state related accept");
+        for family in FAMILIES {
+            let (ip, _) = words(family);
+            let from = set(of(family, &[&setup.begins]));
+            let to = set(of(family, &[&setup.overlay, &setup.sites]));
+            if let (Some(from), Some(to)) = (from, to) {
+                self.line(format_args!("{ip} saddr {from} {ip} daddr {to} accept"));
+            }
+        }
+        self.line("drop");
+        self.close();
+    }
+
+    /// Under which address peers' traffic goes on. What was begun here keeps its own.
+    fn translate(&mut self) {
+        let setup = self.setup;
+        let link = &setup.link;
+        self.open("translate", Some("nat hook postrouting priority srcnat"));
+        for family in FAMILIES {
+            let (ip, _) = words(family);
+            let from = of(family, &[&setup.overlay, &setup.sites]);
+            let served = of(family, &[&setup.serves]);
+            let to = match (setup.source_nat, setup.serves_exit) {
+                (true, true) => Some(String::new()),
+                (true, false) => set(served).map(|list| format!("{ip} daddr {list} ")),
+                (false, true) => Some(
+                    set(served).map_or_else(String::new, |list| format!("{ip} daddr != {list} ")),
+                ),
+                (false, false) => None,
+            };
+            let (Some(from), Some(to)) = (set(from), to) else { continue };
+            let which = format!(
+                "oifname != {{ \"{link}\", \"lo\" }} {ip} saddr {from} {to}fib saddr type != local"
+            );
+            self.line(format_args!(
+                "{which} meta l4proto {{ tcp, udp }} masquerade to :{NAT_PORTS} fully-random"
+            ));
+            self.line(format_args!("{which} masquerade"));
+        }
+        self.close();
+    }
+
+    /// With an exit nothing leaves beside it but our own outer packets, which are known by their
+    /// mark, and what the local link needs (GW-09, GW-11). The mark of what was sent comes back on
+    /// what is received for it, so that strict reverse-path filters take it.
+    fn exit(&mut self) {
+        let setup = self.setup;
+        let link = &setup.link;
+        self.open("mark_out", Some("filter hook postrouting priority mangle"));
+        self.line(format_args!("meta mark {MARK} ct mark set meta mark"));
+        self.close();
+        self.open("mark_in", Some("filter hook prerouting priority mangle"));
+        self.line(format_args!("ct mark {MARK} meta mark set ct mark"));
+        self.close();
+        self.open("output", Some("filter hook output priority filter"));
+        self.line(format_args!("oifname {{ \"{link}\", \"lo\" }} accept"));
+        self.line(format_args!("meta mark {MARK} accept"));
+        self.line("udp sport 68 udp dport 67 accept");
+        self.line("udp sport 546 udp dport 547 accept");
+        for family in FAMILIES {
+            let (ip, _) = words(family);
+            let lan = if setup.exit_lan { constant(family, &PRIVATE) } else { Vec::new() };
+            if let Some(list) = set(of(family, &[&constant(family, &ON_LINK), &lan])) {
+                self.line(format_args!("{ip} daddr {list} accept"));
+            }
+        }
+        self.line("reject with icmpx type admin-prohibited");
+        self.close();
+    }
+}

@@ -1,0 +1,450 @@
+//! Streams to relays, in the node's loop: TLS on sockets that never block.
+//!
+//! Stages: [`Streams::push`] takes a sealed datagram into the queue of its stream;
+//! [`Streams::flush`] seals and sends as much as the socket takes; [`Streams::read`] opens what
+//! came and leaves frames in the stream's decoder, where the node opens datagrams in place;
+//! [`Streams::handle_timeout`] pings, and ends what no longer answers.
+//!
+//! Somebody else connects, since that blocks, and hands over socket and TLS; a stream that ends is
+//! reported by a call of the closure that came with it, on the loop's thread.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use carrier::StreamQueue;
+use carrier::stream::StreamCounters;
+use link::Relayed;
+use noise::Instant;
+use rustls::ClientConnection;
+use wire::relay::{Decoder, Frame, Notice};
+
+use crate::driver::Desk;
+
+/// Streams at a time.
+pub const STREAMS_MAX: usize = 16;
+/// Bytes of frames that are sealed at once: four records of TLS.
+const WRITE_LEN: usize = 64 * 1024;
+/// Bytes that one read takes.
+const READ_LEN: usize = 64 * 1024;
+/// Pings of an idle stream, which also keep what is in between from forgetting it; the relay
+/// forgets after a minute.
+const PING_IDLE: Duration = Duration::from_secs(15);
+/// Pings while there is traffic.
+const PING_BUSY: Duration = Duration::from_secs(2);
+/// A stream from which nothing came for so long after a ping is dead.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// The same when the network has changed, and it probably is.
+const ANSWER_SOON: Duration = Duration::from_millis(1500);
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The relay said why.
+    Notice(Notice),
+    /// The connection broke, or the relay closed it.
+    Broken,
+    /// It no longer answers.
+    Silent,
+    /// Another one took its place, or it was removed.
+    Removed,
+}
+
+impl StreamEnd {
+    /// What the relay said of it last, if that was the reason.
+    #[must_use]
+    pub const fn notice(&self) -> Option<Notice> {
+        match self {
+            Self::Notice(notice) => Some(*notice),
+            _ => None,
+        }
+    }
+}
+
+/// What is called when a stream has ended, on the loop's thread: it must not wait.
+pub type OnEnd = Box<dyn FnOnce(StreamEnd) + Send>;
+
+/// What is told of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamStatus {
+    /// The relay, by its number in the map.
+    pub relay: u32,
+    /// When it was handed over.
+    pub since: Instant,
+    /// The latest round trip to the relay and back, in microseconds.
+    pub rtt_us: Option<u64>,
+    /// Datagrams that wait.
+    pub queued: u64,
+    /// What became of datagrams that were to be sent.
+    pub counters: StreamCounters,
+    /// Datagrams that came.
+    pub received: u64,
+}
+
+/// A stream that was connected elsewhere.
+pub struct NewStream {
+    /// The relay, by its number in the map.
+    pub relay: u32,
+    /// The socket.
+    pub socket: TcpStream,
+    /// TLS on it; the handshake is done, and the relay took us.
+    pub tls: ClientConnection,
+    /// What was read already.
+    pub decoder: Decoder,
+    /// Called once, when it has ended.
+    pub on_end: OnEnd,
+}
+
+/// One stream.
+struct Stream {
+    relay: u32,
+    socket: TcpStream,
+    tls: ClientConnection,
+    decoder: Decoder,
+    queue: StreamQueue,
+    plain: Vec<u8>,
+    on_end: Option<OnEnd>,
+    end: Option<StreamEnd>,
+    since: Instant,
+    /// The socket takes nothing now.
+    is_blocked: bool,
+    /// What the loop watches for: nothing yet, or whether also for room.
+    watched: Option<bool>,
+    heard: Instant,
+    pinged: Option<Instant>,
+    /// Whether the last ping was answered, and how long that may take.
+    is_answered: bool,
+    patience: Duration,
+    /// Something was sent since the last ping.
+    is_busy: bool,
+    rtt_us: Option<u64>,
+    received: u64,
+}
+
+/// All streams of a node; a few.
+#[derive(Default)]
+pub struct Streams {
+    list: Vec<Stream>,
+    now: Instant,
+    scratch: Vec<u8>,
+    pushed: usize,
+    /// Datagrams for relays to which there is no stream.
+    pub unrelayed: u64,
+}
+
+/// What came by a stream and belongs to the node.
+#[derive(Debug)]
+pub struct Arrived {
+    /// The relay.
+    pub relay: u32,
+    /// The frames, in memory where datagrams are opened.
+    pub decoder: Decoder,
+    /// More may wait in the socket.
+    pub more: bool,
+}
+
+impl Streams {
+    /// The time of this turn.
+    pub fn tick(&mut self, now: Instant) {
+        (self.now, self.pushed) = (now, 0);
+    }
+
+    /// Takes a stream, in place of one to the same relay.
+    ///
+    /// # Errors
+    /// There are [`STREAMS_MAX`], or the socket is of no use.
+    pub fn set(&mut self, new: NewStream) -> io::Result<()> {
+        self.remove(new.relay);
+        if self.list.len() >= STREAMS_MAX {
+            return Err(io::Error::other("there are streams to as many relays as can be"));
+        }
+        new.socket.set_nonblocking(true)?;
+        let NewStream { relay, socket, mut tls, decoder, on_end } = new;
+        tls.set_buffer_limit(None);
+        let mut stream = Stream {
+            relay,
+            socket,
+            tls,
+            decoder,
+            queue: StreamQueue::new(),
+            plain: Vec::new(),
+            on_end: Some(on_end),
+            end: None,
+            since: self.now,
+            is_blocked: false,
+            watched: None,
+            heard: self.now,
+            pinged: None,
+            is_answered: true,
+            patience: ANSWER_WITHIN,
+            is_busy: false,
+            rtt_us: None,
+            received: 0,
+        };
+        stream.ping(ANSWER_WITHIN, self.now);
+        self.list.push(stream);
+        Ok(())
+    }
+
+    /// Ends the stream to a relay, if there is one.
+    pub fn remove(&mut self, relay: u32) {
+        if let Some(at) = self.list.iter().position(|stream| stream.relay == relay) {
+            self.list.remove(at).finish(StreamEnd::Removed);
+        }
+    }
+
+    /// The network has changed: whether the stream to a relay still answers is asked now, and it
+    /// ends soon if not.
+    pub fn check(&mut self, relay: u32) {
+        if let Some(stream) = self.list.iter_mut().find(|stream| stream.relay == relay) {
+            stream.ping(ANSWER_SOON, self.now);
+        }
+    }
+
+    /// What is told of each.
+    pub fn status(&self) -> impl Iterator<Item = StreamStatus> {
+        self.list.iter().map(|stream| StreamStatus {
+            relay: stream.relay,
+            since: stream.since,
+            rtt_us: stream.rtt_us,
+            queued: stream.queue.queued(),
+            counters: *stream.queue.counters(),
+            received: stream.received,
+        })
+    }
+
+    /// Whether this is the descriptor of a stream.
+    #[must_use]
+    pub fn has(&self, fd: RawFd) -> bool {
+        self.list.iter().any(|stream| stream.socket.as_raw_fd() == fd)
+    }
+
+    /// Bytes that were taken in this turn.
+    #[must_use]
+    pub const fn pushed(&self) -> usize {
+        self.pushed
+    }
+
+    /// Takes a datagram for a peer of a relay. On the path of every datagram.
+    #[inline]
+    pub fn push(&mut self, to: &Relayed, datagram: &[u8]) {
+        let stream = self.list.iter_mut().find(|stream| stream.relay == to.relay);
+        let Some(stream) = stream else {
+            self.unrelayed += 1;
+            return;
+        };
+        self.pushed += datagram.len();
+        stream.is_busy = true;
+        stream.queue.push(&to.peer.0, datagram, self.now);
+    }
+
+    /// Sends what waits, as far as sockets take it, and lets go of streams that ended.
+    pub fn flush(&mut self) {
+        for stream in &mut self.list {
+            if stream.flush(self.now).is_err() {
+                stream.end = stream.end.or(Some(StreamEnd::Broken));
+            }
+        }
+        while let Some(at) = self.list.iter().position(|stream| stream.end.is_some()) {
+            let stream = self.list.remove(at);
+            let end = stream.end.unwrap_or(StreamEnd::Broken);
+            stream.finish(end);
+        }
+    }
+
+    /// Reads once from the stream with this descriptor, and lends its frames; they are given back
+    /// with [`Streams::give_back`].
+    pub fn read(&mut self, fd: RawFd) -> Option<Arrived> {
+        if self.scratch.is_empty() {
+            self.scratch = vec![0; READ_LEN];
+        }
+        let stream = self.list.iter_mut().find(|stream| stream.socket.as_raw_fd() == fd)?;
+        let more = stream.read(&mut self.scratch, self.now);
+        let decoder = std::mem::take(&mut stream.decoder);
+        Some(Arrived { relay: stream.relay, decoder, more })
+    }
+
+    /// Takes back what was lent. `count` datagrams were for the node; `is_bad` if what came is
+    /// none of frames.
+    pub fn give_back(&mut self, arrived: Arrived, count: u64, is_bad: bool) {
+        let relay = arrived.relay;
+        let Some(stream) = self.list.iter_mut().find(|stream| stream.relay == relay) else {
+            return;
+        };
+        stream.decoder = arrived.decoder;
+        stream.received += count;
+        if is_bad {
+            stream.end = stream.end.or(Some(StreamEnd::Broken));
+        }
+    }
+
+    /// Takes a frame that is of the stream itself. `true` if it says that somebody is not there.
+    pub fn handle_frame(&mut self, relay: u32, frame: &Frame<'_>) {
+        let Some(stream) = self.list.iter_mut().find(|stream| stream.relay == relay) else {
+            return;
+        };
+        match frame {
+            Frame::Ping(bytes) => stream.queue.push_pong(**bytes),
+            Frame::Pong(bytes) => {
+                let sent = Instant(u64::from_le_bytes(**bytes));
+                if stream.pinged == Some(sent) {
+                    let rtt = self.now.since(sent).as_micros();
+                    stream.rtt_us = Some(u64::try_from(rtt).unwrap_or(u64::MAX));
+                    stream.is_answered = true;
+                }
+            }
+            Frame::Notice(notice) => stream.end = Some(StreamEnd::Notice(*notice)),
+            _ => {}
+        }
+    }
+
+    /// Pings, and ends what no longer answers. Once in a second is enough.
+    pub fn handle_timeout(&mut self) {
+        for stream in &mut self.list {
+            stream.handle_timeout(self.now);
+        }
+    }
+
+    /// Descriptors that are to be watched otherwise than before, and whether for room too.
+    pub fn poll_interest(&mut self) -> Option<(RawFd, bool)> {
+        let changed =
+            self.list.iter_mut().find(|stream| stream.watched != Some(stream.is_blocked))?;
+        changed.watched = Some(changed.is_blocked);
+        Some((changed.socket.as_raw_fd(), changed.is_blocked))
+    }
+}
+
+impl Desk<'_> {
+    /// Hands over a stream to a relay, in place of one to the same relay.
+    ///
+    /// # Errors
+    /// There are too many, or the socket is of no use.
+    pub fn set_relay(&mut self, stream: NewStream) -> io::Result<()> {
+        self.streams().set(stream)
+    }
+
+    /// Ends the stream to a relay, if there is one.
+    pub fn remove_relay(&mut self, relay: u32) {
+        self.streams().remove(relay);
+    }
+
+    /// See [`Streams::check`].
+    pub fn check_relay(&mut self, relay: u32) {
+        self.streams().check(relay);
+    }
+
+    /// What is told of the streams to relays.
+    #[must_use]
+    pub fn relays(&mut self) -> Vec<StreamStatus> {
+        self.streams().status().collect()
+    }
+}
+
+impl Stream {
+    fn ping(&mut self, patience: Duration, now: Instant) {
+        (self.pinged, self.is_answered, self.is_busy) = (Some(now), false, false);
+        self.patience = patience;
+        self.queue.push_ping(now.0.to_le_bytes());
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let pinged = self.pinged.unwrap_or(self.since);
+        if !self.is_answered {
+            if pinged.max(self.heard).is_older_than(self.patience, now) {
+                self.end = self.end.or(Some(StreamEnd::Silent));
+            }
+            return;
+        }
+        let every = if self.is_busy { PING_BUSY } else { PING_IDLE };
+        if pinged.is_older_than(every, now) {
+            if !self.is_busy {
+                self.queue.release();
+                self.plain = Vec::new();
+                self.decoder.release();
+            }
+            self.ping(ANSWER_WITHIN, now);
+        }
+    }
+
+    fn flush(&mut self, now: Instant) -> io::Result<()> {
+        loop {
+            while self.tls.wants_write() {
+                match self.tls.write_tls(&mut &self.socket) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.is_blocked = true;
+                        return Ok(());
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.is_blocked = false;
+            if self.queue.is_empty() {
+                return Ok(());
+            }
+            self.plain.clear();
+            self.queue.poll_bytes(&mut self.plain, WRITE_LEN, now);
+            self.tls.writer().write_all(&self.plain)?;
+        }
+    }
+
+    /// Reads once; whether more may wait.
+    fn read(&mut self, scratch: &mut [u8], now: Instant) -> bool {
+        match (&self.socket).read(scratch) {
+            Ok(0) => self.end = self.end.or(Some(StreamEnd::Broken)),
+            Ok(len) => {
+                self.heard = now;
+                if self.open(&scratch[..len]).is_err() {
+                    self.end = self.end.or(Some(StreamEnd::Broken));
+                }
+                return len == scratch.len();
+            }
+            Err(error) if is_temporary(&error) => {}
+            Err(_) => self.end = self.end.or(Some(StreamEnd::Broken)),
+        }
+        false
+    }
+
+    fn open(&mut self, mut sealed: &[u8]) -> io::Result<()> {
+        while !sealed.is_empty() && self.tls.read_tls(&mut sealed)? > 0 {
+            self.tls.process_new_packets().map_err(io::Error::other)?;
+            loop {
+                match self.tls.reader().read(self.decoder.room()) {
+                    Ok(0) => break,
+                    Ok(len) => self.decoder.fill(len),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, end: StreamEnd) {
+        if let Some(on_end) = self.on_end.take() {
+            on_end(end);
+        }
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+impl fmt::Debug for NewStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NewStream({}, {:?})", self.relay, self.socket)
+    }
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.status()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

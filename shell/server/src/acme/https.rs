@@ -1,0 +1,150 @@
+//! What carries the library's requests to an authority: one TLS connection each, with the sockets,
+//! the TLS and the HTTP that the server has anyway. All that comes back has a bound.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::app::lock;
+use crate::tls;
+
+/// A request and its answer may take so long together.
+const REQUEST_WITHIN: Duration = Duration::from_secs(30);
+/// Bytes of an answer; a chain of certificates is a hundredth of it.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Who asks (RFC 8555, section 6.1).
+const NAME: HeaderValue = HeaderValue::from_static(concat!("warren/", env!("CARGO_PKG_VERSION")));
+
+type Failure = Box<dyn StdError + Send + Sync>;
+
+/// How long an authority said to wait that refused because it was asked too often.
+pub(super) type Wait = Arc<Mutex<Option<Duration>>>;
+
+/// The way to an authority.
+pub(super) struct Https {
+    tls: TlsConnector,
+    wait: Wait,
+}
+
+impl Https {
+    /// A way that trusts what `file` has, or else what this machine trusts. May wait for the disk.
+    ///
+    /// # Errors
+    /// If nothing is to be trusted.
+    pub(super) fn new(file: Option<&Path>, wait: Wait) -> Result<Self, String> {
+        let roots = file.map_or_else(of_this_machine, tls::roots)?;
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|why| why.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { tls: TlsConnector::from(Arc::new(config)), wait })
+    }
+}
+
+fn of_this_machine() -> Result<RootCertStore, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Of a hundred, one that is not read is no reason to trust none.
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map(|why| format!(" ({why})")).unwrap_or_default();
+        return Err(format!("this machine has no list of authorities to trust{why}"));
+    }
+    Ok(roots)
+}
+
+impl HttpClient for Https {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let (tls, wait) = (self.tls.clone(), Arc::clone(&self.wait));
+        Box::pin(async move {
+            let uri = request.uri().clone();
+            let within = REQUEST_WITHIN.as_secs();
+            let answer = timeout(REQUEST_WITHIN, exchange(&tls, request)).await;
+            let answer = answer.unwrap_or_else(|_| Err(format!("no answer in {within} s").into()));
+            let answer = answer.map_err(|why| Error::Other(format!("{uri}: {why}").into()))?;
+            if let Some(pause) = asked_to_wait(&answer) {
+                *lock(&wait) = Some(pause);
+            }
+            Ok(answer.into())
+        })
+    }
+}
+
+/// For how long an answer says that nothing is to be asked.
+fn asked_to_wait<T>(answer: &Response<T>) -> Option<Duration> {
+    let status = answer.status();
+    let is_refused =
+        status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE;
+    let seconds = answer.headers().get(RETRY_AFTER).filter(|_| is_refused)?;
+    Some(Duration::from_secs(seconds.to_str().ok()?.trim().parse().ok()?))
+}
+
+async fn exchange(
+    tls: &TlsConnector,
+    mut request: Request<BodyWrapper<Bytes>>,
+) -> Result<Response<Full<Bytes>>, Failure> {
+    let uri = request.uri().clone();
+    let (Some("https"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        return Err("it does not begin with https://".into());
+    };
+    let host = authority.host().trim_matches(['[', ']']);
+    let tcp = TcpStream::connect((host, authority.port_u16().unwrap_or(443))).await?;
+    let stream = tls.connect(ServerName::try_from(host.to_owned())?, tcp).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Ends with this request, however that ends.
+    let mut connections = JoinSet::new();
+    connections.spawn(connection);
+    let fields = request.headers_mut();
+    fields.insert(HOST, HeaderValue::from_str(authority.as_str())?);
+    fields.insert(USER_AGENT, NAME);
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    *request.uri_mut() = path.parse::<Uri>()?;
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
+    Ok(Response::from_parts(head, Full::new(body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn co_20_who_refuses_says_for_how_long() {
+        let answer = |status: u16, field: &'static str| {
+            let mut answer = Response::new(());
+            *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(field));
+            asked_to_wait(&answer)
+        };
+        assert_eq!(answer(429, "3600"), Some(Duration::from_secs(3600)));
+        assert_eq!(answer(503, " 1 "), Some(Duration::from_secs(1)));
+        // An order that is worked on says when to look again; that is the library's.
+        assert_eq!(answer(200, "3600"), None);
+        for other in ["", "soon", "-1", "Fri, 31 Dec 1999 23:59:59 GMT"] {
+            assert_eq!(answer(429, other), None, "{other}");
+        }
+        assert_eq!(asked_to_wait(&Response::new(())), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! What the relay asks of the network: whose keys are good now, and who may know of whom.
+
+use std::collections::BTreeSet;
+
+use control::Relay;
+use noise::PublicKey;
+
+use super::{Change, Network, is_member};
+
+impl Network {
+    /// All relays of the map: the server's own is number 0.
+    pub(crate) fn relays(&self) -> Vec<Relay> {
+        self.shared.relays.clone()
+    }
+
+    /// Takes the relays beside the server's own as they were committed. That is rare, and no delta
+    /// has a place for it: everybody gets a whole map.
+    pub(crate) fn set_relays(&mut self, others: Vec<Relay>) {
+        self.shared.relays.retain(|relay| relay.id == 0);
+        self.shared.relays.extend(others);
+        self.note(Change::Policy);
+        self.log.clear();
+        self.floor = self.sequence;
+    }
+
+    /// Another number after every change, also over restarts.
+    pub(crate) const fn version(&self) -> u64 {
+        self.epoch << 32 | self.sequence & 0xffff_ffff
+    }
+
+    /// The WireGuard keys of all members in good standing.
+    pub(crate) fn current_keys(&self, now: u64) -> BTreeSet<PublicKey> {
+        let current = self.nodes.values().filter(|node| is_member(node, now));
+        current.map(|node| node.node_key).collect()
+    }
+
+    /// Whether this is the WireGuard key of a member in good standing.
+    pub(crate) fn is_current(&self, key: &PublicKey, now: u64) -> bool {
+        self.nodes.values().any(|node| node.node_key == *key && is_member(node, now))
+    }
+
+    /// Whether the member with one key may see the one with the other (threat RL-08).
+    pub(crate) fn may_know(&mut self, one: &PublicKey, other: &PublicKey, now: u64) -> bool {
+        let of = |key: &PublicKey| self.nodes.values().find(|node| node.node_key == *key).cloned();
+        let Some((one, other)) = of(one).zip(of(other)) else { return false };
+        self.next(&one, now).peers.has(other.id)
+    }
+}

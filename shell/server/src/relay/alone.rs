@@ -1,0 +1,280 @@
+//! A relay in a process of its own. It holds no books: its owner tells it the members' keys, from
+//! the server or, while that is away, from a file, and for how long they are good (threat RL-14).
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use control::ServerUrl;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use noise::{PrivateKey, PublicKey, Random};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::{Members, Relay, sweep, upgrade};
+use crate::app::lock;
+use crate::http::{ACCEPT_PAUSE, READ_WITHIN, talk};
+use crate::keys::{self, SystemRandom};
+use crate::patience::Patience;
+use crate::stun;
+use crate::tls::Outer;
+
+/// Connections at a time: every member has one, and some are on their way in.
+const CONNECTIONS_MAX: usize = 16_384 + 1024;
+/// Threads that run tasks.
+const WORKERS: usize = 2;
+
+/// What a relay is started with.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// The directory with its key and certificate, made if it is not there.
+    pub data: PathBuf,
+    /// Where TCP connections are taken.
+    pub listen: SocketAddr,
+    /// What nodes are told to connect to.
+    pub url: ServerUrl,
+    /// Where STUN requests are answered.
+    pub stun: Vec<SocketAddr>,
+    /// Certificate and key, if not our own.
+    pub tls: Option<(PathBuf, PathBuf)>,
+}
+
+/// A running relay. It ends when it is dropped.
+pub struct RelayServer {
+    runtime: Option<Runtime>,
+    address: SocketAddr,
+    key: PublicKey,
+    stun: Vec<String>,
+    told: Arc<Told>,
+    changed: watch::Sender<u64>,
+}
+
+/// The members as they were last told, and until when that is good.
+#[derive(Default)]
+struct Told(Mutex<Option<(BTreeSet<PublicKey>, Instant)>>);
+
+impl Told {
+    fn ask<T: Default>(&self, ask: impl FnOnce(&BTreeSet<PublicKey>) -> T) -> T {
+        match &*lock(&self.0) {
+            Some((keys, until)) if Instant::now() < *until => ask(keys),
+            _ => T::default(),
+        }
+    }
+}
+
+/// What the switch's side asks.
+struct Asked(Arc<Told>);
+
+impl Members for Asked {
+    fn keys(&self) -> BTreeSet<PublicKey> {
+        self.0.ask(BTreeSet::clone)
+    }
+
+    fn is_member(&self, key: &PublicKey) -> bool {
+        self.0.ask(|keys| keys.contains(key))
+    }
+
+    /// A relay of its own knows no policy: it tells nobody.
+    fn may_know(&self, _: &PublicKey, _: &PublicKey) -> bool {
+        false
+    }
+}
+
+impl RelayServer {
+    /// Opens everything and relays in the background; nobody is admitted before
+    /// [`RelayServer::set_members`].
+    ///
+    /// # Errors
+    /// What could not be opened, why, and how to mend it.
+    pub fn start(config: &RelayConfig) -> io::Result<Self> {
+        let data = &config.data;
+        let stun: Vec<_> =
+            config.stun.iter().copied().map(stun::bind).collect::<io::Result<_>>()?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
+        let key = open_key(&data.join("relay.key"))?;
+        let urls = std::slice::from_ref(&config.url);
+        let tls = Outer::open(data, config.tls.as_ref(), urls)?.acceptor()?;
+        let told = Arc::new(Told::default());
+        let public = key.public();
+        let relay = Relay::new(key, Box::new(Asked(Arc::clone(&told))));
+        let (changed, changes) = watch::channel(0);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .thread_name("warren-relay")
+            .enable_all()
+            .build()?;
+        let at = config.listen;
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("--listen {at}: {error}"));
+        let listener = runtime.block_on(TcpListener::bind(at)).map_err(named)?;
+        let address = listener.local_addr()?;
+        runtime.spawn(sweep(Arc::clone(&relay), changes));
+        runtime.spawn(serve(relay, listener, tls));
+        let stun = answer_stun(&runtime, stun, &config.url)?;
+        Ok(Self { runtime: Some(runtime), address, key: public, stun, told, changed })
+    }
+
+    /// Where TCP connections are taken.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The relay's own key.
+    #[must_use]
+    pub const fn public_key(&self) -> PublicKey {
+        self.key
+    }
+
+    /// Where STUN requests are answered, as nodes are told: `host:port`.
+    #[must_use]
+    pub fn stun(&self) -> &[String] {
+        &self.stun
+    }
+
+    /// These keys are the members', and that is good for so long. Who is none of them is cut.
+    pub fn set_members(&self, keys: BTreeSet<PublicKey>, good_for: Duration) {
+        *lock(&self.told.0) = Some((keys, Instant::now() + good_for));
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    /// What was told has not changed, and is good for so long from now on.
+    pub fn renew_members(&self, good_for: Duration) {
+        if let Some((_, until)) = &mut *lock(&self.told.0) {
+            *until = Instant::now() + good_for;
+        }
+    }
+
+    /// Waits for SIGTERM or SIGINT, and meanwhile does `work` as often as it wants to be done:
+    /// it says how long to wait. `work` may block.
+    ///
+    /// # Errors
+    /// If the signals cannot be watched.
+    pub fn wait(&self, mut work: impl FnMut(&Self) -> Duration) -> io::Result<()> {
+        let Some(runtime) = &self.runtime else { return Ok(()) };
+        let _guard = runtime.enter();
+        let mut term = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        loop {
+            let pause = work(self);
+            let told = std::future::poll_fn(|context| {
+                let is_told = term.poll_recv(context).is_ready();
+                let is_told = is_told || interrupt.poll_recv(context).is_ready();
+                if is_told { Poll::Ready(()) } else { Poll::Pending }
+            });
+            if runtime.block_on(async { timeout(pause, told).await.is_ok() }) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Drop for RelayServer {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Answers STUN at each socket; says how nodes reach them.
+fn answer_stun(
+    runtime: &Runtime,
+    sockets: Vec<std::net::UdpSocket>,
+    url: &ServerUrl,
+) -> io::Result<Vec<String>> {
+    let _guard = runtime.enter();
+    let each = |socket: std::net::UdpSocket| {
+        let name = stun::name(Some(url), socket.local_addr()?);
+        runtime.spawn(stun::serve(UdpSocket::from_std(socket)?));
+        Ok(name)
+    };
+    sockets.into_iter().map(each).collect()
+}
+
+/// The relay's key, made at the first start; a damaged one is told and never replaced.
+fn open_key(path: &std::path::Path) -> io::Result<PrivateKey> {
+    if !path.exists() {
+        let mut bytes = [0; 32];
+        SystemRandom.fill(&mut bytes);
+        keys::write(path, PrivateKey::from_bytes(bytes).as_bytes())?;
+    }
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut File::open(path)?, &mut bytes)?;
+    let key: [u8; 32] = bytes.try_into().map_err(|_| {
+        let why = format!("{} is no key of 32 bytes; restore it", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    })?;
+    Ok(PrivateKey::from_bytes(key))
+}
+
+async fn serve(relay: Arc<Relay>, listener: TcpListener, tls: TlsAcceptor) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
+        let (relay, tls) = (Arc::clone(&relay), tls.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            connection(relay, stream, tls).await;
+        });
+    }
+}
+
+async fn connection(relay: Arc<Relay>, stream: TcpStream, tls: TlsAcceptor) {
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = timeout(READ_WITHIN, tls.accept(Patience::new(stream))).await else {
+        return;
+    };
+    let service = service_fn(move |request| {
+        let answer = answer(&relay, request);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    talk(stream, service).await;
+}
+
+fn answer(relay: &Arc<Relay>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    if request.uri().path() == control::relay::PATH {
+        return upgrade(relay, request);
+    }
+    let mut missing = Response::new(Full::default());
+    *missing.status_mut() = StatusCode::NOT_FOUND;
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rl_14_members_are_good_as_long_as_was_said_and_then_nobody_is() {
+        let told = Arc::new(Told::default());
+        let asked = Asked(Arc::clone(&told));
+        let key = PublicKey([1; 32]);
+        assert!(!asked.is_member(&key), "nobody before anything was told");
+        let keys = BTreeSet::from([key]);
+        *lock(&told.0) = Some((keys.clone(), Instant::now() + Duration::from_secs(60)));
+        assert!(asked.is_member(&key) && asked.keys() == keys);
+        assert!(!asked.is_member(&PublicKey([2; 32])));
+        *lock(&told.0) = Some((keys, Instant::now()));
+        assert!(!asked.is_member(&key) && asked.keys().is_empty(), "closed, never open");
+        assert!(!asked.may_know(&key, &key));
+    }
+}

@@ -1,0 +1,298 @@
+//! One way to ask two databases: SQL that both read, values that both hold, rows that were read
+//! whole.
+//!
+//! Parameters are `$1`, `$2` … in both; numbers are 64 bits and truths are 0 and 1; a number that
+//! the database made comes back by `RETURNING`. A statement is a text of this program
+//! (`&'static str`), so none can be put together of what somebody said (threat WB-09).
+//!
+//! A transaction that writes is alone: SQLite locks the file at its beginning, PostgreSQL a table.
+//! So what a transaction read is still so when it writes, and of two that want the same one waits
+//! (threats CO-02, CO-07), whichever server they came by.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+
+use super::postgres::Postgres;
+use super::sqlite::Sqlite;
+use super::{StoreError, Stored};
+
+/// What a database holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Value {
+    Null,
+    Integer(i64),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+/// One row of an answer.
+pub(super) struct Row(pub(super) Vec<Value>);
+
+/// What a column can be read as.
+pub(super) trait Column: Sized {
+    /// Nothing if the value is no such thing.
+    fn read(value: &Value) -> Option<Self>;
+}
+
+/// Values in the order of their numbers in a statement.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { &[$($crate::store::db::Value::from($value)),*] };
+}
+pub(super) use values;
+
+/// A connection to one of the two.
+pub(super) struct Db {
+    engine: Engine,
+    /// Whether a commit failed so that nobody knows what it did, or another server wrote.
+    is_uncertain: Cell<bool>,
+}
+
+enum Engine {
+    Sqlite(Sqlite),
+    Postgres(Box<RefCell<Postgres>>),
+}
+
+/// A connection inside a transaction that writes.
+pub(super) struct Tx<'a>(&'a Db);
+
+impl Deref for Tx<'_> {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        self.0
+    }
+}
+
+/// Undoes a transaction that was not committed, also when its work panics.
+struct Undo<'a>(&'a Db, bool);
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if self.1 {
+            self.0.end(false).unwrap_or_else(|error| tracing::debug!(%error, "nothing to undo"));
+        }
+    }
+}
+
+impl Db {
+    pub(super) const fn sqlite(sqlite: Sqlite) -> Self {
+        Self { engine: Engine::Sqlite(sqlite), is_uncertain: Cell::new(false) }
+    }
+
+    pub(super) fn postgres(postgres: Postgres) -> Self {
+        let engine = Engine::Postgres(Box::new(RefCell::new(postgres)));
+        Self { engine, is_uncertain: Cell::new(false) }
+    }
+
+    /// All rows of an answer.
+    pub(super) fn rows(&self, sql: &'static str, values: &[Value]) -> Stored<Vec<Row>> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.rows(sql, values),
+            Engine::Postgres(postgres) => {
+                let mut postgres = postgres.borrow_mut();
+                let rows = postgres.rows(sql, values);
+                self.doubt(postgres.was_away());
+                rows
+            }
+        }
+    }
+
+    /// The first row, if there is one.
+    pub(super) fn row(&self, sql: &'static str, values: &[Value]) -> Stored<Option<Row>> {
+        Ok(self.rows(sql, values)?.into_iter().next())
+    }
+
+    /// The only value of the only row.
+    pub(super) fn value<T: Column>(&self, sql: &'static str, values: &[Value]) -> Stored<T> {
+        let row = self.row(sql, values)?;
+        row.ok_or_else(|| StoreError::Damaged(format!("no answer to {sql:?}")))?.read(0)
+    }
+
+    /// Writes: how many rows it changed.
+    pub(super) fn execute(&self, sql: &'static str, values: &[Value]) -> Stored<u64> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.execute(sql, values),
+            Engine::Postgres(postgres) => postgres.borrow_mut().execute(sql, values),
+        }
+    }
+
+    /// Everything in `work`, or nothing, and nobody writes in between.
+    pub(super) fn write<T>(&self, work: impl FnOnce(&Tx<'_>) -> Stored<T>) -> Stored<T> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.begin()?,
+            Engine::Postgres(postgres) => {
+                let mut postgres = postgres.borrow_mut();
+                let begun = postgres.begin();
+                self.doubt(postgres.was_away());
+                begun?;
+            }
+        }
+        let mut undo = Undo(self, true);
+        let done = work(&Tx(self))?;
+        undo.1 = false;
+        self.end(true).inspect_err(|_| self.doubt(true))?;
+        Ok(done)
+    }
+
+    fn end(&self, is_done: bool) -> Stored<()> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.end(is_done),
+            Engine::Postgres(postgres) => postgres.borrow_mut().end(is_done),
+        }
+    }
+
+    /// Whether what was read before may be other than what is there now.
+    pub(super) const fn is_uncertain(&self) -> bool {
+        self.is_uncertain.get()
+    }
+
+    /// Everything was read again.
+    pub(super) fn is_read_again(&self) {
+        self.is_uncertain.set(false);
+    }
+
+    fn doubt(&self, is_uncertain: bool) {
+        self.is_uncertain.set(self.is_uncertain() || is_uncertain);
+    }
+
+    /// The file, if it is one.
+    pub(super) const fn file(&self) -> Option<&Sqlite> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => Some(sqlite),
+            Engine::Postgres(_) => None,
+        }
+    }
+
+    /// Looks whether the database is there, and comes back to it.
+    pub(super) fn look(&self) -> Stored<()> {
+        match &self.engine {
+            Engine::Sqlite(_) => Ok(()),
+            Engine::Postgres(_) => self.rows("SELECT 1", &[]).map(|_| ()),
+        }
+    }
+
+    /// Makes this server the only one that uses the database, as long as it is connected.
+    pub(super) fn claim(&self) -> Stored<()> {
+        match &self.engine {
+            // Its folder has a lock.
+            Engine::Sqlite(_) => Ok(()),
+            Engine::Postgres(postgres) => postgres.borrow_mut().claim(),
+        }
+    }
+}
+
+impl Row {
+    /// A column, by its place.
+    pub(super) fn read<T: Column>(&self, column: usize) -> Stored<T> {
+        let value = self.0.get(column);
+        value.and_then(T::read).ok_or_else(|| {
+            StoreError::Damaged(format!(
+                "the database holds {value:?} where it cannot (column {column}); restore a backup"
+            ))
+        })
+    }
+}
+
+/// Numbers that no column can hold become the greatest that it can: none is ever stored.
+fn clamp(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Integer(clamp(number))
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(is: bool) -> Self {
+        Self::Integer(is.into())
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self::Blob(bytes.to_vec())
+    }
+}
+
+impl<T> From<Option<T>> for Value
+where
+    Self: From<T>,
+{
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Self::from)
+    }
+}
+
+impl Column for u64 {
+    fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::Integer(number) => Self::try_from(*number).ok(),
+            _ => None,
+        }
+    }
+}
+
+impl Column for u32 {
+    fn read(value: &Value) -> Option<Self> {
+        u64::read(value).and_then(|number| Self::try_from(number).ok())
+    }
+}
+
+impl Column for bool {
+    fn read(value: &Value) -> Option<Self> {
+        u64::read(value).map(|number| number != 0)
+    }
+}
+
+impl Column for String {
+    fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Column for Vec<u8> {
+    fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::Blob(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Column for [u8; 32] {
+    fn read(value: &Value) -> Option<Self> {
+        Vec::read(value).and_then(|bytes| bytes.try_into().ok())
+    }
+}
+
+impl<T: Column> Column for Option<T> {
+    fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::Null => Some(None),
+            value => T::read(value).map(Some),
+        }
+    }
+}

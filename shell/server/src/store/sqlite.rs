@@ -1,0 +1,156 @@
+//! The books in one SQLite file. What was acknowledged is on the disk: WAL, `synchronous = FULL`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, Statement, ToSql, TransactionBehavior};
+
+use super::db::{Row, Value};
+use super::{StoreError, Stored};
+
+/// Every change of the schema, in order; a database is as new as the number that it has seen.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001.sql")];
+/// How long a write waits for another process that looks at the file, as a backup does.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// The names of parameters; SQLite would number them in the order in which they come.
+const NAMES: [&str; 12] =
+    ["$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12"];
+
+/// A file, open.
+pub(super) struct Sqlite(pub(super) Connection);
+
+impl Sqlite {
+    /// Opens the file, makes it if it is not there, and brings it up to date.
+    pub(super) fn open(path: &Path) -> Stored<Self> {
+        let mut db = Connection::open(path)?;
+        db.busy_timeout(BUSY_WAIT)?;
+        let damaged = |why: &str| {
+            StoreError::Damaged(format!(
+                "{}: {why}; stop the server and put a backup in its place",
+                path.display()
+            ))
+        };
+        prepare(&db).map_err(|error| damaged(&error.to_string()))?;
+        migrate(&mut db, path)?;
+        Ok(Self(db))
+    }
+
+    pub(super) fn rows(&self, sql: &'static str, values: &[Value]) -> Stored<Vec<Row>> {
+        let mut statement = self.0.prepare(sql)?;
+        bind(&mut statement, values)?;
+        let columns = statement.column_count();
+        let (mut rows, mut all) = (statement.raw_query(), Vec::new());
+        while let Some(row) = rows.next()? {
+            let value = |column| row.get_ref(column).map(read);
+            all.push(Row((0..columns).map(value).collect::<Result<_, _>>()?));
+        }
+        Ok(all)
+    }
+
+    pub(super) fn execute(&self, sql: &'static str, values: &[Value]) -> Stored<u64> {
+        let mut statement = self.0.prepare(sql)?;
+        bind(&mut statement, values)?;
+        Ok(statement.raw_execute()? as u64)
+    }
+
+    pub(super) fn begin(&self) -> Stored<()> {
+        Ok(self.0.execute_batch("BEGIN IMMEDIATE")?)
+    }
+
+    pub(super) fn end(&self, is_done: bool) -> Stored<()> {
+        let ended = self.0.execute_batch(if is_done { "COMMIT" } else { "ROLLBACK" });
+        if ended.is_err() && !self.0.is_autocommit() {
+            // A commit that fails may leave the transaction open.
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
+        Ok(ended?)
+    }
+
+    /// Writes a copy of the database as it is now into a new file.
+    pub(super) fn backup(&self, to: &Path) -> Stored<()> {
+        self.0.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
+        Ok(())
+    }
+}
+
+fn bind(statement: &mut Statement<'_>, values: &[Value]) -> rusqlite::Result<()> {
+    debug_assert_eq!(statement.parameter_count(), values.len(), "each value has its number");
+    for (name, value) in NAMES.iter().zip(values) {
+        if let Some(at) = statement.parameter_index(name)? {
+            statement.raw_bind_parameter(at, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        // No column is of this kind; nothing reads it as a number.
+        ValueRef::Real(number) => Value::Text(number.to_string()),
+        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Integer(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+fn prepare(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, "trusted_schema", false)?;
+    db.pragma_update(None, "foreign_keys", true)?;
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    let check: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if check == "ok" {
+        Ok(())
+    } else {
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        Err(rusqlite::Error::SqliteFailure(code, Some(check)))
+    }
+}
+
+fn migrate(db: &mut Connection, path: &Path) -> Stored<()> {
+    let seen: usize = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if seen > MIGRATIONS.len() {
+        return Err(StoreError::Damaged(format!(
+            "{} was written by a later version of Warren (schema {seen}, this program knows {}); \
+             update this program",
+            path.display(),
+            MIGRATIONS.len()
+        )));
+    }
+    if (1..MIGRATIONS.len()).contains(&seen) {
+        let copy = path.with_extension(format!("before-{}", MIGRATIONS.len()));
+        db.execute("VACUUM INTO ?1", [copy.to_string_lossy()])?;
+    }
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for migration in &MIGRATIONS[seen..] {
+        tx.execute_batch(migration)?;
+    }
+    tx.pragma_update(None, "user_version", MIGRATIONS.len())?;
+    tx.commit()?;
+    Ok(())
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                Self::Damaged(format!("the database is damaged ({error}); restore a backup"))
+            }
+            Some(ErrorCode::ConstraintViolation) => Self::Conflict(error.to_string()),
+            _ => Self::Unavailable(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! `warren cleanup`: what a killed daemon left is undone.
+
+use std::path::PathBuf;
+
+use ::daemon::state;
+use anyhow::{Result, bail};
+use host::{gateway, resolver};
+
+/// Undo what a killed daemon left: resolvers, rules, routes, packet filter and settings.
+///
+/// The next start of the daemon does the same by itself. A service runs this after the daemon has
+/// ended, whatever ended it (systemd: ExecStopPost). Must not be run while a daemon runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the daemon keeps its state
+    #[arg(long, value_name = "DIR", default_value = state::DIRECTORY, env = "WARREN_STATE")]
+    state: PathBuf,
+}
+
+/// Undoes all that can be.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let resolvers = resolver::restore_leftovers(&resolver::Paths::system(&args.state));
+    let gateway = gateway::clear_leftovers(&args.state);
+    match (resolvers, gateway) {
+        (Ok(_), Ok(())) => Ok(()),
+        (Err(first), Err(second)) => bail!("{first}; and {second}"),
+        (Err(error), Ok(())) => Err(error.into()),
+        (Ok(_), Err(error)) => Err(error.into()),
+    }
+}

@@ -1,0 +1,55 @@
+//! What the commands of a node share: the way to its daemon, and how answers are printed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use ::daemon::protocol::Request;
+use ::daemon::{Client, SOCKET};
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// Which daemon, and how its answer is printed.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Target {
+    /// Where the daemon is found [default: /run/warren/warren.sock]
+    #[arg(long, value_name = "PATH", env = "WARREN_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print JSON, in the form that docs/commands.md describes
+    #[arg(long)]
+    json: bool,
+}
+
+impl Target {
+    /// Asks the daemon, once.
+    pub(crate) fn ask(&self, request: &Request) -> Result<Value> {
+        Ok(self.connect()?.ask(request)?)
+    }
+
+    /// A connection for several questions.
+    pub(crate) fn connect(&self) -> Result<Client> {
+        Ok(Client::connect(self.socket.as_deref().unwrap_or_else(|| Path::new(SOCKET)))?)
+    }
+
+    /// Whether JSON is wanted.
+    pub(crate) const fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints an answer: as JSON if that is wanted, else as `show` has it.
+    pub(crate) fn print(&self, answer: &Value, show: impl FnOnce(&Value) -> String) -> Result<()> {
+        let text = if self.json { answer.to_string() + "\n" } else { show(answer) };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).context("cannot write the answer")?;
+        out.flush().context("cannot write the answer")
+    }
+}
+
+/// A text field of an answer.
+pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// The texts of a list in an answer.
+pub(crate) fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+}

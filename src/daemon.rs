@@ -1,0 +1,65 @@
+//! `warren daemon`: a node of a network.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ::daemon::{Options, SOCKET, state};
+use anyhow::Result;
+
+use crate::frames::{self, Frames};
+use crate::log::{self, Level};
+
+/// Run a node of a network: its interface, its membership, and the socket of its commands.
+///
+/// It begins as it was left: `warren up` and `warren down` say what is wanted. Ends on SIGTERM and
+/// SIGINT, and leaves nothing behind.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where keys, settings and the map are kept
+    #[arg(long, value_name = "DIR", default_value = state::DIRECTORY, env = "WARREN_STATE")]
+    state: PathBuf,
+    /// Where the commands find it [default: /run/warren/warren.sock]
+    #[arg(long, value_name = "PATH", env = "WARREN_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+    /// The interface to create, at most 15 characters
+    #[arg(long, value_name = "NAME", default_value = "warren0")]
+    tun: String,
+    /// The UDP port [default: 41820, or another if that is taken]
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+    /// Do not ask the gateway for a port that leads here (PCP, NAT-PMP, UPnP)
+    #[arg(long, env = "WARREN_NO_PORT_MAPPING")]
+    no_port_mapping: bool,
+    /// Where metrics for Prometheus are served over HTTP [default: nowhere]
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_FRAMES", default_value = "on")]
+    #[arg(help = frames::HELP, ignore_case = true)]
+    frames: Frames,
+    #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
+    log: Option<Level>,
+}
+
+/// Serves until a signal.
+pub(crate) fn run(args: Args) -> Result<()> {
+    log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
+    let options = Options {
+        state: args.state,
+        socket: args.socket.unwrap_or_else(|| SOCKET.into()),
+        tun: args.tun,
+        port: args.port,
+        frames: args.frames == Frames::On,
+        port_mapping: !args.no_port_mapping,
+        metrics: args.metrics,
+    };
+    let path = options.socket.clone();
+    ::daemon::run(&options, || {
+        // One line when commands find it, for people and for whoever started it.
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "daemon at {}", path.display());
+        let _ = out.flush();
+        host::daemon::notify_ready();
+    })?;
+    Ok(())
+}

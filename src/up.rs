@@ -1,0 +1,100 @@
+//! `warren up`: joins if that is yet to be done, and is up.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use ::daemon::Client;
+use ::daemon::protocol::Request;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::admin::lifetime;
+use crate::client::{Target, text, texts};
+use crate::wish::Wish;
+
+/// How often the daemon is asked how far it is.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+/// The same once it takes its time.
+const ASK_LATER_EVERY: Duration = Duration::from_millis(200);
+/// How long nothing is said of waiting.
+const SILENT_FOR: Duration = Duration::from_secs(2);
+
+/// Join a network, if that is yet to be done, and be up.
+///
+/// Returns when the node is running, or with what keeps it. Settings that are not mentioned stay
+/// as they are if none is mentioned; else they must be repeated, or dropped with --reset.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The token that `warren key create` printed, file:PATH, or - for standard input
+    token: Option<String>,
+    /// Give up after this time, as in 30s [default: never]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    timeout: Option<u64>,
+    /// Drop earlier settings that are not mentioned
+    #[arg(long)]
+    reset: bool,
+    #[command(flatten)]
+    wish: Wish,
+}
+
+/// Asks for it, and waits until it is so.
+pub(crate) fn run(args: Args) -> Result<()> {
+    let token = args.token.map(read_token).transpose()?;
+    let mut client = args.target.connect()?;
+    client.ask(&Request::Up { token, changes: args.wish.changes(), reset: args.reset })?;
+    let limit = args.timeout.map(Duration::from_secs);
+    let status = wait_until_running(&mut client, limit)?;
+    args.target.print(&status, |status| {
+        let addresses: Vec<&str> = texts(&status["self"]["addresses"]).collect();
+        format!("{} is up: {}\n", text(&status["self"], "name"), addresses.join(" "))
+    })
+}
+
+/// Asks for the status until it says that the node runs, for at most `limit`.
+///
+/// # Errors
+/// It will not run by itself, or not in time; why.
+pub(crate) fn wait_until_running(client: &mut Client, limit: Option<Duration>) -> Result<Value> {
+    let begin = Instant::now();
+    let mut said = String::new();
+    loop {
+        let status = client.ask(&Request::Status)?;
+        let waits_for = match text(&status, "state") {
+            "running" => return Ok(status),
+            "refused" => bail!("{}", why(&status)),
+            "needs-approval" => "an administrator: warren node approve NAME".to_owned(),
+            "stopped" => bail!("the node is down; `warren up` brings it up"),
+            "no-network" => bail!("the node belongs to no network; `warren up TOKEN` joins one"),
+            _ if status["health"].as_array().is_some_and(|health| !health.is_empty()) => {
+                why(&status)
+            }
+            _ => "the server's answer".to_owned(),
+        };
+        if limit.is_some_and(|limit| begin.elapsed() >= limit) {
+            bail!("not running within {} s; it waits for: {waits_for}", begin.elapsed().as_secs());
+        }
+        if begin.elapsed() > SILENT_FOR && waits_for != said {
+            let _ = writeln!(std::io::stderr(), "waiting: {waits_for}");
+            said = waits_for;
+        }
+        let is_soon = begin.elapsed() < SILENT_FOR;
+        std::thread::sleep(if is_soon { ASK_EVERY } else { ASK_LATER_EVERY });
+    }
+}
+
+fn why(status: &Value) -> String {
+    texts(&status["health"]).collect::<Vec<_>>().join("; ")
+}
+
+fn read_token(word: String) -> Result<String> {
+    let text = if word == "-" {
+        std::io::read_to_string(std::io::stdin()).context("cannot read the token")?
+    } else if let Some(path) = word.strip_prefix("file:") {
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the token in {path}"))?
+    } else {
+        word
+    };
+    Ok(text.trim().to_owned())
+}

@@ -1,0 +1,78 @@
+//! What `up` and `set` can say of a node's settings.
+
+use ::daemon::Changes;
+use control::Prefix;
+
+/// The settings of a node. What is not mentioned stays as it is.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct Wish {
+    /// What the node calls itself; "" for the machine's own name
+    #[arg(long, value_name = "NAME")]
+    hostname: Option<String>,
+    /// Prefixes to route for others, once they are approved; "" for none
+    #[arg(long, value_name = "CIDR,…", value_parser = prefixes)]
+    advertise_routes: Option<Prefixes>,
+    /// Use the routes of others
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    accept_routes: Option<bool>,
+    /// Resolve the network's names
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    accept_dns: Option<bool>,
+    /// Offer to route to the Internet
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    advertise_exit_node: Option<bool>,
+    /// Reach the Internet through this node, by name or address; "" for none
+    #[arg(long, value_name = "NODE")]
+    exit_node: Option<String>,
+    /// Reach our own networks beside an exit node
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    exit_node_allow_lan_access: Option<bool>,
+    /// Give what is routed from the network our own address outside
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    snat_subnet_routes: Option<bool>,
+}
+
+/// A list of prefixes, given as one word.
+#[derive(Clone, Debug)]
+struct Prefixes(Vec<Prefix>);
+
+fn prefixes(text: &str) -> Result<Prefixes, String> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let read = |word: &str| word.parse::<Prefix>().map_err(|why| format!("{word:?}: {why}"));
+    words.map(read).collect::<Result<_, _>>().map(Prefixes)
+}
+
+impl Wish {
+    /// As the daemon wants it.
+    pub(crate) fn changes(self) -> Changes {
+        Changes {
+            hostname: self.hostname,
+            advertise_routes: self.advertise_routes.map(|routes| routes.0),
+            accept_routes: self.accept_routes,
+            accept_dns: self.accept_dns,
+            advertise_exit_node: self.advertise_exit_node,
+            exit_node: self.exit_node,
+            exit_node_allow_lan_access: self.exit_node_allow_lan_access,
+            snat_subnet_routes: self.snat_subnet_routes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_prefixes_are_read_and_a_bad_one_is_named() {
+        assert_eq!(prefixes("10.7.0.0/16, fd00::/64").unwrap().0.len(), 2);
+        assert_eq!(prefixes("").unwrap().0, []);
+        let why = prefixes("10.7.0.0/16,10.7.0.1/16").unwrap_err();
+        assert!(why.contains("10.7.0.1/16"), "{why}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Names, resolvers, gateways and exits with real clients between network namespaces: `dig` asks,
+//! `ping` and `curl` go through, `nft`, `ip` and files are looked at before and after.
+
+#[path = "gate/names.rs"]
+mod names;
+#[path = "gate/rogue.rs"]
+mod rogue;
+#[path = "gate/routes.rs"]
+mod routes;
+mod support;
+#[path = "gate/world.rs"]
+mod world;

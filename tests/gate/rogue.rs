@@ -1,0 +1,133 @@
+//! A member whose program is its own: it has its key, and none of our rules.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Context as _, Host, Result, ensure, eventually, inside, scene, seconds};
+use crate::world::{World, asks};
+
+const PORT: u16 = 7777;
+const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
+/// Nobody's, under no rule.
+const NOT_UNICAST: [&str; 4] = ["127.0.0.1", "0.1.2.3", "224.0.0.251", "255.255.255.255"];
+/// Of b's machine and beside it, and not served; without a policy b's kernel is told to refuse
+/// them.
+const FOREIGN: [&str; 9] = [
+    "192.168.5.9",
+    "192.168.5.1",
+    "192.168.5.255",
+    "203.0.113.9",
+    "203.0.113.1",
+    "10.9.0.2",
+    "169.254.169.254",
+    "100.64.0.3",
+    "100.127.255.255",
+];
+/// Of each destination.
+const DATAGRAMS: usize = 20;
+
+/// Datagrams of UDP, each with its destination's name, put on an interface as they are: no route
+/// and no rule of the sender's kernel is asked.
+const SEND: &str = r#"
+import socket, struct, sys
+def total(data):
+    data += b"\0" * (len(data) % 2)
+    sum_ = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while sum_ >> 16: sum_ = (sum_ & 0xffff) + (sum_ >> 16)
+    return ~sum_ & 0xffff
+device, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+out = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
+out.bind((device, 0x0800))
+for to in sys.argv[4:]:
+    udp = struct.pack("!4H", port, port, 8 + len(to), 0) + to.encode()
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 1, 0, 64, 17, 0,
+        socket.inet_aton("100.64.0.1"), socket.inet_aton(to))
+    head = head[:10] + struct.pack("!H", total(head)) + head[12:]
+    for _ in range(count): out.send(head + udp)
+"#;
+
+/// Everything that comes to a port of a host within some seconds.
+fn hears(host: &Host, group: bool) -> Result<std::thread::JoinHandle<Result<Vec<String>>>> {
+    inside::start(host, move || {
+        let socket = UdpSocket::bind(("0.0.0.0", PORT))?;
+        if group {
+            socket.join_multicast_v4(&GROUP, &Ipv4Addr::new(100, 64, 0, 2))?;
+        }
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let (mut heard, end) = (Vec::new(), Instant::now() + seconds(4));
+        while Instant::now() < end {
+            let mut bytes = [0; 100];
+            if let Ok(len) = socket.recv(&mut bytes) {
+                heard.push(String::from_utf8_lossy(&bytes[..len]).into_owned());
+            }
+        }
+        Ok(heard)
+    })
+}
+
+#[test]
+fn pf_02_pf_17_a_member_with_a_program_of_its_own_reaches_what_is_served_and_no_more() -> Result<()>
+{
+    scene("gate9", |scene| {
+        let mut world = World::new(scene, "9")?;
+        // b is a gateway for IPv6 alone, on a machine that forwards everything.
+        world.join("fd05::/64", &[], &[])?;
+        world.b.sh("echo 1 > /proc/sys/net/ipv4/ip_forward")?;
+        ensure!(world.reaches(0, "fd05::9")?.starts_with("lan "));
+        let json = |text: String| serde_json::from_str::<Value>(&text).context("JSON");
+        let b = json(world.node(1, &["status", "--json"])?)?;
+        let key = b["self"]["key"].as_str().context("its key")?.to_owned();
+        let port = json(world.node(1, &["netcheck", "--json"])?)?["port"].to_string();
+        let state = std::fs::read_to_string(format!("{}/node.json", world.folder.path("a")))?;
+        let own = json(state)?["node"].as_str().context("a's key")?.to_owned();
+        world.daemons[0] = None;
+        world.cleanup(0)?;
+
+        let config = world.folder.path("rogue.conf");
+        std::fs::write(
+            &config,
+            format!(
+                "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {key}\n\
+                 AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = 10.9.0.2:{port}\n"
+            ),
+        )?;
+        let rogue = world.a.spawn(&[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "rogue9"])?;
+        eventually("its interface", seconds(10), || {
+            world.a.run(&["wg", "setconf", "rogue9", &config]).is_ok()
+        })?;
+        world.a.sh("ip addr add 100.64.0.1/10 dev rogue9; ip link set rogue9 mtu 1280 up")?;
+        eventually("the control: b's own address", seconds(20), || {
+            asks(&world.a, "100.64.0.2", 80).is_ok()
+        })?;
+
+        for policy in ["", r#"{"grants": [{"src": ["*"], "dst": ["*"], "ip": ["*"]}]}"#] {
+            if !policy.is_empty() {
+                let file = world.folder.path("policy.hujson");
+                std::fs::write(&file, policy)?;
+                world.admin(&["policy", "set", &file])?;
+                std::thread::sleep(seconds(2));
+            }
+            let before = json(world.node(1, &["status", "--json"])?)?["drops"].clone();
+            let (at_b, at_lan) = (hears(&world.b, true)?, hears(&world.lan, false)?);
+            std::thread::sleep(Duration::from_millis(300));
+            let (port, count) = (PORT.to_string(), DATAGRAMS.to_string());
+            let words = ["python3", "-c", SEND, "rogue9", &port, &count, "100.64.0.2"];
+            world.a.run(&[&words[..], &NOT_UNICAST, &FOREIGN].concat())?;
+            let (at_b, at_lan) = (inside::join(at_b)?, inside::join(at_lan)?);
+            ensure!(at_b.iter().all(|to| to == "100.64.0.2"), "{at_b:?}");
+            ensure!(at_b.len() == DATAGRAMS && at_lan.is_empty(), "{at_b:?} {at_lan:?}");
+            let after = json(world.node(1, &["status", "--json"])?)?["drops"].clone();
+            let of = |drops: &Value| -> u64 {
+                let each = ["policy-in", "frame-refused"].map(|why| drops[why].as_u64());
+                each.into_iter().flatten().sum()
+            };
+            let foreign = if policy.is_empty() { 0 } else { FOREIGN.len() };
+            let wanted = ((NOT_UNICAST.len() + foreign) * DATAGRAMS) as u64;
+            ensure!(of(&after) - of(&before) >= wanted, "of {wanted}: {before} {after}");
+        }
+        rogue.stop()?;
+        Ok(())
+    })
+}

@@ -1,0 +1,204 @@
+//! A node's life when circumstances are against it: programs killed with a transfer under way,
+//! paths that go, addresses that change, damaged files, a full disk, a directory that was copied.
+//! Times are printed as measurements; what is asserted is that all of it ends well.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::*;
+
+const A: usize = 0;
+const B: usize = 1;
+/// The nodes' addresses inside.
+const INSIDE: [&str; 2] = ["100.64.0.1", "100.64.0.2"];
+
+/// A transfer from `a` to `b` that takes seconds.
+fn transfer(lan: &Lan, bytes: u64) -> Result<JoinHandle<Result<Duration>>> {
+    let shape = "tc qdisc replace dev eth0 root tbf rate 200mbit burst 128k latency 20ms";
+    lan.nodes[A].host.sh(shape)?;
+    let hosts = [lan.nodes[A].host.clone(), lan.nodes[B].host.clone()];
+    Ok(std::thread::spawn(move || traffic::exact_stream(&hosts[0], &hosts[1], INSIDE[B], bytes)))
+}
+
+/// Kills a daemon and starts it again; how long until its first echo.
+fn killed(lan: &mut Lan, index: usize) -> Result<Duration> {
+    lan.nodes[index].daemon.as_mut().context("it runs")?.kill()?;
+    let begin = Instant::now();
+    lan.daemon(index)?;
+    lan.reaches(index, INSIDE[1 - index])?;
+    Ok(begin.elapsed())
+}
+
+/// Echoes every 20 ms from `a` to `b`, and the longest time without one.
+struct Echoes(lab::process::Process);
+
+impl Echoes {
+    fn start(lan: &Lan) -> Result<Self> {
+        let ping = ["ping", "-n", "-D", "-i", "0.02", "-W", "1", INSIDE[B]];
+        let echoes = lan.nodes[A].host.spawn(&ping)?;
+        echoes.wait_for(|log| log.contains("icmp_seq"))?;
+        Ok(Self(echoes))
+    }
+
+    fn longest_gap_ms(&self) -> Result<u64> {
+        let log = self.0.log();
+        let lines = log.lines().filter(|line| line.contains("time="));
+        let at = |line: &str| line.strip_prefix('[')?.split(']').next()?.parse::<f64>().ok();
+        let mut times: Vec<f64> = lines.filter_map(at).collect();
+        ensure!(times.len() > 10, "{log}");
+        // The time since the last one counts.
+        times.push(std::time::UNIX_EPOCH.elapsed()?.as_secs_f64());
+        let gaps = times.windows(2).map(|two| ((two[1] - two[0]) * 1e3) as u64);
+        gaps.max().context("several")
+    }
+}
+
+#[test]
+fn lc_13_a_transfer_outlives_both_daemons_and_the_server_being_killed() -> Result<()> {
+    network("lf1", 2, |lan| {
+        let token = lan.token(&["--reusable"])?;
+        lan.up(A, &token, &[])?;
+        let begin = Instant::now();
+        lan.up(B, &token, &[])?;
+        lan.reaches(B, INSIDE[A])?;
+        eprintln!("from the token to the first echo: {:?}", begin.elapsed());
+        let bytes = 120_000_000;
+        let going = transfer(lan, bytes)?;
+        std::thread::sleep(seconds(1));
+        ensure!(!going.is_finished(), "it is under way");
+        eprintln!("the receiver's daemon was killed; its first echo after {:?}", killed(lan, B)?);
+        std::thread::sleep(seconds(1));
+        ensure!(!going.is_finished(), "it is under way");
+        lan.serve.as_mut().context("it runs")?.kill()?;
+        eprintln!("the sender's, and the server: its first echo after {:?}", killed(lan, A)?);
+        lan.serve(&[])?;
+        eprintln!("{bytes} bytes, each as it was sent, in {:?}", inside::join(going)?);
+        eventually("the server is back", seconds(PATIENCE), || {
+            lan.status(A).is_ok_and(|status| status["server"]["in_touch"] == true)
+        })?;
+        Ok(())
+    })
+}
+
+#[test]
+fn lc_07_a_node_that_moves_and_one_whose_udp_is_cut_keep_their_connections() -> Result<()> {
+    network("lf2", 2, |lan| {
+        let token = lan.token(&["--reusable"])?;
+        lan.all_up(&token)?;
+        lan.reaches(A, INSIDE[B])?;
+        eventually("a direct path", seconds(PATIENCE), || path(lan, A) == "direct")?;
+        let going = transfer(lan, 120_000_000)?;
+        let echoes = Echoes::start(lan)?;
+        std::thread::sleep(seconds(1));
+        // Another access point: another address, and nothing of the old one.
+        lan.nodes[B]
+            .host
+            .sh("ip addr del 10.9.0.2/24 dev eth0; ip addr add 10.9.0.77/24 dev eth0")?;
+        std::thread::sleep(seconds(1));
+        eventually("a direct path", seconds(PATIENCE), || path(lan, A) == "direct")?;
+        eprintln!("roaming: the longest time without an echo {} ms", echoes.longest_gap_ms()?);
+        drop(echoes);
+        let echoes = Echoes::start(lan)?;
+        lan.nodes[B].host.sh("nft add table inet cut
+             nft 'add chain inet cut in { type filter hook input priority 0; }'
+             nft add rule inet cut in iifname eth0 meta l4proto udp drop")?;
+        eventually("the relay", seconds(PATIENCE), || path(lan, A) == "relay")?;
+        std::thread::sleep(seconds(1));
+        eprintln!(
+            "direct path lost: the longest time without an echo {} ms",
+            echoes.longest_gap_ms()?
+        );
+        eprintln!("120 MB over all of it in {:?}", inside::join(going)?);
+        Ok(())
+    })
+}
+
+fn path(lan: &Lan, index: usize) -> String {
+    let status = lan.status(index).unwrap_or_default();
+    status["peers"][0]["path"]["kind"].as_str().unwrap_or("unknown").to_owned()
+}
+
+#[test]
+fn lc_02_lc_03_a_full_disk_and_damaged_files_are_told_and_lived_with() -> Result<()> {
+    network("lf3", 2, |lan| {
+        let token = lan.token(&["--reusable"])?;
+        let folder = lan.folder.path("b");
+        std::fs::create_dir_all(&folder)?;
+        said(Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs", &folder]))?;
+        let result = full_and_damaged(lan, &token, &folder);
+        drop(lan.nodes[B].daemon.take());
+        said(Command::new("umount").arg(&folder))?;
+        result
+    })
+}
+
+fn full_and_damaged(lan: &mut Lan, token: &str, folder: &str) -> Result<()> {
+    lan.all_up(token)?;
+    lan.reaches(B, INSIDE[A])?;
+    let [node, map, filler] =
+        ["node.json", "map.json", "filler"].map(|name| std::path::Path::new(folder).join(name));
+    eventually("the map is kept", seconds(PATIENCE), || map.exists())?;
+    let _ = std::fs::write(&filler, vec![0; 1 << 20]);
+    let why = lan.node(B, &["set", "--hostname", "renamed"]).expect_err("there is no room");
+    ensure!(
+        why.to_string().contains("No space left") && why.to_string().contains("node.json"),
+        "{why}"
+    );
+    lan.reaches(B, INSIDE[A])?;
+    eprintln!("killed on a full disk, the first echo after {:?}", killed(lan, B)?);
+    std::fs::remove_file(&filler)?;
+    lan.node(B, &["set", "--hostname", "renamed"])?;
+
+    // A damaged map is left aside: the server has it.
+    lan.nodes[B].daemon.as_mut().context("it runs")?.end()?;
+    std::fs::write(&map, "{\"rubbish")?;
+    lan.daemon(B)?;
+    lan.reaches(B, INSIDE[A])?;
+    // Damaged keys are nobody's to replace.
+    lan.nodes[B].daemon.as_mut().context("it runs")?.end()?;
+    let whole = std::fs::read(&node)?;
+    std::fs::write(&node, &whole[..whole.len() / 2])?;
+    let words = ["daemon", "--state", folder, "--socket", "/tmp/warren-lf3.sock"];
+    let ended = lan.nodes[B].host.command(&[WARREN]).args(words).output()?;
+    let why = String::from_utf8_lossy(&ended.stderr).into_owned();
+    ensure!(ended.status.code() == Some(1) && why.contains("put a copy of it back"), "{why}");
+    ensure!(std::fs::read(&node)? == whole[..whole.len() / 2], "it is left as it was");
+    std::fs::write(&node, &whole)?;
+    lan.daemon(B)?;
+    lan.reaches(B, INSIDE[A])?;
+    Ok(())
+}
+
+#[test]
+fn rl_07_lc_09_a_copied_directory_is_told_and_troubles_nobody_else() -> Result<()> {
+    network("lf4", 4, |lan| {
+        let token = lan.token(&["--reusable"])?;
+        (0..3).try_for_each(|index| lan.up(index, &token, &[]))?;
+        lan.reaches(2, INSIDE[A])?;
+        eventually("the map is kept", seconds(PATIENCE), || {
+            lan.folder.0.join("b").join("map.json").exists()
+        })?;
+        let (from, to) = (lan.folder.path("b"), lan.folder.path("d"));
+        said(Command::new("cp").args(["-a", &from, &to]))?;
+        let echoes = lan.nodes[2].host.spawn(&["ping", "-n", "-i", "0.1", INSIDE[A]])?;
+        lan.daemon(3)?;
+        for index in [1, 3] {
+            eventually("both are told", seconds(PATIENCE), || {
+                let health = lan.status(index).map(|status| status["health"].to_string());
+                health.is_ok_and(|health| health.contains("another machine uses this node's key"))
+            })?;
+        }
+        // Both keep it, and nobody else has noticed.
+        std::thread::sleep(seconds(2));
+        let log = std::fs::read_to_string(lan.folder.0.join("d.log"))?;
+        ensure!(log.contains("another machine uses this node's key"), "{log}");
+        echoes.signal(libc::SIGINT)?;
+        echoes.wait(seconds(3))?;
+        let summary = echoes.log();
+        ensure!(summary.contains(" 0% packet loss"), "{summary}");
+        // The copy goes, and the original reaches everybody again.
+        lan.nodes[3].daemon.as_mut().context("it runs")?.end()?;
+        eprintln!("an echo to the original {:?} after the copy's end", lan.reaches(B, INSIDE[A])?);
+        Ok(())
+    })
+}

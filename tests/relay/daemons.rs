@@ -1,0 +1,125 @@
+//! The same with the programs that people run: `warren serve`, `warren daemon`, `warren up`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use lab::netns::Host;
+use lab::process::Process;
+use serde_json::Value;
+
+use crate::support::{Scene, eventually, seconds, traffic};
+
+const WARREN: &str = env!("CARGO_BIN_EXE_warren");
+const SERVER: &str = "192.0.2.1";
+/// The addresses that the server gives to the two.
+const INSIDE: [&str; 2] = ["100.64.0.1", "100.64.0.2"];
+
+/// Two daemons and a server; each host has a line to the server's and none to the other.
+struct Network {
+    folder: PathBuf,
+    server: Host,
+    hosts: [Host; 2],
+    serve: Option<Process>,
+    daemons: Vec<Process>,
+}
+
+impl Network {
+    fn new(scene: &Scene) -> Result<Self> {
+        let (server, a, b) = (scene.host("s")?, scene.host("a")?, scene.host("b")?);
+        scene.veth((&a, "eth0", &["192.0.2.2/24"]), (&server, "eth0", &["192.0.2.1/24"]))?;
+        scene.veth((&b, "eth0", &["198.51.100.2/24"]), (&server, "eth1", &["198.51.100.1/24"]))?;
+        b.run(&["ip", "route", "add", SERVER, "via", "198.51.100.1"])?;
+        for host in [&a, &b] {
+            host.sh("nft add table inet nothing
+                 nft 'add chain inet nothing out { type filter hook output priority 0; }'
+                 nft add rule inet nothing out oifname eth0 meta l4proto udp drop
+                 nft 'add chain inet nothing in { type filter hook input priority 0; }'
+                 nft add rule inet nothing in iifname eth0 ct state new drop")?;
+        }
+        let folder = std::env::temp_dir().join(format!("warren-{}", server.namespace()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder)?;
+        let mut this = Self { folder, server, hosts: [a, b], serve: None, daemons: Vec::new() };
+        this.start_server()?;
+        let words = ["key", "create", "--reusable", "--data", &this.path("server")];
+        let token = this.server.run(&[&[WARREN], &words[..]].concat())?;
+        for number in 0..2 {
+            this.join(number, token.trim())?;
+        }
+        Ok(this)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn start_server(&mut self) -> Result<()> {
+        let (data, url) = (self.path("server"), format!("https://{SERVER}"));
+        let places = ["--listen", "0.0.0.0:443", "--stun", "0.0.0.0:3478", "--url", &url];
+        let words = [&[WARREN, "serve", "--data", &data], &places[..]].concat();
+        let serve = self.server.spawn(&words)?;
+        serve.wait_for(|log| log.contains("serving on"))?;
+        self.serve = Some(serve);
+        Ok(())
+    }
+
+    fn join(&mut self, number: usize, token: &str) -> Result<()> {
+        let (state, socket) = (self.path(&number.to_string()), self.socket(number));
+        let words = ["daemon", "--state", &state, "--socket", &socket, "--tun", "warren0"];
+        let daemon = self.hosts[number].spawn(&[&[WARREN], &words[..]].concat())?;
+        daemon.wait_for(|log| log.contains("daemon at"))?;
+        self.daemons.push(daemon);
+        self.node(number, &["up", token, "--timeout", "20s"])?;
+        Ok(())
+    }
+
+    fn socket(&self, number: usize) -> String {
+        self.path(&format!("{number}.sock"))
+    }
+
+    fn node(&self, number: usize, words: &[&str]) -> Result<String> {
+        let socket = self.socket(number);
+        self.hosts[number].run(&[&[WARREN, "--socket", &socket], words].concat())
+    }
+
+    /// The path to the other one, as `status` names it.
+    fn way(&self, number: usize) -> Result<Value> {
+        let status: Value = serde_json::from_str(&self.node(number, &["status", "--json"])?)?;
+        Ok(status["peers"][0]["path"].clone())
+    }
+
+    fn reaches(&self, number: usize) -> Result<std::time::Duration> {
+        let to = INSIDE[1 - number];
+        let host = &self.hosts[number];
+        let once = ["ping", "-c", "1", "-W", "0.3", to];
+        eventually(&format!("an echo of {to}"), seconds(20), || host.run(&once).is_ok())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.daemons.clear();
+        self.serve = None;
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Ping and files by the relay alone, before and after the server is killed.
+pub(crate) fn daemons_by_the_relay_alone(scene: &Scene) -> Result<()> {
+    let mut network = Network::new(scene)?;
+    eprintln!("an echo after {:?}", network.reaches(0)?);
+    network.reaches(1)?;
+    for number in 0..2 {
+        let way = network.way(number)?;
+        ensure!(way["kind"] == "relay" && way["relay"] == "https://192.0.2.1", "{way}");
+    }
+    let [a, b] = &network.hosts;
+    traffic::exact_stream(a, b, INSIDE[1], 20_000_000)?;
+    traffic::exact_stream(b, a, INSIDE[0], 20_000_000)?;
+    network.serve.take().map_or(Ok(()), |serve| serve.signal(libc::SIGKILL))?;
+    network.start_server()?;
+    eprintln!("an echo {:?} after the server's restart", network.reaches(0)?);
+    let [a, b] = &network.hosts;
+    traffic::exact_stream(a, b, INSIDE[1], 20_000_000)?;
+    Ok(())
+}
