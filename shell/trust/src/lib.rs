@@ -5,9 +5,20 @@
 //! database by `sslmode=require` is asked for secrecy alone, as libpq does (`server`); and a proxy
 //! that opens TLS takes whom it finds inside (`lab`).
 //!
-//! The life of a handshake here: the certificate is taken, whoever made it and whatever name it
-//! bears; then the signature over the handshake must be of its key, so that a broken peer is told
-//! early, and whoever replays somebody's certificate is not taken for its owner.
+//! # The life of a handshake
+//!
+//! The certificate is taken, whoever made it, whatever name it bears and whenever it was good: a
+//! robot whose clock lost its battery joins too. Then the signature over the handshake must be of
+//! its key, so that a broken peer is told early, and whoever replays somebody's certificate is not
+//! taken for its owner. A certificate with a critical extension that nobody here knows cannot be
+//! read, and ends the handshake there; those that an ACME authority is shown are of that kind, and
+//! they are not for us.
+//!
+//! # What it does not do
+//!
+//! It never stands where TLS is all the protection there is. Who adds a use says in this essay what
+//! protects the bytes instead; a database across a hostile network, for one, has nothing else, and
+//! its user asks for `sslmode=verify-full`, which does not come here.
 
 #![forbid(unsafe_code)]
 
