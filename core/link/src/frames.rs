@@ -20,10 +20,11 @@ pub(crate) struct Frames {
     own: Option<Hello>,
     peer: u32,
     salt: u32,
-    /// The session on which we said Hello, how often, and when it was last.
-    greeted: Option<(Index, u32, Instant)>,
-    /// The session on which the peer said it last, and what it said.
-    heard: Option<(Index, Hello)>,
+    /// The sessions on which we said Hello last, how often, and when it was last; newest first. Two,
+    /// for where both ends initiated at once each may send on its own session.
+    greeted: [Option<(Index, u32, Instant)>; 2],
+    /// The sessions on which the peer said it last, and what it said; newest first.
+    heard: [Option<(Index, Hello)>; 2],
     /// Made when the peer was heard first.
     halves: Option<Box<Halves>>,
 }
@@ -38,12 +39,12 @@ pub(crate) struct Halves {
 impl Frames {
     /// Nothing said yet. `salt` is any number that is another one in each life of the program.
     pub(crate) fn new(peer: u32, salt: u32, own: Hello) -> Self {
-        Self { own: Some(own), peer, salt, greeted: None, heard: None, halves: None }
+        Self { own: Some(own), peer, salt, greeted: [None; 2], heard: [None; 2], halves: None }
     }
 
     /// Forgets the peer: every session has ended.
     pub(crate) fn clear(&mut self) {
-        (self.greeted, self.heard, self.halves) = (None, None, None);
+        (self.greeted, self.heard, self.halves) = ([None; 2], [None; 2], None);
     }
 
     /// What we say of ourselves from now on; with nothing, frames end with the sessions on which
@@ -59,7 +60,8 @@ impl Frames {
 
     /// What the peer said on the session `current`.
     pub(crate) fn hello(&self, current: Index) -> Option<Hello> {
-        self.heard.filter(|(index, _)| *index == current).map(|(_, hello)| hello)
+        let heard = self.heard.iter().flatten().find(|(index, _)| *index == current);
+        heard.map(|&(_, hello)| hello)
     }
 
     pub(crate) fn halves(&self) -> Option<&Halves> {
@@ -82,7 +84,8 @@ impl Frames {
 
     /// Takes a Hello that came on the session `index`; says whether it wants an answer.
     pub(crate) fn handle_hello(&mut self, index: Index, hello: Hello) -> bool {
-        self.heard = Some((index, hello));
+        let before = self.heard.iter().flatten().find(|(of, _)| *of != index).copied();
+        self.heard = [Some((index, hello)), before];
         if hello.features.has(Features::REPAIR) {
             self.make_halves();
         }
@@ -99,26 +102,25 @@ impl Frames {
     /// Whether Hello was said on `current`, had no answer, and is due again.
     fn is_unanswered(&self, current: Index, now: Instant) -> bool {
         let unheard = self.greets() && self.hello(current).is_none();
-        self.greeted.is_some_and(|(index, times, at)| {
+        self.greeted.iter().flatten().any(|&(index, times, at)| {
             let due = at.0.saturating_add(AGAIN_NS << times.min(GREETINGS_MAX));
             unheard && index == current && times < GREETINGS_MAX && now.0 >= due
         })
     }
 
-    /// Says who we are on the session `current`, unless that is known.
-    pub(crate) fn greet<O: Outbox>(&mut self, current: Index, now: Instant, way: &mut Way<'_, O>) {
-        let times = match self.greeted {
-            Some((index, times, _)) if index == current => times,
-            _ => 0,
-        };
+    /// Says who we are on the session `index`, which is that of `way`, unless that is known.
+    pub(crate) fn greet<O: Outbox>(&mut self, index: Index, now: Instant, way: &mut Way<'_, O>) {
+        let all = self.greeted.iter().flatten();
+        let times = all.clone().find(|(of, ..)| *of == index).map_or(0, |&(_, times, _)| times);
+        let before = all.clone().find(|(of, ..)| *of != index).copied();
         if times >= GREETINGS_MAX {
             return;
         }
         let Some(own) = self.own else { return };
-        let heard = self.hello(current).is_some();
+        let heard = self.hello(index).is_some();
         let hello = Hello { heard, second_index: way.session.second_index(), ..own };
         if way.seal(Hello::LEN, |plain| plain.copy_from_slice(&hello.build())).is_ok() {
-            self.greeted = Some((current, times + 1, now));
+            self.greeted = [Some((index, times + 1, now)), before];
         }
     }
 

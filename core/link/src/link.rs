@@ -100,7 +100,7 @@ pub struct Link {
     frames: Option<Box<Frames>>,
     /// Whether our Hello offers AES-256-GCM.
     aes: bool,
-    /// The session that was sent on when a Hello came that wants an answer.
+    /// The session on which a Hello came that wants an answer.
     answer: Option<Index>,
     /// Of a managed peer: its paths. `endpoint` is where the best of them leads.
     paths: Option<Box<Paths>>,
@@ -372,7 +372,7 @@ impl Link {
             Ok(Frame::Hello(hello)) => {
                 self.peer.accept_second(index, hello.second_index);
                 if frames.handle_hello(index, hello) {
-                    self.answer = self.peer.current().map(|(current, _)| current);
+                    self.answer = Some(index);
                 }
                 frames.note_bare(index, counter, false, now);
                 Ok(false)

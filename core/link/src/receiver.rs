@@ -95,8 +95,13 @@ impl Receiver {
         }
     }
 
-    /// A datagram without a clock came. With `arm` it is data, and wants a report.
+    /// A datagram without a clock came. With `arm` it is data, and wants a report. Any other counts
+    /// on the session only that data come on: a Hello is answered where it was said, and that may
+    /// be another one.
     pub(crate) fn handle_number(&mut self, index: Index, counter: u64, arm: bool, now_us: u64) {
+        if !arm && !self.is_newest(index) {
+            return;
+        }
         let sequence = self.sequence(index, counter, now_us);
         self.observer.handle_number(sequence, now_us);
         if arm {
@@ -225,6 +230,9 @@ impl Receiver {
 
     /// A datagram came that may have come another way than packets do.
     pub(crate) fn handle_stray(&mut self, index: Index, counter: u64) {
+        if !self.is_newest(index) {
+            return;
+        }
         let sequence = self.place(index, counter);
         self.observer.handle_stray(sequence);
     }
@@ -239,6 +247,11 @@ impl Receiver {
             self.report_us = Some(self.report_us.map_or(alarm_us, |due_us| due_us.min(alarm_us)));
         }
         sequence
+    }
+
+    /// Whether the peer's data came on this session last.
+    fn is_newest(&self, index: Index) -> bool {
+        self.epochs[0].0 == Some(index)
     }
 
     /// A datagram's number in all that the peer sent, over its sessions.

@@ -8,14 +8,12 @@
 //! smaller public key stays with the session it initiated; the other end follows with the first
 //! packet it receives on it.
 
-use core::cmp::Ordering;
 use core::ops::Range;
 use core::time::Duration;
 
 use crate::cookie::Macs;
 use crate::handshake::Sent;
 use crate::kdf::Secret;
-use crate::session::Agreed;
 use crate::timers::{HANDSHAKE_ATTEMPTS_MAX, LAST_MINUTE, REKEY_TIMEOUT, Timers};
 use crate::{
     Cipher, Drop, Identity, Index, Indices, Instant, OpenedInitiation, PeerId, PresharedKey,
@@ -23,6 +21,7 @@ use crate::{
 };
 
 mod second;
+mod sessions;
 
 use second::release;
 
@@ -179,7 +178,7 @@ impl Peer {
     }
 
     /// The session that is sent on: its index, and the word with which the peer initiated it, 0 if
-    /// it had none or if we initiated.
+    /// it had none or if we initiated; where both did at once, that of the other session.
     #[must_use]
     pub fn current(&self) -> Option<(Index, u32)> {
         self.current.as_ref().map(|session| (session.index(), session.word))
@@ -481,63 +480,10 @@ impl Peer {
     }
 
     /// A session that we answered: it waits for its first packet.
-    fn install_next(&mut self, agreed: &Agreed, indices: &mut Indices, now: Instant) {
-        release(indices, self.next.take());
-        self.next = Some(Session::new(agreed, now));
-        self.timers.session_agreed(now);
-        self.watch_session_end();
-    }
-
-    /// A session that we initiated: it may be used at once.
-    fn install_current(&mut self, agreed: &Agreed, context: &mut Context<'_>) {
-        if let Some(next) = &mut self.next {
-            // The peer initiated too. Both sessions live; the smaller key's becomes current.
-            let stays = context.identity.public().cmp(&self.key) == Ordering::Less;
-            next.superseded = stays || next.born().is_older_than(REKEY_TIMEOUT, context.now);
-        }
-        release(context.indices, self.previous.take());
-        self.previous = self.current.replace(Session::new(agreed, context.now));
-        self.timers.session_agreed(context.now);
-        self.watch_session_end();
-    }
-
-    /// The first packet has come in on the session that we answered.
-    fn confirm_next(&mut self, indices: &mut Indices, now: Instant) {
-        let Some(mut next) = self.next.take() else {
-            return;
-        };
-        release(indices, self.previous.take());
-        if core::mem::take(&mut next.superseded) {
-            self.previous = Some(next);
-        } else {
-            let word = next.word;
-            self.previous = self.current.replace(next);
-            if word != 0 {
-                self.want(Action::Greet);
-            }
-            self.want(Action::SendStaged);
-            self.handshake_complete(indices, now);
-        }
-        self.watch_session_end();
-    }
-
     fn handshake_complete(&mut self, indices: &mut Indices, now: Instant) {
         self.forget_initiation(indices);
         self.timers.handshake_completed();
         self.handshake_completed = Some(now);
-    }
-
-    fn end_sessions(&mut self, indices: &mut Indices, now: Instant) {
-        for slot in [&mut self.current, &mut self.previous, &mut self.next] {
-            release(indices, slot.take_if(|session| !session.is_live(now)));
-        }
-        self.watch_session_end();
-    }
-
-    fn watch_session_end(&mut self) {
-        let slots = [&self.current, &self.previous, &self.next];
-        let ends = slots.into_iter().flatten().map(|session| session.ends());
-        self.timers.session_end = ends.min().unwrap_or(Instant::MAX);
     }
 
     /// Drops every secret but the static ones.

@@ -216,6 +216,11 @@ impl Observer {
         if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
             self.restart(sequence);
         }
+        if sequence < self.end.saturating_sub(WINDOW) {
+            // Of a count before this one: how late it is nobody can say.
+            self.late += 1;
+            return false;
+        }
         if sequence < self.end {
             self.note_lateness(sequence, now_us);
         }

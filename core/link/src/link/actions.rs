@@ -12,8 +12,8 @@ impl Link {
                 Action::ForgetSource => self.forget_source(),
                 Action::Initiate => self.initiate(world, out),
                 Action::Greet => {
-                    if self.peer.current().is_some_and(|(_, word)| word == frame::CAPABILITY) {
-                        self.greet(world, out);
+                    if let Some((current, frame::CAPABILITY)) = self.peer.current() {
+                        self.greet(current, world, out);
                     }
                 }
                 Action::SendStaged => {
@@ -27,10 +27,8 @@ impl Link {
                 Action::DropStaged => total.expired += self.staged.clear(),
             }
         }
-        if let Some(index) = self.answer.take()
-            && self.peer.current().is_some_and(|(current, _)| current == index)
-        {
-            self.greet(world, out);
+        if let Some(index) = self.answer.take() {
+            self.greet(index, world, out);
         }
         self.drive_paths(world, out);
         // What waited for a path has one now.
@@ -78,18 +76,17 @@ impl Link {
         }
     }
 
-    /// Says who we are, and draws the session's second index first, so that only sessions with a
+    /// Says who we are on `session`, and draws its second index first, so that only sessions with a
     /// Hello have one.
-    fn greet<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) {
+    fn greet<O: Outbox>(&mut self, session: Index, world: &mut World<'_>, out: &mut O) {
         let now = world.now;
         let (Some(frames), Some(to)) = (&mut self.frames, self.endpoint) else { return };
-        let Some((current, _)) = self.peer.current() else { return };
         if self.aes && frames.greets() {
-            self.peer.offer_second(world.indices, world.random);
+            self.peer.offer_second(session, world.indices, world.random);
         }
-        let Some(session) = self.peer.sealer(now) else { return };
-        let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
-        frames.greet(current, now, &mut way);
+        let Some(sealer) = self.peer.sealer_of(session, now) else { return };
+        let mut way = Way { session: sealer, to, out, datagrams: 0, bytes: 0 };
+        frames.greet(session, now, &mut way);
         let (datagrams, bytes) = (way.datagrams, way.bytes);
         self.tx_bytes += bytes;
         self.peer.data_sent(now, datagrams, 0);

@@ -1,14 +1,18 @@
 //! The second cipher of a peer's sessions: its indices are drawn, told and heard here.
 
+use super::sessions::of;
 use super::{Peer, Session};
 use crate::{Cipher, Index, Indices, Random};
 
 impl Peer {
-    /// Gives the current session a second receiver index, to be told to the peer inside the session
-    /// (`Session::second_index`): a packet that comes to it is opened with AES-256-GCM. It is given
-    /// back with the session. Nothing happens where there is one already, or none is free.
-    pub fn offer_second(&mut self, indices: &mut Indices, random: &mut dyn Random) {
-        let Some(session) = &mut self.current else { return };
+    /// Gives the session with our index `session` a second receiver index, to be told to the peer
+    /// inside the session (`Session::second_index`): a packet that comes to it is opened with
+    /// AES-256-GCM. It is given back with the session. Nothing happens where there is one already,
+    /// or none is free.
+    pub fn offer_second(&mut self, session: Index, indices: &mut Indices, random: &mut dyn Random) {
+        let Some(session) = of([&mut self.current, &mut self.previous], session) else {
+            return;
+        };
         if session.second_index() != 0 {
             return;
         }
@@ -23,8 +27,7 @@ impl Peer {
     /// Notes what the peer told as its second index on the session with our index `session`, 0 for
     /// none. If we offered one too, what leaves on that session from now on is under AES-256-GCM.
     pub fn accept_second(&mut self, session: Index, remote: u32) {
-        let mut live = [&mut self.current, &mut self.previous].into_iter().flatten();
-        if let Some(session) = live.find(|live| live.index() == session) {
+        if let Some(session) = of([&mut self.current, &mut self.previous], session) {
             session.set_second_remote(remote);
         }
     }

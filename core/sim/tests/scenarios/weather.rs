@@ -145,6 +145,7 @@ fn dp_09_crossing_initiations_end_in_one_session() {
     for seed in 0..300_u64 {
         let mut world = fresh(seed);
         let (a, b) = (world.host(false), world.host(false));
+        [a, b].into_iter().for_each(|host| world.set_frames(host, true));
         world.join(a, b);
         let bad = Impairment {
             jitter_us: 50_000,
@@ -168,6 +169,9 @@ fn dp_09_crossing_initiations_end_in_one_session() {
         expect(&world, initiations(&world) == crossed, "crossing goes on and on");
         let after = missing(&world, a, b) + missing(&world, b, a);
         expect(&world, after == lost, "packets are lost in good weather");
+        // Whichever session each of them sends on.
+        let speaks = |at, to| world.node(at).hello(&world.key(to)).is_some();
+        expect(&world, speaks(a, b) && speaks(b, a), "one of them speaks no frames");
         apart += u64::from(!world.watch().agree(a, b));
     }
     // As the protocol is written, each end may keep the session it initiated itself. Both are held

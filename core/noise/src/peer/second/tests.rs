@@ -1,12 +1,12 @@
 //! The second cipher between two peers: how it begins, over a rekey, and what it leaves behind.
 
 use crate::testing::{End, Seeded, at, linked};
-use crate::{Cipher, Drop, Index, Instant, PeerId, Random};
+use crate::{Cipher, Drop, Index, Instant, Peer, PeerId, Random};
 
 /// What each end tells the other in its Hello; answers with the indices that were told.
 fn tell(ends: &mut [End; 2]) -> [u32; 2] {
     let told = ends.each_mut().map(|end| {
-        end.peer.offer_second(&mut end.indices, &mut end.random);
+        end.peer.offer_second(current_of(&end.peer), &mut end.indices, &mut end.random);
         end.peer.sealer(at(1.0)).map_or(0, |session| session.second_index())
     });
     for (from, to) in [(0, 1), (1, 0)] {
@@ -14,6 +14,10 @@ fn tell(ends: &mut [End; 2]) -> [u32; 2] {
         ends[to].peer.accept_second(current, told[from]);
     }
     told
+}
+
+fn current_of(peer: &Peer) -> Index {
+    peer.current().map_or(Index(0), |(index, _)| index)
 }
 
 fn receiver(datagram: &[u8]) -> u32 {
@@ -58,7 +62,7 @@ fn a_session_changes_its_cipher_in_the_middle_and_nothing_is_lost() {
 fn an_end_that_offers_nothing_keeps_both_directions_to_the_first_cipher() {
     let mut ends = linked(31, at(1.0));
     let [a, b] = &mut ends;
-    a.peer.offer_second(&mut a.indices, &mut a.random);
+    a.peer.offer_second(current_of(&a.peer), &mut a.indices, &mut a.random);
     let told = a.peer.sealer(at(1.0)).expect("linked").second_index();
     let current = b.peer.current().expect("linked").0;
     b.peer.accept_second(current, told);
@@ -132,7 +136,7 @@ fn dp_13_no_second_index_outlives_its_session() {
 fn what_is_told_of_another_session_changes_nothing() {
     let mut ends = linked(37, at(1.0));
     let [a, _] = &mut ends;
-    a.peer.offer_second(&mut a.indices, &mut a.random);
+    a.peer.offer_second(current_of(&a.peer), &mut a.indices, &mut a.random);
     let (current, second) = (a.peer.current().expect("linked").0, a.peer.sealer(at(1.0)));
     let second = Index(second.expect("linked").second_index());
     for wrong in [Index(current.0 ^ 1), second] {
@@ -143,7 +147,7 @@ fn what_is_told_of_another_session_changes_nothing() {
     assert_eq!(a.peer.cipher(), Some(Cipher::Aes256Gcm));
     // Without a session there is nothing to offer.
     a.peer.clear(&mut a.indices);
-    a.peer.offer_second(&mut a.indices, &mut a.random);
+    a.peer.offer_second(current_of(&a.peer), &mut a.indices, &mut a.random);
     assert!(a.indices.is_empty());
 }
 
@@ -157,10 +161,10 @@ fn dp_14_an_index_of_zero_is_not_offered() {
         }
     }
     let [mut a, _] = linked(38, at(1.0));
-    a.peer.offer_second(&mut a.indices, &mut Zero);
+    a.peer.offer_second(current_of(&a.peer), &mut a.indices, &mut Zero);
     assert_eq!(a.peer.sealer(at(1.0)).map(|session| session.second_index()), Some(0));
     assert_eq!(a.indices.len(), 1);
     assert!(a.indices.allocate(PeerId(1), &mut Zero).is_some(), "it was given back");
-    a.peer.offer_second(&mut a.indices, &mut Seeded(1));
+    a.peer.offer_second(current_of(&a.peer), &mut a.indices, &mut Seeded(1));
     assert_ne!(a.peer.sealer(at(1.0)).map(|session| session.second_index()), Some(0));
 }
