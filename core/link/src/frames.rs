@@ -87,7 +87,10 @@ impl Frames {
         let before = self.heard.iter().flatten().find(|(of, _)| *of != index).copied();
         self.heard = [Some((index, hello)), before];
         if hello.features.has(Features::REPAIR) {
-            self.make_halves();
+            let halves = self.make_halves();
+            if hello.first_number != 0 {
+                halves.receiver.set_first(hello.first_number);
+            }
         }
         !hello.heard
     }
@@ -118,7 +121,8 @@ impl Frames {
         }
         let Some(own) = self.own else { return };
         let heard = self.hello(index).is_some();
-        let hello = Hello { heard, second_index: way.session.second_index(), ..own };
+        let (second_index, first_number) = (way.session.second_index(), self.salt);
+        let hello = Hello { heard, second_index, first_number, ..own };
         if way.seal(Hello::LEN, |plain| plain.copy_from_slice(&hello.build())).is_ok() {
             self.greeted = [Some((index, times + 1, now)), before];
         }

@@ -185,6 +185,11 @@ impl Receiver {
         }
     }
 
+    /// What number the peer's flows begin with.
+    pub(crate) fn set_first(&mut self, first: u32) {
+        self.order.set_first(first);
+    }
+
     /// The path is another one: its delay says nothing about the one before.
     pub(crate) fn handle_source_moved(&mut self) {
         self.observer.handle_path_change();

@@ -51,6 +51,8 @@ pub struct Estimator {
     sums: [Counts; 2],
     lost_clear: f64,
     lost_queued: f64,
+    /// Chunks judged while the queue was long.
+    judged_queued: f64,
     missing: f64,
     rebuilt: f64,
     reorder_us: u32,
@@ -81,6 +83,7 @@ impl Estimator {
         let keep = kept(SHOWN_US, since_us);
         self.lost_clear = self.lost_clear * keep + clear.lost;
         self.lost_queued = self.lost_queued * keep + queued.lost;
+        self.judged_queued = self.judged_queued * kept(OLD_US, since_us) + queued.judged;
         self.missing = self.missing * keep + f64::from(report.missing);
         self.rebuilt = self.rebuilt * keep + f64::from(report.rebuilt.min(report.missing));
         self.reorder_us = report.reorder_us;
@@ -105,7 +108,9 @@ impl Estimator {
             share + (share * (2.0 * model.burst_mean() - 1.0).max(1.0) / sum.judged).sqrt()
         };
         let loss_upper = self.sums.iter().map(upper).fold(0.0, f64::max).min(1.0);
-        let known = slow.judged >= KNOWN_CHUNKS || slow.lost >= KNOWN_LOSSES;
+        // A full line hides the weather, but what it lost it lost to its queue.
+        let judged = slow.judged + self.judged_queued;
+        let known = judged >= KNOWN_CHUNKS || slow.lost >= KNOWN_LOSSES;
         Estimate {
             known,
             model,
@@ -192,6 +197,7 @@ mod tests {
         let jam = Report { queued: losses(5_000, 200), queue_us: 20_000, ..Report::default() };
         let estimate = fed(&jam, 0, &mut estimator);
         assert_eq!((estimate.loss_upper, estimate.queued_share), (0.0, 1.0));
+        assert!(estimate.known, "nothing is assumed of it any more");
         let storm = Report { clear: losses(5_000, 100), ..Report::default() };
         let before = fed(&storm, 20_000_000, &mut estimator).loss_upper;
         let after = fed(&jam, 40_000_000, &mut estimator).loss_upper;

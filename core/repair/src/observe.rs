@@ -264,7 +264,10 @@ impl Observer {
         let smallest = &mut self.delays[group(sequence)];
         *smallest = delay_us.min(*smallest);
         self.base.handle_value(-i64::from(delay_us), now_us);
-        let aged = self.live_since_us + STANDING_US <= now_us;
+        // What leaves at once arrives in the order of its delay: the last of a flight says nothing
+        // without the first.
+        let span_us = STANDING_US.max(2 * u64::from(self.reorder_us()));
+        let aged = self.live_since_us + span_us <= now_us;
         if aged && self.live_count >= STANDING_CHUNKS {
             (self.live, self.live_count) = ([self.live[1], i32::MAX], 0);
             self.live_since_us = now_us;

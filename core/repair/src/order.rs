@@ -66,6 +66,8 @@ pub struct Order<T> {
     ready: VecDeque<T>,
     bytes: usize,
     wait_us: u64,
+    /// The number that every flow begins with, if the sender told.
+    first: Option<u32>,
     counters: Counters,
 }
 
@@ -85,8 +87,27 @@ impl<T> Order<T> {
             ready: VecDeque::new(),
             bytes: 0,
             wait_us: 0,
+            first: None,
             counters: Counters::default(),
         }
+    }
+
+    /// Every flow begins with this number: the first piece to arrive need not be the first that was
+    /// sent. Another one than before is that of a sender which began anew; what waits then is
+    /// ready.
+    pub fn set_first(&mut self, first: u32) {
+        if self.first == Some(first) {
+            return;
+        }
+        for tag in 0..=u8::MAX {
+            if let Some(flow) = self.flows.get(usize::from(tag)) {
+                if flow.queue.is_some() {
+                    self.flush(tag);
+                }
+                self.flows[usize::from(tag)].next = None;
+            }
+        }
+        self.first = Some(first);
     }
 
     /// How long a piece may wait: what reordering was measured, and the time that a block's repair
@@ -99,7 +120,7 @@ impl<T> Order<T> {
     /// lie in memory that is lent for the moment. All others are ready at once.
     #[must_use]
     pub fn is_ahead(&self, tag: u8, number: u32) -> bool {
-        let next = self.flows.get(usize::from(tag)).and_then(|flow| flow.next);
+        let next = self.flows.get(usize::from(tag)).and_then(|flow| flow.next).or(self.first);
         next.is_some_and(|next| number != next && next.wrapping_sub(number) > SPAN)
     }
 
@@ -108,7 +129,8 @@ impl<T> Order<T> {
         if self.flows.is_empty() {
             self.flows = vec![Flow::default(); TAGS];
         }
-        let next = self.flows[usize::from(tag)].next.unwrap_or(number);
+        let flow = &mut self.flows[usize::from(tag)];
+        let next = *flow.next.get_or_insert_with(|| self.first.unwrap_or(number));
         let (ahead, behind) = (number.wrapping_sub(next), next.wrapping_sub(number));
         if ahead == 0 {
             self.counters.in_order += 1;
@@ -250,6 +272,26 @@ mod tests {
 
     fn drain(order: &mut Order<u32>) -> Vec<u32> {
         std::iter::from_fn(|| order.poll_ready()).collect()
+    }
+
+    #[test]
+    fn the_first_to_arrive_need_not_be_the_first() {
+        let mut order = Order::new();
+        order.set_wait_us(10_000);
+        order.set_first(7);
+        assert!(order.is_ahead(1, 9) && !order.is_ahead(1, 7));
+        for number in [9, 8, 7] {
+            order.handle_piece(1, number, number, 10, 0);
+        }
+        assert_eq!(drain(&mut order), [7, 8, 9]);
+        order.handle_piece(1, 11, 11, 10, 0);
+        order.set_first(7);
+        assert_eq!(drain(&mut order), [], "the same sender");
+        order.set_first(500);
+        assert_eq!(drain(&mut order), [11], "another one, who sends nothing of that");
+        order.handle_piece(1, 501, 501, 10, 0);
+        order.handle_piece(1, 500, 500, 10, 0);
+        assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![500, 501], 0));
     }
 
     #[test]

@@ -33,6 +33,10 @@ pub const FEW: usize = 8;
 const EARNED: u32 = 1;
 const PRICE: u32 = 2;
 const SAVED_MAX: u32 = 32;
+/// When no chunks follow, a block of more than [`FEW`] is closed after so long: the flight of a flow
+/// is over, and it waits for an answer. On a path that is not known flows begin, which can bear the
+/// least, so there it is [`PAUSE_US`].
+pub const FLIGHT_US: u64 = 4_000;
 /// When no chunks follow, the repair chunks wait for so long.
 pub const PAUSE_US: u64 = 1_000;
 const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
@@ -58,6 +62,8 @@ struct Lane {
     lens: Vec<u16>,
     block: u32,
     opened_us: u64,
+    /// When its newest chunk came.
+    newest_us: u64,
     /// Whether one of its chunks can wait for company.
     patient: bool,
     closed: Closed,
@@ -87,8 +93,15 @@ pub struct Spread {
     dealt: u64,
     /// Whose repair chunk is next.
     repair_turn: usize,
-    hold_us: u64,
+    hold: Hold,
     saved: u32,
+}
+
+/// How long blocks fill that have no patient chunk, and how long a pause ends them.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    most_us: u64,
+    pause_us: u64,
 }
 
 impl Default for Spread {
@@ -107,7 +120,7 @@ impl Spread {
             turn: 0,
             dealt: 0,
             repair_turn: 0,
-            hold_us: HOLD_US,
+            hold: Hold { most_us: HOLD_US, pause_us: PAUSE_US },
             saved: 0,
         }
     }
@@ -123,7 +136,9 @@ impl Spread {
     pub fn heed(&mut self, control: &Control) {
         self.depth = control.depth().clamp(1, DEPTH_MAX);
         let together = control.rate() * HOLD_US as f64 / 1e6;
-        self.hold_us = if together < FEW as f64 { HOLD_US_MIN } else { HOLD_US };
+        let most_us = if together < FEW as f64 { HOLD_US_MIN } else { HOLD_US };
+        let pause_us = if control.estimate().known { FLIGHT_US } else { PAUSE_US };
+        self.hold = Hold { most_us, pause_us };
     }
 
     /// A data chunk is about to be sent; a `patient` one can wait for its repair until others share
@@ -156,6 +171,7 @@ impl Spread {
             lane.copies.resize(LANE_CHUNKS * CHUNK_LEN_MAX, 0);
         }
         lane.patient |= patient;
+        lane.newest_us = now_us;
         let index = lane.lens.len();
         lane.copies[index * CHUNK_LEN_MAX..][..chunk.len()].copy_from_slice(chunk);
         lane.lens.push(chunk.len() as u16);
@@ -166,9 +182,9 @@ impl Spread {
     /// The next repair chunk that is due, of lanes that are full or whose time is over. Call after
     /// each chunk and when [`Spread::poll_timeout`] says so, until there are no more.
     pub fn poll_repair(&mut self, control: &Control, now_us: u64) -> Option<Repair<'_>> {
-        let (dealt, depth, hold_us) = (self.dealt, self.depth as u64, self.hold_us);
+        let (dealt, depth, hold) = (self.dealt, self.depth as u64, self.hold);
         for lane in &mut self.lanes {
-            if lane.due_us(hold_us).is_some_and(|due_us| due_us <= now_us) {
+            if lane.due_us(hold).is_some_and(|due_us| due_us <= now_us) {
                 lane.close(control, &mut self.saved);
                 (lane.closed.due_dealt, lane.closed.due_us) = (dealt + depth, now_us + PAUSE_US);
             }
@@ -193,7 +209,7 @@ impl Spread {
     pub fn poll_timeout(&self) -> Option<u64> {
         let waiting = self.lanes.iter().filter(|lane| lane.closed.sent < lane.closed.shape.repair);
         let closed = waiting.map(|lane| lane.closed.due_us);
-        let due = self.lanes.iter().filter_map(|lane| lane.due_us(self.hold_us));
+        let due = self.lanes.iter().filter_map(|lane| lane.due_us(self.hold));
         due.chain(closed).min()
     }
 }
@@ -224,12 +240,14 @@ impl Lane {
         self.lens.clear();
     }
 
-    fn due_us(&self, hold_us: u64) -> Option<u64> {
+    fn due_us(&self, hold: Hold) -> Option<u64> {
+        let hold_us = if self.patient { HOLD_US } else { hold.most_us };
+        let filled_us = self.opened_us.saturating_add(hold_us);
         match self.lens.len() {
             0 => None,
             LANE_CHUNKS => Some(0),
-            _ if self.patient => Some(self.opened_us.saturating_add(HOLD_US)),
-            _ => Some(self.opened_us.saturating_add(hold_us)),
+            1..=FEW => Some(filled_us),
+            _ => Some(filled_us.min(self.newest_us.saturating_add(hold.pause_us))),
         }
     }
 }

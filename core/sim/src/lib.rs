@@ -36,4 +36,6 @@ pub mod impair;
 pub mod nat;
 pub mod profile;
 pub mod rng;
+pub mod stream;
+pub mod tcp;
 pub mod world;

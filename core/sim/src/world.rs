@@ -41,7 +41,8 @@ pub use ledger::{Ledger, PAYLOAD_MIN, Passed, Route};
 pub use story::{Fate, Kind, NOTES_MAX, Note, Story};
 pub use watch::Watch;
 
-use host::{Host, Tray};
+use host::Host;
+pub(crate) use host::Tray;
 
 /// Events that wait, at most: more means a storm of datagrams.
 pub const EVENTS_MAX: usize = 1 << 18;

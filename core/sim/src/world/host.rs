@@ -195,16 +195,16 @@ pub fn inner(host: HostId) -> (IpAddr, IpAddr) {
 
 /// The memory that a world lends to its nodes. A slot is full of rubbish until it is written.
 #[derive(Debug, Default)]
-pub(super) struct Tray {
+pub(crate) struct Tray {
     pool: Vec<Vec<u8>>,
     slot: Option<(Destination, Vec<u8>)>,
-    pub(super) sent: Vec<(Destination, Vec<u8>)>,
-    pub(super) inbox: Inbox,
+    pub(crate) sent: Vec<(Destination, Vec<u8>)>,
+    pub(crate) inbox: Inbox,
 }
 
 impl Tray {
     /// A buffer of `len` bytes of rubbish.
-    pub(super) fn buffer(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn buffer(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = self.pool.pop().unwrap_or_default();
         bytes.clear();
         bytes.resize(len, 0xaa);
@@ -212,7 +212,7 @@ impl Tray {
     }
 
     /// Takes a buffer back.
-    pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
+    pub(crate) fn give_back(&mut self, bytes: Vec<u8>) {
         if self.pool.len() < POOL_MAX {
             self.pool.push(bytes);
         }

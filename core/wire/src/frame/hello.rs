@@ -12,6 +12,8 @@ pub struct Hello {
     pub features: Features,
     /// A second receiver index, for transport packets under the other cipher; 0 = none.
     pub second_index: u32,
+    /// The number that the sender's ordered flows begin with; 0 where it does not say.
+    pub first_number: u32,
     /// The largest inner packet that the sender takes, in bytes.
     pub mtu: u16,
 }
@@ -51,6 +53,7 @@ impl Hello {
             heard: fixed[1] & 1 == 1,
             features: Features(u32_at(fixed, 4)),
             second_index: u32_at(fixed, 8),
+            first_number: u32_at(fixed, 12),
             mtu: u16_at(fixed, 2),
         })
     }
@@ -64,6 +67,7 @@ impl Hello {
         bytes[2..4].copy_from_slice(&self.mtu.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.features.0.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.second_index.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.first_number.to_le_bytes());
         bytes
     }
 }
@@ -79,9 +83,11 @@ mod tests {
             heard: true,
             features: Features(0x0102_0304),
             second_index: 0x0a0b_0c0d,
+            first_number: 0x0e0f_1011,
             mtu: 1420,
         };
-        let bytes = [0x81, 1, 0x8c, 0x05, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a, 0, 0, 0, 0];
+        let bytes =
+            [0x81, 1, 0x8c, 0x05, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a, 0x11, 0x10, 0x0f, 0x0e];
         assert_eq!(hello.build(), bytes);
         assert_eq!(parse(&bytes), Ok(Frame::Hello(hello)));
         for len in 1..Hello::LEN {

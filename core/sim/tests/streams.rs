@@ -1,0 +1,91 @@
+//! What TCP gets through a link in weather, in the model: processors cost nothing, so that what is
+//! found is what repair, order and TCP make of each other.
+//!
+//! `streams.txt` holds a grid of figures. Where they change for a good reason, the failing test
+//! prints the new ones. Seeds are named in each failure.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use sim::impair::Impairment;
+use sim::profile;
+use sim::stream::{Found, Setting, run};
+
+fn line(words: &str) -> Impairment {
+    let mut line = Impairment::LINE;
+    for word in words.split('+') {
+        profile::apply(&mut line, word).expect("a word of weather");
+    }
+    line
+}
+
+fn stream(words: &str, frames: bool, streams: usize, time_s: u64, seed: u64) -> Found {
+    let time = Duration::from_secs(time_s);
+    run(&Setting { line: line(words), frames, streams, turn_us: 60, time, seed })
+}
+
+/// The bounds are those that the bench holds the program to on a real machine.
+#[test]
+fn source_002_2_weather_costs_a_stream_little() {
+    for (weather, least) in
+        [("baseline", 900.0), ("low", 800.0), ("medium", 600.0), ("high", 400.0)]
+    {
+        let mut found: Vec<f64> =
+            (1..=5).map(|seed| stream(weather, true, 1, 4, seed).mbit_s).collect();
+        found.sort_by(f64::total_cmp);
+        assert!(found[2] >= least && found[0] >= least / 2.0, "{weather}: {found:.0?} Mbit/s");
+        let plain = stream(weather, false, 1, 4, 1).mbit_s;
+        let times = if weather == "baseline" { 1.0 } else { 3.0 };
+        assert!(found[2] >= times * plain, "{weather}: {found:.0?}, plain {plain:.0} Mbit/s");
+    }
+}
+
+#[test]
+fn six_streams_get_no_less_than_one() {
+    for weather in ["low", "medium"] {
+        let sum = |streams| {
+            let found = (1..=3).map(|seed| stream(weather, true, streams, 3, seed));
+            let found: Vec<(f64, f64)> =
+                found.map(|found| (found.mbit_s, found.wire_bytes_per_byte)).collect();
+            assert!(found.iter().all(|found| found.1 <= 1.35), "{weather}: {found:?}");
+            found.iter().map(|found| found.0).sum::<f64>()
+        };
+        let (one, six) = (sum(1), sum(6));
+        assert!(six >= 0.93 * one, "{weather}: {one:.0} and {six:.0}, sums of three");
+    }
+}
+
+#[test]
+fn goodput_over_loss_delay_and_disorder_is_as_it_was() {
+    let mut text = String::from(
+        "Mbit/s of one stream of TCP over a line of 100 Mbit/s with a queue of 25 ms, in 4 s, plain\n\
+         and with frames, and bytes on the wire with frames for each byte that arrived.\n\n\
+         delay     disorder  loss   in runs of  plain  frames  wire\n",
+    );
+    let mut cell = |delay_ms: u32, jitter_ms: u32, loss: &str, burst: u32| {
+        let words = format!(
+            "baseline+rate=100mbit+limit=208+delay={delay_ms}ms+jitter={jitter_ms}ms+loss={loss}+burst={burst}"
+        );
+        let [plain, frames] = [false, true].map(|frames| stream(&words, frames, 1, 4, 1));
+        let _ = writeln!(
+            text,
+            "{:<9} {:<9} {loss:<6} {burst:<11} {:5.1}  {:6.1}  {:4.2}",
+            format!("{delay_ms} ms"),
+            format!("{jitter_ms} ms"),
+            plain.mbit_s,
+            frames.mbit_s,
+            frames.wire_bytes_per_byte,
+        );
+    };
+    for delay_ms in [1, 10, 50] {
+        for jitter_ms in [0, 1, 10] {
+            for loss in ["0%", "0.5%", "3%"] {
+                cell(delay_ms, jitter_ms, loss, 1);
+            }
+        }
+        for loss in ["0.5%", "3%"] {
+            cell(delay_ms, 0, loss, 5);
+        }
+    }
+    assert_eq!(text, include_str!("streams.txt"), "the figures have changed; now:\n{text}");
+}
