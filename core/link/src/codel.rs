@@ -14,11 +14,11 @@ pub(crate) struct Codel {
 }
 
 impl Codel {
-    /// Whether to signal now; `standing` says whether there is a queue that does not go away.
-    /// While there is one, signals come at intervals that shrink with the root of their number;
+    /// Whether to signal now; `standing_us` says for how long there has been a queue that does not
+    /// go away. One that lasts for less than an interval is that of a flow which begins. Signals come at intervals that shrink with the root of their number;
     /// each flow that gets one needs a round trip to heed it.
-    pub(crate) fn is_due(&mut self, standing: bool, now_us: u64) -> bool {
-        if !standing {
+    pub(crate) fn is_due(&mut self, standing_us: u64, now_us: u64) -> bool {
+        if standing_us < INTERVAL_US {
             if now_us >= self.next_us {
                 self.count = 0;
             }
@@ -41,14 +41,14 @@ mod tests {
     fn signals_come_faster_while_the_queue_stands_and_start_over_when_it_went() {
         let mut codel = Codel::default();
         let signals = |codel: &mut Codel, from_us: u64, until_us: u64| {
-            (from_us..until_us).step_by(1_000).filter(|&at| codel.is_due(true, at)).count()
+            (from_us..until_us).step_by(1_000).filter(|&at| codel.is_due(INTERVAL_US, at)).count()
         };
-        assert!(!codel.is_due(false, 0));
+        assert!(!codel.is_due(0, 0) && !codel.is_due(INTERVAL_US - 1, 0));
         assert_eq!(signals(&mut codel, 0, 100_000), 1);
         // 100 / sqrt(n) ms apart: 71, 58, 50, 45, ... within a second.
         let more = signals(&mut codel, 100_000, 1_000_000);
         assert!((25..40).contains(&more), "{more}");
-        assert!(!codel.is_due(false, 2_000_000));
+        assert!(!codel.is_due(0, 2_000_000));
         assert_eq!(signals(&mut codel, 2_000_000, 2_100_000), 1);
     }
 }

@@ -451,7 +451,7 @@ impl Receiver {
     ) {
         let congested = tcp_ecn.is_some()
             && origin.is_rebuilt()
-            && self.codel.is_due(self.observer.is_queued(), now_us);
+            && self.codel.is_due(self.observer.queued_us(now_us), now_us);
         if congested && tcp_ecn == Some(Ecn::NotEct) {
             self.counters.congestion += 1;
             self.drop_waited(origin);

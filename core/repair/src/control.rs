@@ -24,6 +24,8 @@ const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
 /// Missing chunks that a judgement of the repair's worth takes.
 const EVIDENCE: u32 = 16;
+/// So many chunks of one block, and fewer than [`FEW`], are repaired on a path that is not known.
+const FLIGHT: usize = 3;
 const BOOST_MAX: f64 = 2.0;
 
 /// The controller of one path's redundancy.
@@ -179,9 +181,11 @@ impl Control {
         for (data, repair) in self.table.iter_mut().enumerate() {
             *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, TARGET));
         }
-        // A few packets on a path that is not known travel as they are: most paths are clear.
-        if self.trust > TRUST_MIN && self.estimate.known {
-            for (data, repair) in self.few.iter_mut().enumerate() {
+        if self.trust > TRUST_MIN {
+            // One or two packets on a path that is not known travel as they are: most paths are
+            // clear. More are the flight of a flow that begins.
+            let least = if self.estimate.known { 1 } else { FLIGHT };
+            for (data, repair) in self.few.iter_mut().enumerate().skip(least) {
                 *repair = residuals.fewest(data, data.div_ceil(CAP), TARGET) as u8;
             }
         }

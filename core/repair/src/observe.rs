@@ -69,6 +69,8 @@ pub struct Observer {
     live: [i32; 2],
     live_count: u32,
     live_since_us: u64,
+    /// Since when a queue stands.
+    queued_us: Option<u64>,
     judging: Judging,
     clear: Losses,
     queued: Losses,
@@ -112,6 +114,7 @@ impl Observer {
             live: [i32::MAX; 2],
             live_count: 0,
             live_since_us: 0,
+            queued_us: None,
             judging: Judging::default(),
             clear: Losses::default(),
             queued: Losses::default(),
@@ -125,7 +128,7 @@ impl Observer {
     pub fn handle_path_change(&mut self) {
         (self.base, self.peak) = (Recent::new(BASE_US), Recent::new(PEAK_US));
         self.delays.fill(i32::MAX);
-        (self.live, self.live_count) = ([i32::MAX; 2], 0);
+        (self.live, self.live_count, self.queued_us) = ([i32::MAX; 2], 0, None);
         (self.judging.is_queued, self.judging.queue_us) = (false, 0);
     }
 
@@ -191,6 +194,13 @@ impl Observer {
         let [before, _] = self.live;
         let delay = self.live[0].min(self.live[1]);
         before != i32::MAX && self.exceeds(self.above_base(delay))
+    }
+
+    /// For how long a queue has stood, microseconds; zero where none does.
+    #[must_use]
+    pub fn queued_us(&self, now_us: u64) -> u64 {
+        let since_us = self.queued_us.filter(|_| self.is_queued());
+        since_us.map_or(0, |since_us| now_us.saturating_sub(since_us))
     }
 
     /// Chunks that came after they were judged lost.
@@ -271,6 +281,8 @@ impl Observer {
         if aged && self.live_count >= STANDING_CHUNKS {
             (self.live, self.live_count) = ([self.live[1], i32::MAX], 0);
             self.live_since_us = now_us;
+            let is_queued = self.is_queued();
+            self.queued_us = self.queued_us.filter(|_| is_queued).or(is_queued.then_some(now_us));
         }
         self.live_count += 1;
         self.live[1] = self.live[1].min(delay_us);
