@@ -282,7 +282,8 @@ impl Observer {
             (self.live, self.live_count) = ([self.live[1], i32::MAX], 0);
             self.live_since_us = now_us;
             let is_queued = self.is_queued();
-            self.queued_us = self.queued_us.filter(|_| is_queued).or(is_queued.then_some(now_us));
+            self.queued_us =
+                self.queued_us.filter(|_| is_queued).or_else(|| is_queued.then_some(now_us));
         }
         self.live_count += 1;
         self.live[1] = self.live[1].min(delay_us);
