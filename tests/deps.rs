@@ -72,7 +72,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-server", "hyper", "reading requests of strangers"),
     ("warren-server", "hyper-util", "hyper on tokio's sockets and timers"),
     ("warren-server", "instant-acme", "certificates of an ACME authority"),
-    ("warren-server", "postgres", "the other database, for those who run one anyway"),
+    ("warren-server", "tokio-postgres", "the other database, asked within a time"),
     ("warren-server", "rcgen", "the certificate of the first start"),
     ("warren-server", "ring", "hashes of secrets, the audit log's chain, randomness"),
     ("warren-server", "rusqlite", "the database"),
