@@ -37,6 +37,7 @@ mod app;
 mod backup;
 mod books;
 mod channels;
+mod doorstep;
 mod http;
 pub mod keys;
 mod limits;
@@ -49,6 +50,7 @@ mod serve;
 pub mod store;
 mod stun;
 mod tls;
+mod watchdog;
 #[cfg(test)]
 mod world;
 

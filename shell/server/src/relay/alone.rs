@@ -27,11 +27,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{Members, Relay, sweep, upgrade};
 use crate::app::lock;
-use crate::http::{ACCEPT_PAUSE, READ_WITHIN, talk};
+use crate::doorstep::{Doorstep, Place};
+use crate::http::{ACCEPT_PAUSE, READ_WITHIN, talk, unless_cut};
 use crate::keys::{self, SystemRandom};
+use crate::limits::Source;
 use crate::patience::Patience;
-use crate::stun;
 use crate::tls::Outer;
+use crate::{stun, watchdog};
 
 /// Connections at a time: every member has one, and some are on their way in.
 const CONNECTIONS_MAX: usize = 16_384 + 1024;
@@ -61,6 +63,7 @@ pub struct RelayServer {
     stun: Vec<String>,
     told: Arc<Told>,
     changed: watch::Sender<u64>,
+    ends: watch::Sender<Option<String>>,
 }
 
 /// The members as they were last told, and until when that is good.
@@ -122,10 +125,11 @@ impl RelayServer {
             |error: io::Error| io::Error::new(error.kind(), format!("--listen {at}: {error}"));
         let listener = runtime.block_on(TcpListener::bind(at)).map_err(named)?;
         let address = listener.local_addr()?;
-        runtime.spawn(sweep(Arc::clone(&relay), changes));
-        runtime.spawn(serve(relay, listener, tls));
-        let stun = answer_stun(&runtime, stun, &config.url)?;
-        Ok(Self { runtime: Some(runtime), address, key: public, stun, told, changed })
+        let ends = watch::channel(None).0;
+        watchdog::watch(&runtime, &ends, "relay", sweep(Arc::clone(&relay), changes));
+        watchdog::watch(&runtime, &ends, "connections", serve(relay, listener, tls));
+        let stun = answer_stun(&runtime, &ends, stun, &config.url)?;
+        Ok(Self { runtime: Some(runtime), address, key: public, stun, told, changed, ends })
     }
 
     /// Where TCP connections are taken.
@@ -163,7 +167,7 @@ impl RelayServer {
     /// it says how long to wait. `work` may block.
     ///
     /// # Errors
-    /// If the signals cannot be watched.
+    /// If the signals cannot be watched, or a task that the relay is nothing without is no more.
     pub fn wait(&self, mut work: impl FnMut(&Self) -> Duration) -> io::Result<()> {
         let Some(runtime) = &self.runtime else { return Ok(()) };
         let _guard = runtime.enter();
@@ -178,6 +182,9 @@ impl RelayServer {
             });
             if runtime.block_on(async { timeout(pause, told).await.is_ok() }) {
                 return Ok(());
+            }
+            if let Some(why) = &*self.ends.borrow() {
+                return Err(io::Error::other(why.clone()));
             }
         }
     }
@@ -194,13 +201,14 @@ impl Drop for RelayServer {
 /// Answers STUN at each socket; says how nodes reach them.
 fn answer_stun(
     runtime: &Runtime,
+    ends: &watch::Sender<Option<String>>,
     sockets: Vec<std::net::UdpSocket>,
     url: &ServerUrl,
 ) -> io::Result<Vec<String>> {
     let _guard = runtime.enter();
     let each = |socket: std::net::UdpSocket| {
         let name = stun::name(Some(url), socket.local_addr()?);
-        runtime.spawn(stun::serve(UdpSocket::from_std(socket)?));
+        watchdog::watch(runtime, ends, "STUN", stun::serve(UdpSocket::from_std(socket)?));
         Ok(name)
     };
     sockets.into_iter().map(each).collect()
@@ -224,26 +232,30 @@ fn open_key(path: &std::path::Path) -> io::Result<PrivateKey> {
 
 async fn serve(relay: Arc<Relay>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let doorstep = Doorstep::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
         let (relay, tls) = (Arc::clone(&relay), tls.clone());
+        let (place, cut) = doorstep.enter(Source::from(from.ip()));
         tokio::spawn(async move {
             let _permit = permit;
-            connection(relay, stream, tls).await;
+            unless_cut(connection(relay, stream, tls, place), cut).await;
         });
     }
 }
 
-async fn connection(relay: Arc<Relay>, stream: TcpStream, tls: TlsAcceptor) {
+async fn connection(relay: Arc<Relay>, stream: TcpStream, tls: TlsAcceptor, place: Place) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(READ_WITHIN, tls.accept(Patience::new(stream))).await else {
         return;
     };
+    let place = Mutex::new(Some(place));
     let service = service_fn(move |request| {
+        drop(lock(&place).take());
         let answer = answer(&relay, request);
         async move { Ok::<_, Infallible>(answer) }
     });
