@@ -29,7 +29,8 @@
 //! the addressee's connection. Nothing of it touches the store.
 //!
 //! A policy text is compiled in one place, `policy`, before it is stored, and again whenever what
-//! it speaks of changed. What one source may cost is bounded by `limits` and `patience`.
+//! it speaks of changed. What one source may cost is bounded by `limits`, `doorstep` and
+//! `patience`; what has to run for ever is looked after by `watchdog`.
 
 mod acme;
 mod api;

@@ -13,15 +13,13 @@ use control::{Prefix, Relay, ServerUrl};
 use tokio::net::{TcpListener, UdpSocket, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_rustls::TlsAcceptor;
 
-use crate::acme::{Acme, Keeper};
+use crate::acme::{self, Acme};
 use crate::app::{self, App, Clock, Moment};
 use crate::backup::{self, KEYS};
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
 use crate::store::{Enrolment, Place, Store, StoreError};
-use crate::tls::Outer;
 use crate::{books, http, relay, stun, watchdog};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
@@ -95,7 +93,8 @@ impl Server {
         let clock: Clock =
             Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
         let network = Network::read(&mut store, shared, clock()).map_err(failed)?;
-        let (outer, tls, keeper) = outer(&config)?;
+        let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
+        let (outer, tls, keeper) = acme::outer(data, &config.urls, files, acme, config.clock)?;
         let owner = fs::metadata(data).map_err(at(data))?.uid();
         let runtime = Builder::new_multi_thread()
             .worker_threads(WORKERS)
@@ -218,22 +217,6 @@ fn lock(data: &Path) -> io::Result<File> {
         )),
         Err(TryLockError::Error(error)) => Err(at(&path)(error)),
     }
-}
-
-/// The outer certificate, what accepts TLS with it, and who sees that there is one of an authority.
-fn outer(config: &Config) -> io::Result<(Arc<Outer>, TlsAcceptor, Option<Keeper>)> {
-    let outer = Outer::open(&config.data, config.tls.as_ref(), &config.urls)?;
-    let Some(acme) = &config.acme else {
-        let acceptor = outer.acceptor()?;
-        return Ok((outer, acceptor, None));
-    };
-    if config.tls.is_some() {
-        let why = "a certificate is in files or is asked for: leave --tls-cert or --acme out";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    let keeper = Keeper::new(acme.clone(), &config.data, Arc::clone(&outer), config.clock);
-    let acceptor = outer.acceptor_with_challenges()?;
-    Ok((outer, acceptor, Some(keeper)))
 }
 
 fn open(config: &Config) -> io::Result<(Store, Keys)> {

@@ -18,6 +18,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use noise::{PrivateKey, PublicKey, Random};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,13 +27,14 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Members, Relay, sweep, upgrade};
-use crate::app::lock;
+use crate::acme::{self, Acme};
+use crate::app::{lock, unix_s};
 use crate::doorstep::{Doorstep, Place};
 use crate::http::{ACCEPT_PAUSE, READ_WITHIN, talk, unless_cut};
 use crate::keys::{self, SystemRandom};
 use crate::limits::Source;
 use crate::patience::Patience;
-use crate::tls::Outer;
+use crate::tls::CHALLENGE;
 use crate::{stun, watchdog};
 
 /// Connections at a time: every member has one, and some are on their way in.
@@ -53,6 +55,8 @@ pub struct RelayConfig {
     pub stun: Vec<SocketAddr>,
     /// Certificate and key, if not our own.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// Whom to ask for a certificate, if neither files nor our own will do.
+    pub acme: Option<Acme>,
 }
 
 /// A running relay. It ends when it is dropped.
@@ -110,7 +114,8 @@ impl RelayServer {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
         let key = open_key(&data.join("relay.key"))?;
         let urls = std::slice::from_ref(&config.url);
-        let tls = Outer::open(data, config.tls.as_ref(), urls)?.acceptor()?;
+        let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
+        let (_, tls, keeper) = acme::outer(data, urls, files, acme, unix_s)?;
         let told = Arc::new(Told::default());
         let public = key.public();
         let relay = Relay::new(key, Box::new(Asked(Arc::clone(&told))));
@@ -128,6 +133,9 @@ impl RelayServer {
         let ends = watch::channel(None).0;
         watchdog::watch(&runtime, &ends, "relay", sweep(Arc::clone(&relay), changes));
         watchdog::watch(&runtime, &ends, "connections", serve(relay, listener, tls));
+        if let Some(keeper) = keeper {
+            watchdog::watch(&runtime, &ends, "certificate", keeper.keep());
+        }
         let stun = answer_stun(&runtime, &ends, stun, &config.url)?;
         Ok(Self { runtime: Some(runtime), address, key: public, stun, told, changed, ends })
     }
@@ -250,9 +258,14 @@ async fn serve(relay: Arc<Relay>, listener: TcpListener, tls: TlsAcceptor) {
 
 async fn connection(relay: Arc<Relay>, stream: TcpStream, tls: TlsAcceptor, place: Place) {
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = timeout(READ_WITHIN, tls.accept(Patience::new(stream))).await else {
+    let Ok(Ok(mut stream)) = timeout(READ_WITHIN, tls.accept(Patience::new(stream))).await else {
         return;
     };
+    if stream.get_ref().1.alpn_protocol() == Some(CHALLENGE) {
+        // An authority saw in the handshake what it wanted to see. There is no more.
+        let _ = timeout(READ_WITHIN, stream.shutdown()).await;
+        return;
+    }
     let place = Mutex::new(Some(place));
     let service = service_fn(move |request| {
         drop(lock(&place).take());

@@ -360,6 +360,7 @@ impl Alone {
             url: "https://127.0.0.1:1".parse().unwrap(),
             stun: vec![([127, 0, 0, 1], 0).into()],
             tls: None,
+            acme: None,
         };
         let relay = server::RelayServer::start(&config).unwrap();
         let token = stage.api_token(&["relay:serve"]);
