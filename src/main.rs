@@ -19,6 +19,7 @@
 //! and how to mend it. A reader that goes away early, as in `warren genkey | head -c 0`, is no
 //! error. Colours are used on terminals only.
 
+mod acme;
 mod admin;
 mod audit;
 mod backup;

@@ -14,6 +14,7 @@ use dial::proxy::Proxies;
 use noise::PublicKey;
 use serde_json::{Value, json};
 
+use crate::acme;
 use crate::log::{self, Level};
 
 /// How often the server is asked for members.
@@ -56,6 +57,8 @@ pub(crate) struct Args {
     /// Its key in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    acme: acme::Certificate,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
 }
@@ -78,6 +81,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         url: args.url.clone(),
         stun: args.stun,
         tls: args.tls_cert.zip(args.tls_key),
+        acme: args.acme.wanted()?,
     };
     let relay = RelayServer::start(&config)?;
     let mut books =

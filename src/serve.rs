@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ::server::store::Enrolment;
-use ::server::{Acme, Config, LETS_ENCRYPT, Server};
+use ::server::{Config, Server};
 use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
 
+use crate::acme;
 use crate::admin::{DATA, lifetime};
 use crate::log::{self, Level};
 
@@ -56,19 +57,8 @@ pub(crate) struct Args {
     /// Its key in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Get and renew a certificate for this name, which leads here by port 443, from an ACME
-    /// authority, whose terms you agree to; several, or with commas
-    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "tls_cert")]
-    acme: Vec<String>,
-    /// Where the authority reaches you
-    #[arg(long, value_name = "ADDR", requires = "acme")]
-    acme_email: Option<String>,
-    /// The authority's directory
-    #[arg(long, value_name = "URL", requires = "acme", default_value = LETS_ENCRYPT)]
-    acme_directory: String,
-    /// Who signs that directory's own certificate, in PEM, if this machine does not trust it anyway
-    #[arg(long, value_name = "FILE", requires = "acme")]
-    acme_ca: Option<PathBuf>,
+    #[command(flatten)]
+    acme: acme::Certificate,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
 }
@@ -81,8 +71,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
         "--domain {:?} is no domain; give lower-case labels with dots, as in warren.internal",
         args.domain
     );
-    let acme = (!args.acme.is_empty())
-        .then(|| Acme::new(&args.acme, args.acme_email, &args.acme_directory, args.acme_ca));
     let config = Config {
         data: args.data,
         store: args.store.map(store).transpose()?,
@@ -93,7 +81,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         domain: args.domain,
         terms: Enrolment { needs_approval: args.approve, lifetime_s: args.node_lifetime },
         tls: args.tls_cert.zip(args.tls_key),
-        acme: acme.transpose()?,
+        acme: args.acme.wanted()?,
         clock: server::unix_s,
         ephemeral_away_s: None,
     };

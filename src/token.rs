@@ -19,7 +19,7 @@ enum Words {
         #[command(flatten)]
         target: Target,
         /// What it may do: nodes, keys, users, policy, tokens with :read or :write, audit:read;
-        /// relay:serve for `warren relay`; may be repeated
+        /// relay:serve for `warren relay`, metrics:read for a monitor; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,
         /// When it ends, as in 90d [default: never]

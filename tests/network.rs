@@ -3,6 +3,10 @@
 
 #[path = "network/campus.rs"]
 mod campus;
+#[path = "network/crowd.rs"]
+mod crowd;
+#[path = "network/kills.rs"]
+mod kills;
 #[path = "network/life.rs"]
 mod life;
 #[path = "network/lossy.rs"]

@@ -67,6 +67,46 @@ fn hears(host: &Host, group: bool) -> Result<std::thread::JoinHandle<Result<Vec<
     })
 }
 
+/// `a` with a program of its own in place of its daemon, on an interface of its own.
+pub(crate) struct Rogue(lab::process::Process);
+
+impl Rogue {
+    /// Takes the key of `a`, which is a member with `b` as its peer, and everything to be allowed.
+    pub(crate) fn start(world: &mut World, name: &str) -> Result<Self> {
+        let json = |text: String| serde_json::from_str::<Value>(&text).context("JSON");
+        let b = json(world.node(1, &["status", "--json"])?)?;
+        let key = b["self"]["key"].as_str().context("its key")?.to_owned();
+        let port = json(world.node(1, &["netcheck", "--json"])?)?["port"].to_string();
+        let state = std::fs::read_to_string(format!("{}/node.json", world.folder.path("a")))?;
+        let own = json(state)?["node"].as_str().context("a's key")?.to_owned();
+        world.daemons[0] = None;
+        world.cleanup(0)?;
+        let config = world.folder.path("rogue.conf");
+        std::fs::write(
+            &config,
+            format!(
+                "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {key}\n\
+                 AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = 10.9.0.2:{port}\n"
+            ),
+        )?;
+        let rogue = world.a.spawn(&[env!("CARGO_BIN_EXE_warren"), "wg", "-f", name])?;
+        eventually("its interface", seconds(10), || {
+            world.a.run(&["wg", "setconf", name, &config]).is_ok()
+        })?;
+        world
+            .a
+            .sh(&format!("ip addr add 100.64.0.1/10 dev {name}; ip link set {name} mtu 1280 up"))?;
+        eventually("the control: b's own address", seconds(20), || {
+            asks(&world.a, "100.64.0.2", 80).is_ok()
+        })?;
+        Ok(Self(rogue))
+    }
+
+    pub(crate) fn stop(self) -> Result<()> {
+        self.0.stop().map(drop)
+    }
+}
+
 #[test]
 fn pf_02_pf_17_a_member_with_a_program_of_its_own_reaches_what_is_served_and_no_more() -> Result<()>
 {
@@ -77,31 +117,7 @@ fn pf_02_pf_17_a_member_with_a_program_of_its_own_reaches_what_is_served_and_no_
         world.b.sh("echo 1 > /proc/sys/net/ipv4/ip_forward")?;
         ensure!(world.reaches(0, "fd05::9")?.starts_with("lan "));
         let json = |text: String| serde_json::from_str::<Value>(&text).context("JSON");
-        let b = json(world.node(1, &["status", "--json"])?)?;
-        let key = b["self"]["key"].as_str().context("its key")?.to_owned();
-        let port = json(world.node(1, &["netcheck", "--json"])?)?["port"].to_string();
-        let state = std::fs::read_to_string(format!("{}/node.json", world.folder.path("a")))?;
-        let own = json(state)?["node"].as_str().context("a's key")?.to_owned();
-        world.daemons[0] = None;
-        world.cleanup(0)?;
-
-        let config = world.folder.path("rogue.conf");
-        std::fs::write(
-            &config,
-            format!(
-                "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {key}\n\
-                 AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = 10.9.0.2:{port}\n"
-            ),
-        )?;
-        let rogue = world.a.spawn(&[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "rogue9"])?;
-        eventually("its interface", seconds(10), || {
-            world.a.run(&["wg", "setconf", "rogue9", &config]).is_ok()
-        })?;
-        world.a.sh("ip addr add 100.64.0.1/10 dev rogue9; ip link set rogue9 mtu 1280 up")?;
-        eventually("the control: b's own address", seconds(20), || {
-            asks(&world.a, "100.64.0.2", 80).is_ok()
-        })?;
-
+        let rogue = Rogue::start(&mut world, "rogue9")?;
         for policy in ["", r#"{"grants": [{"src": ["*"], "dst": ["*"], "ip": ["*"]}]}"#] {
             if !policy.is_empty() {
                 let file = world.folder.path("policy.hujson");
@@ -127,7 +143,6 @@ fn pf_02_pf_17_a_member_with_a_program_of_its_own_reaches_what_is_served_and_no_
             let wanted = ((NOT_UNICAST.len() + foreign) * DATAGRAMS) as u64;
             ensure!(of(&after) - of(&before) >= wanted, "of {wanted}: {before} {after}");
         }
-        rogue.stop()?;
-        Ok(())
+        rogue.stop()
     })
 }

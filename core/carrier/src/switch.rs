@@ -97,6 +97,23 @@ pub enum Reason {
     Cut,
 }
 
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Absent, Self::Stale, Self::Overflow, Self::Memory, Self::Cut];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Stale => "stale",
+            Self::Overflow => "overflow",
+            Self::Memory => "memory",
+            Self::Cut => "cut",
+        }
+    }
+}
+
 /// Datagrams: `received` = `sent` + what waits + all drops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {

@@ -69,9 +69,13 @@ pub(crate) struct Resolved {
     /// Nodes of the source's own user are destinations as well (`autogroup:self`).
     pub(crate) own_user: bool,
     pub(crate) services: Vec<Service>,
-    source_nodes: Bits,
-    destination_nodes: Bits,
+    source_nodes: Sides,
+    destination_nodes: Sides,
 }
+
+/// The nodes that answer for something on one side of a rule, over IPv4 and over IPv6: a rule
+/// joins nodes only where both sides are of one family (threat CO-14).
+type Sides = [Bits; 2];
 
 /// A set of places in the list of nodes.
 #[derive(Clone, Debug)]
@@ -160,17 +164,17 @@ impl Compiled {
         let same_user = self.same_user(at);
         for rule in &self.rules {
             let mut add = |list: fn(&mut Rules) -> &mut Vec<Rule>, from: &Ranges, to: &Ranges| {
-                if !from.is_empty() && !to.is_empty() {
-                    let (sources, destinations) = (from.clone(), to.clone());
+                let (sources, destinations) = of_one_family(from, to);
+                if !sources.is_empty() && !destinations.is_empty() {
                     let (services, line) = (rule.services.clone(), rule.place.line);
                     list(&mut rules).push(Rule { sources, destinations, services, line });
                 }
             };
-            if rule.destination_nodes.has(at) {
+            if rule.destination_nodes.iter().any(|nodes| nodes.has(at)) {
                 let to = rule.destinations.intersection(&member.answers);
                 add(|rules| &mut rules.inward, &rule.sources, &to);
             }
-            if rule.source_nodes.has(at) {
+            if rule.source_nodes.iter().any(|nodes| nodes.has(at)) {
                 let from = rule.sources.intersection(&member.answers);
                 add(|rules| &mut rules.outward, &from, &rule.destinations);
             }
@@ -191,23 +195,30 @@ impl Compiled {
         let Some(at) = self.by_id.get(&id).copied() else { return Vec::new() };
         let mut peers = Bits::of(self.members.len(), |_| false);
         for rule in &self.rules {
-            if rule.source_nodes.has(at) {
-                peers.add(&rule.destination_nodes);
-            }
-            if rule.destination_nodes.has(at) {
-                peers.add(&rule.source_nodes);
+            for (sources, destinations) in rule.source_nodes.iter().zip(&rule.destination_nodes) {
+                if sources.has(at) {
+                    peers.add(destinations);
+                }
+                if destinations.has(at) {
+                    peers.add(sources);
+                }
             }
             if rule.own_user {
-                let own = self.user_nodes(at);
-                let is_source = rule.sources.intersects(&self.members[at].addresses);
-                let reached = own.iter().filter(|&&other| {
-                    is_source || rule.sources.intersects(&self.members[other].addresses)
-                });
+                let own = self.user_nodes(at).iter();
+                let reached =
+                    own.filter(|&&o| self.joins_own(rule, at, o) || self.joins_own(rule, o, at));
                 reached.for_each(|&other| peers.0[other / 64] |= 1 << (other % 64));
             }
         }
         let others = self.by_id.iter().filter(|(_, place)| **place != at && peers.has(**place));
         others.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether a rule to nodes of the own user lets one of them reach another.
+    fn joins_own(&self, rule: &Resolved, from: usize, to: usize) -> bool {
+        let sources = rule.sources.intersection(&self.members[from].addresses).families();
+        let targets = self.members[to].addresses.families();
+        sources.iter().zip(targets).any(|(source, target)| *source && target)
     }
 
     /// Whether a selector means this node: by itself, by its tags, or by its user.
@@ -317,6 +328,21 @@ impl Compiled {
     }
 }
 
+/// What is left of both sides of a rule when families are taken away that only one of them has.
+fn of_one_family(from: &Ranges, to: &Ranges) -> (Ranges, Ranges) {
+    let (sources, destinations) = (from.families(), to.families());
+    if sources == destinations {
+        return (from.clone(), to.clone());
+    }
+    let shared = [0, 1].map(|family| sources[family] && destinations[family]);
+    let only = |ranges: &Ranges| {
+        let parts = ranges.by_family();
+        let kept = parts.iter().zip(shared).filter(|(_, is_shared)| *is_shared);
+        Ranges::union(kept.map(|(part, _)| part))
+    };
+    (only(from), only(to))
+}
+
 /// All names that users answer to, in lower case: name, name with an @ behind, address.
 fn users_by_name(directory: &Directory) -> Result<BTreeMap<String, usize>, DirectoryFault> {
     let mut known = BTreeMap::new();
@@ -346,8 +372,10 @@ impl<'a> Meanings<'a> {
     fn resolve(&mut self, grant: &Grant) -> Vec<Resolved> {
         let sources = self.union(&grant.sources, false);
         let members = &self.compiled.members;
-        let of =
-            |ranges: &Ranges| Bits::of(members.len(), |at| ranges.intersects(&members[at].answers));
+        let of = |ranges: &Ranges| {
+            let families = ranges.by_family();
+            families.map(|own| Bits::of(members.len(), |at| own.intersects(&members[at].answers)))
+        };
         let source_nodes = of(&sources);
         let targets = grant.targets.iter().filter(|target| !target.services.is_empty());
         let resolve = |target: &crate::document::Target| {

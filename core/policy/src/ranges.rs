@@ -172,6 +172,21 @@ impl Ranges {
         self.intersection(&Self::new(rest))
     }
 
+    /// What is in it of IPv4, and what of IPv6. No packet goes from one to the other.
+    #[must_use]
+    pub fn by_family(&self) -> [Self; 2] {
+        let v4 = Self(vec![V4]);
+        [self.intersection(&v4), self.difference(&v4)]
+    }
+
+    /// Whether anything of IPv4 is in it, and whether anything of IPv6.
+    #[must_use]
+    pub fn families(&self) -> [bool; 2] {
+        let is_v4 = |range: &Range| range.first <= V4.last && range.last >= V4.first;
+        let is_v6 = |range: &Range| range.first < V4.first || range.last > V4.last;
+        [self.0.iter().any(is_v4), self.0.iter().any(is_v6)]
+    }
+
     /// Adds all of `others`.
     #[must_use]
     pub fn union<'a>(others: impl IntoIterator<Item = &'a Self>) -> Self {
@@ -239,6 +254,12 @@ mod tests {
         assert_eq!(v4.to_string(), "0.0.0.0-255.255.255.255");
         assert!(!v4.intersects(&v6));
         assert_eq!(Ranges::union([&v4, &v6]), Ranges::everything());
+        assert_eq!(Ranges::everything().by_family(), [v4.clone(), v6.clone()]);
+        assert_eq!(v4.by_family(), [v4.clone(), Ranges::default()]);
+        assert_eq!(v6.by_family(), [Ranges::default(), v6.clone()]);
+        assert_eq!(Ranges::everything().families(), [true, true]);
+        assert_eq!([v4.families(), v6.families()], [[true, false], [false, true]]);
+        assert_eq!(Ranges::default().families(), [false, false]);
     }
 
     #[test]

@@ -429,12 +429,13 @@ proptest! {
     }
 
     #[test]
-    fn pf_14_a_node_knows_exactly_those_it_may_talk_with(world in worlds()) {
+    fn pf_14_co_14_a_node_knows_exactly_those_it_may_talk_with(world in worlds()) {
         let compiled = compile(&world);
         let all = addresses(&world);
         for node in &world.directory.nodes {
             let talks = |other: &Node| all.iter().any(|from| all.iter().any(|to| {
-                world.allows(*from, *to, None)
+                from.is_ipv4() == to.is_ipv4()
+                    && world.allows(*from, *to, None)
                     && (world.answers(node, *from) && world.answers(other, *to)
                         || world.answers(other, *from) && world.answers(node, *to))
             }));

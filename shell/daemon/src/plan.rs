@@ -9,6 +9,9 @@ use noise::PublicKey;
 
 use crate::Settings;
 
+/// Addresses of two nodes that are told of, at most.
+const SHARED_TOLD_MAX: usize = 8;
+
 /// Everything that a map and the settings ask of the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
@@ -36,7 +39,7 @@ pub struct PeerPlan {
 impl Plan {
     /// The plan of a map, where `chosen` says through whom prefixes go that several serve. Peers
     /// whose key has expired at `now_unix_s`, by the server's clock, are
-    /// not in it (threat CO-06).
+    /// not in it (threat DP-20). An address that two nodes have is the older one's (threat LC-08).
     #[must_use]
     pub fn new(
         map: &Map,
@@ -55,8 +58,10 @@ impl Plan {
         }
         let live = live(map, now_unix_s);
         let routed = routed(&live, map, settings, chosen);
+        let owners = owners(&live, map);
         for peer in &live {
-            let own = peer.addresses.iter().map(|address| Prefix::host(*address));
+            let own = peer.addresses.iter().filter(|at| owners.get(at) == Some(&peer.id));
+            let own = own.map(|address| Prefix::host(*address));
             let routes = routed.iter().filter(|(_, id)| **id == peer.id).map(|(prefix, _)| *prefix);
             let planned = PeerPlan {
                 id: peer.id,
@@ -138,6 +143,39 @@ fn ways_to(peer: &Peer, map: &Map) -> Vec<u32> {
 fn live(map: &Map, now_unix_s: u64) -> Vec<&Peer> {
     let is_live = |peer: &&Peer| peer.expires_unix_s.is_none_or(|at| now_unix_s < at);
     map.peers.iter().filter(is_live).collect()
+}
+
+/// Whose each address is: this node's own, then the oldest peer's.
+fn owners(live: &[&Peer], map: &Map) -> BTreeMap<IpAddr, NodeId> {
+    let own = map.me.addresses.iter().map(|address| (*address, map.me.id));
+    let mut owners: BTreeMap<IpAddr, NodeId> = own.collect();
+    // Peers come in the order of their numbers.
+    for (address, peer) in live.iter().flat_map(|p| p.addresses.iter().map(move |a| (a, p))) {
+        owners.entry(*address).or_insert(peer.id);
+    }
+    owners
+}
+
+/// What to tell of addresses that two nodes have. The server's books keep that from happening; a
+/// map in which it happens all the same is told of, and who had the address first keeps it.
+#[must_use]
+pub(crate) fn shared_addresses(map: &Map) -> Vec<String> {
+    let peers: Vec<&Peer> = map.peers.iter().collect();
+    let owners = owners(&peers, map);
+    let loses = |peer: &Peer, address: &IpAddr| owners.get(address) != Some(&peer.id);
+    let lost = peers.iter().flat_map(|peer| {
+        let of_others = peer.addresses.iter().filter(|address| loses(peer, address));
+        of_others.map(move |address| (*peer, *address))
+    });
+    lost.take(SHARED_TOLD_MAX)
+        .map(|(peer, address)| {
+            format!(
+                "{} is told to have {address}, which another node has already and keeps; remove \
+                 one of them on the server",
+                peer.name
+            )
+        })
+        .collect()
 }
 
 /// Every peer that could route each prefix that is wanted.
@@ -284,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn co_06_expired_peers_and_a_node_without_approval_have_nothing() {
+    fn dp_20_expired_peers_and_a_node_without_approval_have_nothing() {
         let mut expiring = peer(2, &[]);
         expiring.expires_unix_s = Some(1001);
         let mut map = map(vec![expiring]);
@@ -292,6 +330,31 @@ mod tests {
         assert_eq!(Plan::new(&map, &Settings::default(), 1001, &BTreeMap::new()).peers.len(), 0);
         map.me.approved = false;
         assert_eq!(Plan::new(&map, &Settings::default(), 1000, &BTreeMap::new()).peers.len(), 0);
+    }
+
+    #[test]
+    fn lc_08_an_address_that_two_nodes_have_is_the_older_ones_and_that_is_told() {
+        let settings = Settings::default();
+        let plan = |map: &Map| Plan::new(map, &settings, 0, &BTreeMap::new());
+        let mut twins = map(vec![peer(2, &[]), peer(3, &[]), peer(4, &[])]);
+        assert!(shared_addresses(&twins).is_empty());
+        let own = IpAddr::from([100, 64, 0, 4]);
+        twins.peers[1].addresses = vec![IpAddr::from([100, 64, 0, 2])];
+        twins.peers[2].addresses = vec![IpAddr::from([100, 64, 0, 1]), own];
+        let planned = plan(&twins);
+        let allowed = |id: u8| planned.peers[&PublicKey([id; 32])].allowed.clone();
+        assert_eq!(allowed(2), [prefix("100.64.0.2/32")], "the older keeps it");
+        assert_eq!(allowed(3), []);
+        assert_eq!(allowed(4), [prefix("100.64.0.4/32")], "nobody has this node's own");
+        let told = shared_addresses(&twins);
+        assert_eq!(told.len(), 2);
+        assert!(told[0].starts_with("node-3 is told to have 100.64.0.2,"), "{told:?}");
+        assert!(told[1].starts_with("node-4 is told to have 100.64.0.1,"), "{told:?}");
+        // When the older goes, the younger has it.
+        twins.peers.remove(0);
+        assert_eq!(plan(&twins).peers[&PublicKey([3; 32])].allowed, [prefix("100.64.0.2/32")]);
+        // What changes between the two is a peer that goes and one that is given it.
+        assert_eq!(plan(&twins).changes_since(&planned).len(), 2);
     }
 
     #[test]

@@ -324,6 +324,52 @@ mod tests {
         assert_eq!(state.kept.settings.hostname.as_deref(), Some("robot"));
     }
 
+    /// What a process that is killed, or a machine without power, can leave of a write: some of the
+    /// new file beside the whole old one, or the new one in its place. Which bytes of a file are on
+    /// the disk before it was synced is the disk's to say, so the new one may be anything.
+    #[test]
+    fn lc_01_whatever_a_cut_leaves_of_a_write_is_the_state_before_or_after() {
+        let folder = Folder::new("cut");
+        let mut state = State::open(&folder.0).unwrap();
+        let machine = state.kept.machine.public();
+        state.kept.settings.hostname = Some("before".to_owned());
+        state.save().unwrap();
+        let path = folder.0.join(NODE);
+        let before = fs::read(&path).unwrap();
+        state.kept.settings.hostname = Some("after-with-more-in-it".to_owned());
+        state.save().unwrap();
+        let after = fs::read(&path).unwrap();
+        drop(state);
+        let new = folder.0.join(format!("{NODE}.new"));
+        let hostname = |cut: &str| {
+            let mut state = State::open(&folder.0).unwrap();
+            assert_eq!(state.kept.machine.public(), machine, "{cut}");
+            let hostname = state.kept.settings.hostname.take();
+            // And the next write is whole, whatever lay about.
+            state.kept.settings.hostname = Some("next".to_owned());
+            state.save().unwrap();
+            drop(state);
+            assert!(!new.exists());
+            let state = State::open(&folder.0).unwrap();
+            assert_eq!(state.kept.settings.hostname.as_deref(), Some("next"), "{cut}");
+            hostname.unwrap()
+        };
+        for len in 0..=after.len() {
+            for rubbish in [false, true] {
+                let mut left = after[..len].to_vec();
+                if rubbish {
+                    left.iter_mut().skip(len / 2).for_each(|byte| *byte = 0);
+                }
+                fs::write(&path, &before).unwrap();
+                fs::write(&new, &left).unwrap();
+                assert_eq!(hostname(&format!("{len} bytes")), "before");
+            }
+        }
+        fs::write(&new, &after).unwrap();
+        fs::rename(&new, &path).unwrap();
+        assert_eq!(hostname("renamed"), "after-with-more-in-it");
+    }
+
     #[test]
     fn damage_is_told_and_mended_by_its_owner() {
         let folder = Folder::new("damage");

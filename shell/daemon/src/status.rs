@@ -9,6 +9,7 @@ use noise::PublicKey;
 use serde_json::{Value, json};
 
 use crate::member::{Daemon, Fault};
+use crate::plan::shared_addresses;
 use crate::protocol::SCHEMA;
 use crate::reach::stun_names;
 
@@ -28,7 +29,8 @@ fn health(daemon: &Daemon) -> Vec<String> {
     let refusal = daemon.refusal.as_ref().map(|refusal| refusal.detail.clone());
     let twin = daemon.twin();
     let texts = [&refusal, &twin, &daemon.trouble, &daemon.complaint];
-    texts.into_iter().flatten().chain(daemon.gate.said()).cloned().collect()
+    let texts = texts.into_iter().flatten().chain(daemon.gate.said()).cloned();
+    texts.chain(daemon.map.iter().flat_map(shared_addresses)).collect()
 }
 
 /// What is known of a link to a Warren node; `None` toward a plain WireGuard peer, or before the

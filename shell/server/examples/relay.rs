@@ -70,6 +70,7 @@ fn main() {
         url: "https://127.0.0.1".parse().unwrap(),
         stun: Vec::new(),
         tls: None,
+        acme: None,
     };
     let server = RelayServer::start(&config).unwrap();
     let url = format!("https://{}", server.address()).parse().unwrap();

@@ -15,8 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::ServerUrl;
+use dial::proxy::Proxies;
 use noise::Random;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use crate::app::lock;
 use crate::keys::SystemRandom;
@@ -76,6 +79,7 @@ pub struct Acme {
     email: Option<String>,
     directory: String,
     roots: Option<PathBuf>,
+    proxies: Proxies,
     /// How often it is asked.
     pub pace: Pace,
 }
@@ -128,7 +132,14 @@ impl Acme {
             tls::roots(path).map_err(|why| bad(format!("--acme-ca: {why}")))?;
         }
         let directory = directory.to_owned();
-        Ok(Self { names: wanted, email, directory, roots, pace: Pace::default() })
+        let (proxies, pace) = (Proxies::default(), Pace::default());
+        Ok(Self { names: wanted, email, directory, roots, proxies, pace })
+    }
+
+    /// The same, with the authority reached through these proxies.
+    #[must_use]
+    pub fn through(self, proxies: Proxies) -> Self {
+        Self { proxies, ..self }
     }
 }
 
@@ -144,6 +155,31 @@ fn unfit(name: &str) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// The outer certificate, what accepts TLS with it, and who sees that there is one of an authority.
+///
+/// # Errors
+/// If a file cannot be read, or files and an authority are both asked for.
+pub(crate) fn outer(
+    data: &Path,
+    urls: &[ServerUrl],
+    files: Option<&(PathBuf, PathBuf)>,
+    acme: Option<&Acme>,
+    clock: fn() -> u64,
+) -> io::Result<(Arc<Outer>, TlsAcceptor, Option<Keeper>)> {
+    let outer = Outer::open(data, files, urls)?;
+    let Some(acme) = acme else {
+        let acceptor = outer.acceptor()?;
+        return Ok((outer, acceptor, None));
+    };
+    if files.is_some() {
+        let why = "a certificate is in files or is asked for: leave --tls-cert or --acme out";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let keeper = Keeper::new(acme.clone(), data, Arc::clone(&outer), clock);
+    let acceptor = outer.acceptor_with_challenges()?;
+    Ok((outer, acceptor, Some(keeper)))
 }
 
 /// When a certificate is to be renewed that is good from and until then: a third is left.

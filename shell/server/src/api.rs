@@ -8,6 +8,7 @@
 
 mod explain;
 mod handlers;
+mod metrics;
 mod problem;
 mod relays;
 
@@ -29,10 +30,10 @@ pub(crate) const OPENAPI: &str = include_str!("api/openapi.json");
 
 /// What a caller may do. The names are those in tokens.
 #[rustfmt::skip]
-pub(crate) const SCOPES: [&str; 12] = [
+pub(crate) const SCOPES: [&str; 13] = [
     "nodes:read", "nodes:write", "keys:read", "keys:write", "users:read", "users:write",
     "policy:read", "policy:write", "audit:read", "tokens:read", "tokens:write",
-    "relay:serve",
+    "relay:serve", "metrics:read",
 ];
 /// The scope of routes that need none.
 const PUBLIC: &str = "";
@@ -69,6 +70,8 @@ pub(crate) enum Reply {
     Created(serde_json::Value),
     /// 204.
     Empty,
+    /// 200 with lines for a monitor.
+    Text(String),
     /// 200 with the API's own document.
     Document,
 }
@@ -97,6 +100,7 @@ const fn route(
 pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/api/v1/openapi.json", PUBLIC, |_| Ok(Reply::Document)),
     route("GET", "/api/v1/health", PUBLIC, handlers::health),
+    route("GET", "/metrics", "metrics:read", metrics::metrics),
     route("GET", "/api/v1/users", "users:read", handlers::users),
     route("POST", "/api/v1/users", "users:write", handlers::add_user),
     route("DELETE", "/api/v1/users/{id}", "users:write", handlers::remove_user),
@@ -271,6 +275,7 @@ pub(crate) async fn inside(
     };
     match result.await {
         Ok(Reply::Json(value)) => ApiAnswer { status: 200, body: value.to_string() },
+        Ok(Reply::Text(text)) => ApiAnswer { status: 200, body: text },
         Ok(Reply::Created(value)) => ApiAnswer { status: 201, body: value.to_string() },
         Ok(Reply::Empty) => ApiAnswer { status: 204, body: String::new() },
         Ok(Reply::Document) => ApiAnswer { status: 200, body: OPENAPI.to_owned() },

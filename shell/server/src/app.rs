@@ -5,6 +5,7 @@
 //! the network has taken what was committed; maps are made under the network's alone.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,6 +15,7 @@ use noise::PublicKey;
 use tokio::sync::watch;
 
 use crate::channels::Channels;
+use crate::doorstep::Doorstep;
 use crate::keys::{Keys, SystemRandom};
 use crate::limits::Limits;
 use crate::network::{Network, News};
@@ -24,6 +26,9 @@ use crate::tls::Outer;
 
 /// How long an ephemeral node may be away, in seconds.
 pub(crate) const EPHEMERAL_AWAY_S: u64 = 300;
+/// How often a member's word may begin an epoch, and how far before the clock: ten years.
+const OVERTAKE_EVERY_S: u64 = 10;
+const EPOCH_AHEAD_MAX_S: u64 = 10 * 366 * 86_400;
 
 /// Why a policy was not set.
 pub(crate) enum Unset {
@@ -36,18 +41,23 @@ pub(crate) enum Unset {
 /// What all requests share.
 pub(crate) struct App {
     store: Mutex<Store>,
+    /// To be read without the lock.
+    store_errors: Arc<AtomicU64>,
     network: Mutex<Network>,
     pub(crate) channels: Mutex<Channels>,
     pub(crate) keys: Keys,
     pub(crate) urls: Vec<ServerUrl>,
     pub(crate) terms: Enrolment,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) doorstep: Arc<Doorstep>,
     pub(crate) relay: Arc<Relay>,
     pub(crate) outer: Arc<Outer>,
     changed: watch::Sender<u64>,
     clock: Clock,
-    /// Why this server has to end: another has the books.
-    pub(crate) replaced: watch::Sender<Option<String>>,
+    /// When a member's map was last overtaken, by the clock that only grows.
+    overtaken_at_s: Mutex<Option<u64>>,
+    /// Why this server has to end: another has the books, or a task of its own is no more.
+    pub(crate) ends: watch::Sender<Option<String>>,
 }
 
 /// A lock whose holder panicked is still a lock: every write is a transaction.
@@ -86,6 +96,7 @@ impl App {
         let (changed, _) = watch::channel(network.sequence());
         Arc::new_cyclic(|app| Self {
             relay: Relay::new(keys.noise.clone(), Box::new(Books(Weak::clone(app)))),
+            store_errors: store.errors(),
             store: Mutex::new(store),
             network: Mutex::new(network),
             channels: Mutex::new(Channels::default()),
@@ -93,10 +104,12 @@ impl App {
             urls,
             terms,
             limits: Limits::new(),
+            doorstep: Doorstep::new(),
             outer,
             changed,
             clock,
-            replaced: watch::channel(None).0,
+            overtaken_at_s: Mutex::new(None),
+            ends: watch::channel(None).0,
         })
     }
 
@@ -112,6 +125,11 @@ impl App {
     /// The books, to read or to write what no map shows.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
         lock(&self.store)
+    }
+
+    /// Times that the books could not be read or written.
+    pub(crate) fn store_errors(&self) -> u64 {
+        self.store_errors.load(Ordering::Relaxed)
     }
 
     /// The network, to read.
@@ -224,6 +242,36 @@ impl App {
         lock(&self.network).news(machine, node_key, poll, self.now())
     }
 
+    /// A member has a map of a later epoch than this server's: its books or its clock were put
+    /// back (threat CO-17). Without an epoch that is later still, that member would take no map
+    /// from here, not even one that revokes something.
+    ///
+    /// A member that lies can make everybody fetch a whole map every ten seconds, and no epoch lies
+    /// more than [`EPOCH_AHEAD_MAX_S`] before the clock because of it.
+    pub(crate) fn overtake(&self, seen: u64) {
+        let moment = self.moment();
+        let mut store = self.store();
+        let mut last = lock(&self.overtaken_at_s);
+        let is_soon = last.is_some_and(|at| moment.up_s < at + OVERTAKE_EVERY_S);
+        let is_far = seen > moment.unix_s.saturating_add(EPOCH_AHEAD_MAX_S);
+        if is_soon || is_far || seen <= self.network().epoch() {
+            return;
+        }
+        match store.next_epoch(moment.unix_s, seen) {
+            Ok(epoch) => {
+                *last = Some(moment.up_s);
+                tracing::warn!(
+                    seen,
+                    epoch,
+                    "a node has a later map than these books: they, or the clock, were put back; \
+                     what was revoked since must be revoked again"
+                );
+                self.touch(|network| network.begin_epoch(epoch));
+            }
+            Err(error) => tracing::warn!(%error, "cannot begin a later epoch"),
+        }
+    }
+
     /// Regular work: who went away, whose key is over, which ephemeral nodes are to go.
     pub(crate) fn sweep(&self, ephemeral_away_s: u64) {
         let moment = self.moment();
@@ -263,7 +311,7 @@ impl App {
             }
             Err(StoreError::Conflict(why)) => {
                 tracing::error!(why, "another server took over; this one ends");
-                self.replaced.send_replace(Some(why));
+                self.ends.send_replace(Some(why));
             }
             Err(error) => tracing::warn!(%error, "the books cannot be read"),
         }

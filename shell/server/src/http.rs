@@ -6,8 +6,10 @@
 //! one source may ask for is in `limits`; a reader that does not read is cut by `patience`.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::sync::Arc;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -17,8 +19,8 @@ use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -26,7 +28,8 @@ use control::channel::OPEN_LEN;
 use control::client::{ASK_PATH, OPEN_PATH};
 
 use crate::api::{self, Caller, OPENAPI, Problem, Reply};
-use crate::app::App;
+use crate::app::{App, lock};
+use crate::doorstep::Place;
 use crate::limits::Source;
 use crate::patience::Patience;
 use crate::protocol::{self, ASK_BYTES_MAX, Failure};
@@ -58,29 +61,62 @@ pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, acceptor: Tl
             }
         };
         let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
+            app.limits.refuse();
             tracing::warn!(CONNECTIONS_MAX, "a connection was refused: too many are open");
             continue;
         };
         let source = Source::from(from.ip());
         let Some(held) = app.limits.connect(source) else {
+            app.limits.refuse();
             tracing::debug!(%from, "a connection was refused: its source has too many");
             continue;
         };
         let (app, acceptor) = (Arc::clone(&app), acceptor.clone());
+        let (place, cut) = app.doorstep.enter(source);
         tokio::spawn(async move {
             let _permits = (permit, held);
             let _ = stream.set_nodelay(true);
-            // No queue before it: those who say nothing would hold up those who do.
-            let accepted = acceptor.accept(Patience::new(stream));
-            let Ok(Ok(mut stream)) = timeout(READ_WITHIN, accepted).await else { return };
-            if stream.get_ref().1.alpn_protocol() == Some(tls::CHALLENGE) {
-                // An authority saw in the handshake what it wanted to see. There is no more.
-                let _ = timeout(READ_WITHIN, stream.shutdown()).await;
-                return;
-            }
-            connection(app, stream, (Caller::Anonymous, Some(source))).await;
+            let serving = serve_stream(app, acceptor, stream, (source, place));
+            unless_cut(serving, cut).await;
         });
     }
+}
+
+/// Serves one TLS connection.
+async fn serve_stream(
+    app: Arc<App>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    (source, place): (Source, Place),
+) {
+    // No queue before it: those who say nothing would hold up those who do.
+    let accepted = acceptor.accept(Patience::new(stream));
+    let Ok(Ok(mut stream)) = timeout(READ_WITHIN, accepted).await else { return };
+    if stream.get_ref().1.alpn_protocol() == Some(tls::CHALLENGE) {
+        // An authority saw in the handshake what it wanted to see. There is no more.
+        let _ = timeout(READ_WITHIN, stream.shutdown()).await;
+        return;
+    }
+    connection(app, stream, (Caller::Anonymous, Some(source)), Some(place)).await;
+}
+
+/// Does the work unless the doorstep is needed for others before a request has come.
+pub(crate) async fn unless_cut(work: impl Future<Output = ()>, cut: oneshot::Receiver<()>) {
+    let mut work = pin!(work);
+    let mut cut = Some(cut);
+    poll_fn(|context| {
+        if let Some(told) = &mut cut
+            && let Poll::Ready(told) = Pin::new(told).poll(context)
+        {
+            if told.is_ok() {
+                return Poll::Ready(());
+            }
+            // It has left the doorstep.
+            cut = None;
+        }
+        work.as_mut().poll(context)
+    })
+    .await;
 }
 
 /// Serves the local socket until the task is dropped. Only `owner` and root may call.
@@ -95,18 +131,21 @@ pub(crate) async fn serve_local(app: Arc<App>, listener: UnixListener, owner: u3
             _ => continue,
         };
         let app = Arc::clone(&app);
-        tokio::spawn(connection(app, Patience::new(stream), (Caller::Local(uid), None)));
+        tokio::spawn(connection(app, Patience::new(stream), (Caller::Local(uid), None), None));
     }
 }
 
 /// Who calls, and from where unless it is this machine.
 type Who = (Caller, Option<Source>);
 
-async fn connection<S>(app: Arc<App>, stream: S, caller: Who)
+async fn connection<S>(app: Arc<App>, stream: S, caller: Who, place: Option<Place>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let place = Mutex::new(place);
     let service = service_fn(move |request| {
+        // Who asks for something waits on the doorstep no longer.
+        drop(lock(&place).take());
         let (app, caller) = (Arc::clone(&app), caller.clone());
         async move { Ok::<_, Infallible>(answer(app, request, caller).await) }
     });
@@ -223,8 +262,16 @@ fn replied(reply: Reply) -> Sent {
         Reply::Json(value) => json(StatusCode::OK, value.to_string()),
         Reply::Created(value) => json(StatusCode::CREATED, value.to_string()),
         Reply::Empty => plain(StatusCode::NO_CONTENT),
+        Reply::Text(lines) => text(lines),
         Reply::Document => json(StatusCode::OK, OPENAPI.to_owned()),
     }
+}
+
+fn text(lines: String) -> Sent {
+    let mut sent = Response::new(Full::from(lines));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4");
+    sent.headers_mut().insert(header::CONTENT_TYPE, kind);
+    sent
 }
 
 fn json(status: StatusCode, body: String) -> Sent {

@@ -29,7 +29,8 @@
 //! the addressee's connection. Nothing of it touches the store.
 //!
 //! A policy text is compiled in one place, `policy`, before it is stored, and again whenever what
-//! it speaks of changed. What one source may cost is bounded by `limits` and `patience`.
+//! it speaks of changed. What one source may cost is bounded by `limits`, `doorstep` and
+//! `patience`; what has to run for ever is looked after by `watchdog`.
 
 mod acme;
 mod api;
@@ -37,6 +38,7 @@ mod app;
 mod backup;
 mod books;
 mod channels;
+mod doorstep;
 mod http;
 pub mod keys;
 mod limits;
@@ -49,6 +51,7 @@ mod serve;
 pub mod store;
 mod stun;
 mod tls;
+mod watchdog;
 #[cfg(test)]
 mod world;
 

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -123,6 +124,7 @@ struct Tables {
 #[derive(Debug)]
 pub(crate) struct Limits {
     tables: Mutex<Tables>,
+    refused: AtomicU64,
     begin: Instant,
 }
 
@@ -151,7 +153,8 @@ impl Limits {
             joins: Buckets::new(JOINS),
             open: BTreeMap::new(),
         };
-        Arc::new(Self { tables: Mutex::new(tables), begin: Instant::now() })
+        let refused = AtomicU64::new(0);
+        Arc::new(Self { tables: Mutex::new(tables), refused, begin: Instant::now() })
     }
 
     fn now_ms(&self) -> u64 {
@@ -160,6 +163,21 @@ impl Limits {
 
     fn with<T>(&self, work: impl FnOnce(&mut Tables, u64) -> T) -> T {
         work(&mut lock(&self.tables), self.now_ms())
+    }
+
+    /// Open connections.
+    pub(crate) fn open(&self) -> u32 {
+        lock(&self.tables).open.values().sum()
+    }
+
+    /// Connections that were refused since the start, for whichever bound.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// A connection was refused.
+    pub(crate) fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A new connection, unless its source has too many or makes them too fast. The number of all

@@ -215,6 +215,11 @@ impl Asked {
             Ok(id) => id,
             Err(refused) => return refused,
         };
+        if poll.epoch > self.app.network().epoch() {
+            let app = Arc::clone(&self.app);
+            // Without it the answer is a map that the node refuses, and asks again.
+            let _ = blocking(move || app.overtake(poll.epoch)).await;
+        }
         let _stay = Stay::new(&self.app, id);
         let wait = Duration::from_millis(poll.wait_ms.into()).min(WAIT_MAX);
         let deadline = Instant::now() + wait;

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant as SystemInstant};
 
-use carrier::switch::{Admitted, Refusal};
+use carrier::switch::{Admitted, Counters, Refusal};
 use carrier::{ConnectionId, Switch};
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Incoming};
@@ -179,6 +179,18 @@ impl Relay {
         }
     }
 
+    /// What there is, and what was counted.
+    pub(crate) fn counts(&self) -> Counts {
+        let strangers = lock(&self.strangers).values().sum();
+        let floor = lock(&self.floor);
+        Counts {
+            connections: floor.switch.len(),
+            strangers,
+            queued_bytes: floor.switch.queued_bytes(),
+            counters: *floor.switch.counters(),
+        }
+    }
+
     /// A place for a connection of this address that has to prove a key, if there is one.
     fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Stranger> {
         let address = network_of(address);
@@ -205,6 +217,15 @@ fn network_of(address: IpAddr) -> IpAddr {
             IpAddr::V4,
         ),
     }
+}
+
+/// What a monitor is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) connections: usize,
+    pub(crate) strangers: usize,
+    pub(crate) queued_bytes: usize,
+    pub(crate) counters: Counters,
 }
 
 /// A place among those who have proven nothing yet; given back when it is dropped.

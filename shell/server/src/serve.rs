@@ -13,16 +13,14 @@ use control::{Prefix, Relay, ServerUrl};
 use tokio::net::{TcpListener, UdpSocket, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_rustls::TlsAcceptor;
 
-use crate::acme::{Acme, Keeper};
+use crate::acme::{self, Acme};
 use crate::app::{self, App, Clock, Moment};
 use crate::backup::{self, KEYS};
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
 use crate::store::{Enrolment, Place, Store, StoreError};
-use crate::tls::Outer;
-use crate::{books, http, relay, stun};
+use crate::{books, http, relay, stun, watchdog};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
 const WORKERS: usize = 2;
@@ -95,7 +93,8 @@ impl Server {
         let clock: Clock =
             Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
         let network = Network::read(&mut store, shared, clock()).map_err(failed)?;
-        let (outer, tls, keeper) = outer(&config)?;
+        let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
+        let (outer, tls, keeper) = acme::outer(data, &config.urls, files, acme, config.clock)?;
         let owner = fs::metadata(data).map_err(at(data))?.uid();
         let runtime = Builder::new_multi_thread()
             .worker_threads(WORKERS)
@@ -114,15 +113,19 @@ impl Server {
             ))
         })?;
         let address = listener.local_addr()?;
-        runtime.spawn(http::serve_tls(Arc::clone(&app), listener, tls));
-        runtime.spawn(http::serve_local(Arc::clone(&app), local, owner));
+        let ends = &app.ends;
+        let serve = http::serve_tls(Arc::clone(&app), listener, tls);
+        watchdog::watch(&runtime, ends, "connections", serve);
+        let serve = http::serve_local(Arc::clone(&app), local, owner);
+        watchdog::watch(&runtime, ends, "local socket", serve);
         for stun in stun {
-            runtime.spawn(stun::serve(stun));
+            watchdog::watch(&runtime, ends, "STUN", stun::serve(stun));
         }
-        runtime.spawn(relay::sweep(Arc::clone(&app.relay), app.changes()));
-        runtime.spawn(sweep(Arc::clone(&app), config.ephemeral_away_s));
+        let sweeps = relay::sweep(Arc::clone(&app.relay), app.changes());
+        watchdog::watch(&runtime, ends, "relay", sweeps);
+        watchdog::watch(&runtime, ends, "sweep", sweep(Arc::clone(&app), config.ephemeral_away_s));
         if let Some(keeper) = keeper {
-            runtime.spawn(keeper.keep());
+            watchdog::watch(&runtime, ends, "certificate", keeper.keep());
         }
         let (runtime, stun) = (Some(runtime), stun_addresses);
         Ok(Self { runtime, app, address, stun, socket, _lock: lock })
@@ -155,16 +158,17 @@ impl Server {
     /// Waits for SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// If the signals cannot be watched, or another server took the books over.
+    /// If the signals cannot be watched, another server took the books over, or a task that the
+    /// server is nothing without is no more (threat RL-13).
     pub fn wait(&self) -> io::Result<()> {
         let Some(runtime) = &self.runtime else { return Ok(()) };
         runtime.block_on(async {
             let mut term = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut replaced = self.app.replaced.subscribe();
-            let mut replaced = std::pin::pin!(replaced.wait_for(Option::is_some));
+            let mut ends = self.app.ends.subscribe();
+            let mut ends = std::pin::pin!(ends.wait_for(Option::is_some));
             std::future::poll_fn(|context| {
-                if let Poll::Ready(Ok(why)) = replaced.as_mut().poll(context) {
+                if let Poll::Ready(Ok(why)) = ends.as_mut().poll(context) {
                     return Poll::Ready(Err(io::Error::other(why.clone().unwrap_or_default())));
                 }
                 let is_told = term.poll_recv(context).is_ready();
@@ -213,22 +217,6 @@ fn lock(data: &Path) -> io::Result<File> {
         )),
         Err(TryLockError::Error(error)) => Err(at(&path)(error)),
     }
-}
-
-/// The outer certificate, what accepts TLS with it, and who sees that there is one of an authority.
-fn outer(config: &Config) -> io::Result<(Arc<Outer>, TlsAcceptor, Option<Keeper>)> {
-    let outer = Outer::open(&config.data, config.tls.as_ref(), &config.urls)?;
-    let Some(acme) = &config.acme else {
-        let acceptor = outer.acceptor()?;
-        return Ok((outer, acceptor, None));
-    };
-    if config.tls.is_some() {
-        let why = "a certificate is in files or is asked for: leave --tls-cert or --acme out";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    let keeper = Keeper::new(acme.clone(), &config.data, Arc::clone(&outer), config.clock);
-    let acceptor = outer.acceptor_with_challenges()?;
-    Ok((outer, acceptor, Some(keeper)))
 }
 
 fn open(config: &Config) -> io::Result<(Store, Keys)> {
@@ -280,8 +268,44 @@ async fn sweep(app: Arc<App>, ephemeral_away_s: Option<u64>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         let app = Arc::clone(&app);
-        if tokio::task::spawn_blocking(move || app.sweep(away)).await.is_err() {
-            tracing::error!("regular work failed; it goes on in a second");
+        // A panic in it is one of this task: see `watchdog`.
+        if let Err(error) = tokio::task::spawn_blocking(move || app.sweep(away)).await
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rl_13_a_server_that_lost_a_task_ends_and_says_which() {
+        let name = format!("warren-serve-task-{}", std::process::id());
+        let data = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&data);
+        let server = Server::start(Config {
+            data: data.clone(),
+            store: None,
+            listen: ([127, 0, 0, 1], 0).into(),
+            urls: vec!["https://127.0.0.1:1".parse().unwrap()],
+            stun: Vec::new(),
+            range: None,
+            domain: "warren.internal".to_owned(),
+            terms: Enrolment::default(),
+            tls: None,
+            acme: None,
+            clock: app::unix_s,
+            ephemeral_away_s: None,
+        });
+        let server = server.unwrap();
+        let runtime = server.runtime.as_ref().unwrap();
+        watchdog::watch(runtime, &server.app.ends, "on purpose", async { panic!("for a test") });
+        let why = server.wait().unwrap_err().to_string();
+        assert!(why.contains("its task \"on purpose\" panicked"), "{why}");
+        drop(server);
+        let _ = fs::remove_dir_all(&data);
     }
 }

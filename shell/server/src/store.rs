@@ -20,6 +20,8 @@ mod users;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use control::address::Pool;
 use control::{Prefix, Secret, SecretId};
@@ -103,6 +105,12 @@ impl Store {
         Ok(Self { db, pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper), pool })
     }
 
+    /// Counts the times that the books could not be read or written, also for who has no lock.
+    #[must_use]
+    pub(crate) fn errors(&self) -> Arc<AtomicU64> {
+        self.db.errors()
+    }
+
     /// Makes this server the only one with these books, as long as it has them open.
     ///
     /// # Errors
@@ -133,14 +141,15 @@ impl Store {
     }
 
     /// Begins the next epoch of maps: later than every one before, and than any that a copy of
-    /// this database began (threat CO-17), as far as the clock is right.
+    /// this database began (threat CO-17), as far as the clock is right; later than `seen`, too,
+    /// which a node has a map of.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    pub fn next_epoch(&mut self, now: u64) -> Stored<u64> {
+    pub fn next_epoch(&mut self, now: u64, seen: u64) -> Stored<u64> {
         self.write(|tx| {
             let last = setting(tx, "epoch")?.and_then(|text| text.parse().ok()).unwrap_or(0_u64);
-            let epoch = last.saturating_add(1).max(now);
+            let epoch = last.max(seen).saturating_add(1).max(now);
             set(tx, "epoch", &epoch.to_string())?;
             Ok(epoch)
         })

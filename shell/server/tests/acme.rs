@@ -14,13 +14,15 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
-use server::{Acme, Config, Server};
+use server::{Acme, Config, RelayConfig, RelayServer, Server};
 
 use authority::Authority;
 use stage::{Folder, Stage, config};
 
 #[path = "acme/authority.rs"]
 mod authority;
+#[path = "acme/proxy.rs"]
+mod proxy;
 #[allow(dead_code, reason = "others use more of it")]
 #[path = "service/stage.rs"]
 mod stage;
@@ -223,4 +225,57 @@ fn co_20_a_name_that_leads_elsewhere_is_told_and_comes_right_by_itself() {
     authority.lead_to("127.0.0.1");
     until_issued(&stage, &mut anybody(&stage));
     http(&stage, NAME, &authority.root()).unwrap();
+}
+
+#[test]
+fn co_20_an_authority_behind_a_proxy_is_asked_through_it_alone() {
+    let mut authority = Authority::new();
+    let proxy = proxy::Proxy::start();
+    let wrong = Proxies::new(&proxy.url("anna:wrong"), "").unwrap();
+    let stage = begin(Folder::new(), 0, &authority.asked_for(&[NAME]).through(wrong));
+    let port = stage.address.port();
+    authority.start("127.0.0.1", port, DAY_S);
+    until("the proxy's refusal", || {
+        let trouble = standing(&stage)["trouble"]["what"].to_string();
+        trouble.contains("it does not let us through (HTTP/1.1 407") && !trouble.contains("wrong")
+    });
+    assert_eq!(standing(&stage)["from"], "self-signed", "nobody was asked without it");
+    assert!(proxy.asked().is_empty());
+
+    let Stage { server, folder, .. } = stage;
+    drop(server);
+    let right = Proxies::new(&proxy.url("anna:right"), "").unwrap();
+    let stage = begin(folder, port, &authority.asked_for(&[NAME]).through(right));
+    until_issued(&stage, &mut anybody(&stage));
+    http(&stage, NAME, &authority.root()).unwrap();
+    let asked = proxy.asked();
+    let place = format!("127.0.0.1:{}", authority.port());
+    assert!(asked.len() > 3 && asked.iter().all(|target| *target == place), "{asked:?}");
+}
+
+#[test]
+fn co_20_a_relay_of_its_own_gets_a_certificate_too_and_relays_before_it_comes() {
+    let mut authority = Authority::new();
+    let folder = Folder::new();
+    let config = RelayConfig {
+        data: folder.0.clone(),
+        listen: ([127, 0, 0, 1], 0).into(),
+        url: "https://127.0.0.1:1".parse().unwrap(),
+        stun: Vec::new(),
+        tls: None,
+        acme: Some(authority.asked_for(&[NAME])),
+    };
+    let relay = RelayServer::start(&config).unwrap();
+    let at = relay.address();
+    authority.start("127.0.0.1", at.port(), DAY_S);
+    let roots = authority.root();
+    until("a certificate", || verified(at, NAME, &roots, "http/1.1").is_ok());
+    let shown = verified(at, NAME, &roots, "http/1.1").unwrap();
+    let why = verified(at, NAME, &roots, "acme-tls/1").unwrap_err().to_string();
+    assert!(why.contains("alert"), "nothing is in question any more: {why}");
+    // It is there at once after a restart, and nobody is asked.
+    authority.stop();
+    drop(relay);
+    let relay = RelayServer::start(&RelayConfig { listen: at, ..config }).unwrap();
+    assert_eq!(verified(relay.address(), NAME, &roots, "http/1.1").unwrap(), shown);
 }

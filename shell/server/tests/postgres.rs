@@ -14,6 +14,10 @@ mod cluster;
 mod nodes;
 #[path = "service/policy.rs"]
 mod policy;
+#[path = "service/races.rs"]
+mod races;
+#[path = "service/sql.rs"]
+mod sql;
 #[path = "service/stage.rs"]
 mod stage;
 

@@ -12,12 +12,20 @@ mod badinput;
 mod clock;
 #[path = "service/limits.rs"]
 mod limits;
+#[path = "service/matrix.rs"]
+mod matrix;
 #[path = "service/nodes.rs"]
 mod nodes;
 #[path = "service/policy.rs"]
 mod policy;
+#[path = "service/races.rs"]
+mod races;
 #[path = "service/relay.rs"]
 mod relay;
+#[path = "service/restore.rs"]
+mod restore;
+#[path = "service/sql.rs"]
+mod sql;
 #[path = "service/stage.rs"]
 mod stage;
 #[path = "service/trust.rs"]

@@ -136,6 +136,41 @@ fn a_node_knows_those_it_may_talk_with_in_either_direction() {
 }
 
 #[test]
+fn co_14_a_rule_from_one_family_to_the_other_shows_nobody_to_anybody() {
+    for (src, dst) in [
+        ("100.64.0.1", "fd7a::4:*"),
+        ("fd7a::1", "100.64.0.4:*"),
+        ("100.64.0.1", "fd00:1::/64:*"),
+        ("fd00:1::/64", "100.64.0.1:*"),
+        ("0.0.0.0/0", "::/0:*"),
+    ] {
+        let across = acl(src, dst);
+        assert!((1..=6).all(|id| ids(&across, id).is_empty()), "{src} to {dst}");
+        let rules = |id| across.rules_for(NodeId(id));
+        assert!((1..=6).all(|id| rules(id) == Rules::default()), "{src} to {dst}");
+    }
+    let one = acl("fd7a::1", "autogroup:self:*");
+    assert_eq!([1, 2, 3].map(|id| ids(&one, id)), [vec![2], vec![1], vec![]]);
+    // A node that has one family only is no destination of the other.
+    let mut narrow = directory();
+    narrow.nodes[1].addresses.retain(|address| address.is_ipv4());
+    let compile = |text: &str| Compiled::new(&policy(text), &narrow).unwrap();
+    let one = compile(
+        "{\"acls\": [{\"action\": \"accept\", \"src\": [\"fd7a::1\"],
+                    \"dst\": [\"autogroup:self:*\"]}]}",
+    );
+    assert_eq!([1, 2].map(|id| ids(&one, id)), [vec![0; 0], vec![]]);
+    // Of a rule with both families, a node is told the one that it can use.
+    let both = compile(
+        "{\"acls\": [{\"action\": \"accept\", \"src\": [\"100.64.0.2\"],
+                    \"dst\": [\"100.64.0.3:*\", \"fd7a::1:*\"]}]}",
+    );
+    assert_eq!([1, 2, 3].map(|id| ids(&both, id)), [vec![], vec![3], vec![2]]);
+    let told = both.rules_for(NodeId(2));
+    assert_eq!(told.outward[0].destinations.to_string(), "100.64.0.3");
+}
+
+#[test]
 fn pf_02_a_node_answers_for_itself_and_its_routes_only() {
     let compiled =
         compiled("\"grants\": [{\"src\": [\"*\"], \"dst\": [\"0.0.0.0/0\"], \"ip\": [\"*\"]}]");

@@ -1,5 +1,6 @@
-//! What carries the library's requests to an authority: one TLS connection each, with the sockets,
-//! the TLS and the HTTP that the server has anyway. All that comes back has a bound.
+//! What carries the library's requests to an authority: one TLS connection each, through
+//! `HTTPS_PROXY` where that is set, with the sockets, the TLS and the HTTP that the server has
+//! anyway. All that comes back has a bound.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -8,6 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dial::proxy::{Proxies, Proxy};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -18,6 +20,7 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -30,6 +33,8 @@ use crate::tls;
 const REQUEST_WITHIN: Duration = Duration::from_secs(30);
 /// Bytes of an answer; a chain of certificates is a hundredth of it.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a proxy's answer before what it leads to speaks.
+const PROXY_HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Who asks (RFC 8555, section 6.1).
 const NAME: HeaderValue = HeaderValue::from_static(concat!("warren/", env!("CARGO_PKG_VERSION")));
 
@@ -42,6 +47,7 @@ pub(super) type Wait = Arc<Mutex<Option<Duration>>>;
 pub(super) struct Https {
     tls: TlsConnector,
     wait: Wait,
+    proxies: Proxies,
 }
 
 impl Https {
@@ -49,14 +55,14 @@ impl Https {
     ///
     /// # Errors
     /// If nothing is to be trusted.
-    pub(super) fn new(file: Option<&Path>, wait: Wait) -> Result<Self, String> {
+    pub(super) fn new(file: Option<&Path>, wait: Wait, proxies: Proxies) -> Result<Self, String> {
         let roots = file.map_or_else(of_this_machine, tls::roots)?;
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|why| why.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Self { tls: TlsConnector::from(Arc::new(config)), wait })
+        Ok(Self { tls: TlsConnector::from(Arc::new(config)), wait, proxies })
     }
 }
 
@@ -78,10 +84,11 @@ impl HttpClient for Https {
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
         let (tls, wait) = (self.tls.clone(), Arc::clone(&self.wait));
+        let proxies = self.proxies.clone();
         Box::pin(async move {
             let uri = request.uri().clone();
             let within = REQUEST_WITHIN.as_secs();
-            let answer = timeout(REQUEST_WITHIN, exchange(&tls, request)).await;
+            let answer = timeout(REQUEST_WITHIN, exchange(&tls, &proxies, request)).await;
             let answer = answer.unwrap_or_else(|_| Err(format!("no answer in {within} s").into()));
             let answer = answer.map_err(|why| Error::Other(format!("{uri}: {why}").into()))?;
             if let Some(pause) = asked_to_wait(&answer) {
@@ -103,6 +110,7 @@ fn asked_to_wait<T>(answer: &Response<T>) -> Option<Duration> {
 
 async fn exchange(
     tls: &TlsConnector,
+    proxies: &Proxies,
     mut request: Request<BodyWrapper<Bytes>>,
 ) -> Result<Response<Full<Bytes>>, Failure> {
     let uri = request.uri().clone();
@@ -110,7 +118,7 @@ async fn exchange(
         return Err("it does not begin with https://".into());
     };
     let host = authority.host().trim_matches(['[', ']']);
-    let tcp = TcpStream::connect((host, authority.port_u16().unwrap_or(443))).await?;
+    let tcp = connect((host, authority.port_u16().unwrap_or(443)), proxies).await?;
     let stream = tls.connect(ServerName::try_from(host.to_owned())?, tcp).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // Ends with this request, however that ends.
@@ -124,6 +132,45 @@ async fn exchange(
     let (head, body) = sender.send_request(request).await?.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
     Ok(Response::from_parts(head, Full::new(body)))
+}
+
+/// A connection to a host, through the proxy that leads there if there is one.
+async fn connect((host, port): (&str, u16), proxies: &Proxies) -> Result<TcpStream, Failure> {
+    let Some(Proxy { host: at, port: at_port, authorization }) = proxies.proxy(host) else {
+        return Ok(TcpStream::connect((host, port)).await?);
+    };
+    let by = |why: String| Failure::from(format!("the proxy {at}:{at_port}: {why}"));
+    let opened = TcpStream::connect((at.as_str(), *at_port)).await;
+    let mut tcp = opened.map_err(|why| by(why.to_string()))?;
+    let place =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let mut head = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n");
+    if let Some(known) = authorization {
+        head.push_str(&format!("Proxy-Authorization: {known}\r\n"));
+    }
+    head.push_str("\r\n");
+    tcp.write_all(head.as_bytes()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= PROXY_HEAD_BYTES_MAX {
+            return Err(by("its answer is too long".to_owned()));
+        }
+        // Nothing of what comes behind the head is ours to read here.
+        match tcp.read_u8().await {
+            Ok(byte) => answer.push(byte),
+            Err(why) => return Err(by(format!("it said nothing ({why})"))),
+        }
+    }
+    let text = String::from_utf8_lossy(&answer);
+    let line = text.lines().next().unwrap_or_default();
+    let mut words = line.split(' ');
+    let is_http = words.next().is_some_and(|word| word.starts_with("HTTP/1."));
+    let is_open = words.next().is_some_and(|status| status.len() == 3 && status.starts_with('2'));
+    if is_http && is_open {
+        return Ok(tcp);
+    }
+    let line: String = line.chars().filter(|c| !c.is_control()).take(100).collect();
+    Err(by(format!("it does not let us through ({line})")))
 }
 
 #[cfg(test)]

@@ -99,8 +99,8 @@ async fn account(
     wait: &Wait,
     may_be_kept: bool,
 ) -> Result<Account, Failure> {
-    let (roots, wait) = (acme.roots.clone(), wait.clone());
-    let https = blocking(move || Https::new(roots.as_deref(), wait)).await?;
+    let (roots, wait, proxies) = (acme.roots.clone(), wait.clone(), acme.proxies.clone());
+    let https = blocking(move || Https::new(roots.as_deref(), wait, proxies)).await?;
     let https = https.map_err(|why| {
         Failure::new(why, "install ca-certificates, or give the authority's root as --acme-ca")
     })?;

@@ -39,13 +39,21 @@ pub(super) fn put_relay(call: &Call) -> Answer {
     let NewRelay { url, key, stun } = call.json()?;
     let bad = |why| Problem::new(400, "the key is none", format!("{why}"));
     let key: PublicKey = key.parse().map_err(bad)?;
-    let is_address = |text: &String| text.len() <= 300 && !text.contains(char::is_control);
-    if stun.len() > RELAY_STUN_MAX || !stun.iter().all(is_address) {
+    if stun.len() > RELAY_STUN_MAX || !stun.iter().all(|text| is_place(text)) {
         let why = format!("at most {RELAY_STUN_MAX} addresses as host:port");
         return Err(Problem::new(400, "the STUN addresses are none", why));
     }
     let relay = call.app.put_relay(Relay { id: 0, url, key, stun }, &call.actor)?;
     Ok(Reply::Json(json!({ "schema": 1, "id": relay.id })))
+}
+
+/// Whether it is `host:port`: what every node is told and asks.
+fn is_place(text: &str) -> bool {
+    let is_host = |b: u8| b.is_ascii_alphanumeric() || b"-_.:[]%".contains(&b);
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+        (1..=255).contains(&host.len()) && host.bytes().all(is_host) && is_port
+    })
 }
 
 /// The keys of all members, unless nothing has changed `after` what the caller knows.

@@ -1,5 +1,5 @@
 //! Taking the books as a whole: at a start, and when what they have may be other than what is
-//! known here.
+//! known here; the epoch of all that; and how much of it there is.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ impl Network {
     /// The network as it is in the books, in a new epoch. `shared` has the server's own relay, if
     /// it is one.
     pub(crate) fn read(store: &mut Store, shared: Shared, now: Moment) -> Stored<Self> {
-        let epoch = store.next_epoch(now.unix_s)?;
+        let epoch = store.next_epoch(now.unix_s, 0)?;
         let users = store.users()?.into_iter().map(|user| user.name).collect();
         let book = Rulebook::new(store.policy()?.as_ref());
         let mut network = Self::new(shared, epoch, (store.nodes()?, users), book, now);
@@ -54,5 +54,31 @@ impl Network {
         if !self.shared.relays.iter().filter(|relay| relay.id != 0).eq(&relays) {
             self.set_relays(relays);
         }
+    }
+
+    /// How many nodes are in the books, are in touch, wait for approval, have a key that is over.
+    pub(crate) fn count(&self, now: u64) -> [usize; 4] {
+        let count = |is: &dyn Fn(&Node) -> bool| self.nodes.values().filter(|n| is(n)).count();
+        let online = self.presence.values().filter(|presence| presence.is_online).count();
+        let waiting = count(&|node| !node.approved);
+        [self.nodes.len(), online, waiting, count(&|node| node.is_expired(now))]
+    }
+
+    /// Begins another epoch: everybody gets a whole map.
+    pub(crate) fn begin_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        self.note(Change::Policy);
+        self.log.clear();
+        self.floor = self.sequence;
+    }
+
+    /// The epoch of this start's maps.
+    pub(crate) const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The version of the policy; 0 if there is none.
+    pub(crate) const fn policy_version(&self) -> u64 {
+        self.book.version()
     }
 }

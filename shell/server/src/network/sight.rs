@@ -73,7 +73,7 @@ pub(super) struct Told {
 
 /// The last two statements for each node: an answer may be lost, and two polls may overlap.
 #[derive(Debug, Default)]
-pub(super) struct Memory(BTreeMap<u64, [Option<Told>; 2]>);
+pub(super) struct Memory(pub(super) BTreeMap<u64, [Option<Told>; 2]>);
 
 impl Memory {
     /// What was told with this sequence, if that is remembered.

@@ -360,3 +360,52 @@ proptest! {
         prop_assert_eq!(followed.policy, whole.policy);
     }
 }
+
+/// Nodes that come and go, each told of the others as it polls; what is remembered of it all is
+/// bounded by who is there.
+fn churn(changes: u64) {
+    const LIVE: u64 = 40;
+    let mut network = network();
+    let mut map = None;
+    for n in 2..changes {
+        let now = NOW + n / 10;
+        network.put(node(n), true, now);
+        network.arrive(n, at(now));
+        let poll = Poll::default();
+        assert!(matches!(network.news(&key(n, 1), &key(n, 2), &poll, now), News::Statement(_)));
+        if let Some(old) = n.checked_sub(LIVE).filter(|old| *old > 1) {
+            network.leave(old, at(now));
+            network.remove(old);
+        }
+        if n % 7 == 0 {
+            follow(&mut network, &mut map, now);
+        }
+        if n % 1000 == 0 {
+            network.sweep(at(now));
+            let Memory(told) = &network.memory;
+            let sizes = [
+                network.nodes.len(),
+                network.machines.len(),
+                network.presence.len(),
+                network.sights.len(),
+                told.len(),
+            ];
+            assert!(sizes.iter().all(|size| *size <= LIVE as usize + 1), "{n}: {sizes:?}");
+            assert!(network.log.len() <= LOG_MAX && network.expired.is_empty(), "{n}");
+        }
+    }
+    follow(&mut network, &mut map, NOW + changes);
+    let peers: Vec<u64> = map.unwrap().peers.iter().map(|peer| peer.id.0).collect();
+    assert_eq!(peers, (changes - LIVE..changes).collect::<Vec<_>>());
+}
+
+#[test]
+fn lc_15_what_is_remembered_of_nodes_that_come_and_go_is_bounded_by_who_is_there() {
+    churn(20_000);
+}
+
+#[test]
+#[ignore = "soak: a million machines"]
+fn lc_15_a_million_machines_come_and_go() {
+    churn(1_000_000);
+}

@@ -18,6 +18,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use noise::{PrivateKey, PublicKey, Random};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,12 +27,15 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Members, Relay, sweep, upgrade};
-use crate::app::lock;
-use crate::http::{ACCEPT_PAUSE, READ_WITHIN, talk};
+use crate::acme::{self, Acme};
+use crate::app::{lock, unix_s};
+use crate::doorstep::{Doorstep, Place};
+use crate::http::{ACCEPT_PAUSE, READ_WITHIN, talk, unless_cut};
 use crate::keys::{self, SystemRandom};
+use crate::limits::Source;
 use crate::patience::Patience;
-use crate::stun;
-use crate::tls::Outer;
+use crate::tls::CHALLENGE;
+use crate::{stun, watchdog};
 
 /// Connections at a time: every member has one, and some are on their way in.
 const CONNECTIONS_MAX: usize = 16_384 + 1024;
@@ -51,6 +55,8 @@ pub struct RelayConfig {
     pub stun: Vec<SocketAddr>,
     /// Certificate and key, if not our own.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// Whom to ask for a certificate, if neither files nor our own will do.
+    pub acme: Option<Acme>,
 }
 
 /// A running relay. It ends when it is dropped.
@@ -61,6 +67,7 @@ pub struct RelayServer {
     stun: Vec<String>,
     told: Arc<Told>,
     changed: watch::Sender<u64>,
+    ends: watch::Sender<Option<String>>,
 }
 
 /// The members as they were last told, and until when that is good.
@@ -107,7 +114,8 @@ impl RelayServer {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
         let key = open_key(&data.join("relay.key"))?;
         let urls = std::slice::from_ref(&config.url);
-        let tls = Outer::open(data, config.tls.as_ref(), urls)?.acceptor()?;
+        let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
+        let (_, tls, keeper) = acme::outer(data, urls, files, acme, unix_s)?;
         let told = Arc::new(Told::default());
         let public = key.public();
         let relay = Relay::new(key, Box::new(Asked(Arc::clone(&told))));
@@ -122,10 +130,14 @@ impl RelayServer {
             |error: io::Error| io::Error::new(error.kind(), format!("--listen {at}: {error}"));
         let listener = runtime.block_on(TcpListener::bind(at)).map_err(named)?;
         let address = listener.local_addr()?;
-        runtime.spawn(sweep(Arc::clone(&relay), changes));
-        runtime.spawn(serve(relay, listener, tls));
-        let stun = answer_stun(&runtime, stun, &config.url)?;
-        Ok(Self { runtime: Some(runtime), address, key: public, stun, told, changed })
+        let ends = watch::channel(None).0;
+        watchdog::watch(&runtime, &ends, "relay", sweep(Arc::clone(&relay), changes));
+        watchdog::watch(&runtime, &ends, "connections", serve(relay, listener, tls));
+        if let Some(keeper) = keeper {
+            watchdog::watch(&runtime, &ends, "certificate", keeper.keep());
+        }
+        let stun = answer_stun(&runtime, &ends, stun, &config.url)?;
+        Ok(Self { runtime: Some(runtime), address, key: public, stun, told, changed, ends })
     }
 
     /// Where TCP connections are taken.
@@ -163,7 +175,7 @@ impl RelayServer {
     /// it says how long to wait. `work` may block.
     ///
     /// # Errors
-    /// If the signals cannot be watched.
+    /// If the signals cannot be watched, or a task that the relay is nothing without is no more.
     pub fn wait(&self, mut work: impl FnMut(&Self) -> Duration) -> io::Result<()> {
         let Some(runtime) = &self.runtime else { return Ok(()) };
         let _guard = runtime.enter();
@@ -178,6 +190,9 @@ impl RelayServer {
             });
             if runtime.block_on(async { timeout(pause, told).await.is_ok() }) {
                 return Ok(());
+            }
+            if let Some(why) = &*self.ends.borrow() {
+                return Err(io::Error::other(why.clone()));
             }
         }
     }
@@ -194,13 +209,14 @@ impl Drop for RelayServer {
 /// Answers STUN at each socket; says how nodes reach them.
 fn answer_stun(
     runtime: &Runtime,
+    ends: &watch::Sender<Option<String>>,
     sockets: Vec<std::net::UdpSocket>,
     url: &ServerUrl,
 ) -> io::Result<Vec<String>> {
     let _guard = runtime.enter();
     let each = |socket: std::net::UdpSocket| {
         let name = stun::name(Some(url), socket.local_addr()?);
-        runtime.spawn(stun::serve(UdpSocket::from_std(socket)?));
+        watchdog::watch(runtime, ends, "STUN", stun::serve(UdpSocket::from_std(socket)?));
         Ok(name)
     };
     sockets.into_iter().map(each).collect()
@@ -224,26 +240,35 @@ fn open_key(path: &std::path::Path) -> io::Result<PrivateKey> {
 
 async fn serve(relay: Arc<Relay>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let doorstep = Doorstep::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
         let (relay, tls) = (Arc::clone(&relay), tls.clone());
+        let (place, cut) = doorstep.enter(Source::from(from.ip()));
         tokio::spawn(async move {
             let _permit = permit;
-            connection(relay, stream, tls).await;
+            unless_cut(connection(relay, stream, tls, place), cut).await;
         });
     }
 }
 
-async fn connection(relay: Arc<Relay>, stream: TcpStream, tls: TlsAcceptor) {
+async fn connection(relay: Arc<Relay>, stream: TcpStream, tls: TlsAcceptor, place: Place) {
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = timeout(READ_WITHIN, tls.accept(Patience::new(stream))).await else {
+    let Ok(Ok(mut stream)) = timeout(READ_WITHIN, tls.accept(Patience::new(stream))).await else {
         return;
     };
+    if stream.get_ref().1.alpn_protocol() == Some(CHALLENGE) {
+        // An authority saw in the handshake what it wanted to see. There is no more.
+        let _ = timeout(READ_WITHIN, stream.shutdown()).await;
+        return;
+    }
+    let place = Mutex::new(Some(place));
     let service = service_fn(move |request| {
+        drop(lock(&place).take());
         let answer = answer(&relay, request);
         async move { Ok::<_, Infallible>(answer) }
     });

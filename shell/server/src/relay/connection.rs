@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use carrier::ConnectionId;
-use carrier::switch::Handled;
+use carrier::switch::{GONE_A_SECOND, Handled};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use noise::PublicKey;
@@ -31,6 +31,8 @@ const PROVE_WITHIN: Duration = Duration::from_secs(10);
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of frames that are sealed at once: four records of TLS.
 const WRITE_LEN: usize = 64 * 1024;
+/// Of those who are not here, so many are told of after a read: no more would be in a second.
+const ABSENT_MAX: usize = GONE_A_SECOND as usize;
 /// Reads and writes before other tasks have their turn.
 const TURNS: usize = 8;
 
@@ -140,6 +142,13 @@ async fn next<T>(
     }
 }
 
+/// Adds a key once, if there is room.
+fn note(absent: &mut [Option<PublicKey>; ABSENT_MAX], key: PublicKey) {
+    if let Some(slot) = absent.iter_mut().find(|slot| slot.is_none_or(|known| known == key)) {
+        *slot = Some(key);
+    }
+}
+
 async fn say(stream: &mut Stream, frame: &Frame<'_>) -> io::Result<()> {
     let mut bytes = Vec::new();
     frame.write(&mut bytes);
@@ -232,7 +241,7 @@ impl Connection {
     /// Gives the switch all frames that were read.
     fn pass(&mut self) -> io::Result<()> {
         let now = self.relay.now();
-        let mut absent = None;
+        let mut absent = [None; ABSENT_MAX];
         let mut was_ping = false;
         let mut floor = lock(&self.relay.floor);
         let Floor { switch, ports } = &mut *floor;
@@ -254,7 +263,7 @@ impl Connection {
                     self.wakers.extend(waker);
                 }
                 Handled::Wake(_) | Handled::Done => {}
-                Handled::Absent(key) => absent = Some(key),
+                Handled::Absent(key) => note(&mut absent, key),
                 Handled::Misplaced => {
                     end = Err(io::Error::other("a frame that no node sends"));
                     break;
@@ -263,10 +272,10 @@ impl Connection {
         }
         drop(floor);
         self.wakers.drain(..).for_each(Waker::wake);
-        if let Some(key) = absent
-            && self.relay.members.may_know(&self.key, &key)
-        {
-            lock(&self.relay.floor).switch.handle_absent(self.id, &key, now);
+        for key in absent.into_iter().flatten() {
+            if self.relay.members.may_know(&self.key, &key) {
+                lock(&self.relay.floor).switch.handle_absent(self.id, &key, now);
+            }
         }
         if was_ping {
             // Now and then, when there is little to do, memory is given back.

@@ -11,6 +11,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::postgres::Postgres;
 use super::sqlite::Sqlite;
@@ -45,6 +47,8 @@ pub(super) struct Db {
     engine: Engine,
     /// Whether a commit failed so that nobody knows what it did, or another server wrote.
     is_uncertain: Cell<bool>,
+    /// What failed for the database's sake since the start.
+    errors: Arc<AtomicU64>,
 }
 
 enum Engine {
@@ -75,18 +79,33 @@ impl Drop for Undo<'_> {
 }
 
 impl Db {
-    pub(super) const fn sqlite(sqlite: Sqlite) -> Self {
-        Self { engine: Engine::Sqlite(sqlite), is_uncertain: Cell::new(false) }
+    pub(super) fn sqlite(sqlite: Sqlite) -> Self {
+        Self::new(Engine::Sqlite(sqlite))
     }
 
     pub(super) fn postgres(postgres: Postgres) -> Self {
-        let engine = Engine::Postgres(Box::new(RefCell::new(postgres)));
-        Self { engine, is_uncertain: Cell::new(false) }
+        Self::new(Engine::Postgres(Box::new(RefCell::new(postgres))))
+    }
+
+    fn new(engine: Engine) -> Self {
+        Self { engine, is_uncertain: Cell::new(false), errors: Arc::default() }
+    }
+
+    /// See [`super::Store::errors`].
+    pub(super) fn errors(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.errors)
+    }
+
+    fn counted<T>(&self, done: Stored<T>) -> Stored<T> {
+        if matches!(done, Err(StoreError::Unavailable(_) | StoreError::Damaged(_))) {
+            self.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        done
     }
 
     /// All rows of an answer.
     pub(super) fn rows(&self, sql: &'static str, values: &[Value]) -> Stored<Vec<Row>> {
-        match &self.engine {
+        self.counted(match &self.engine {
             Engine::Sqlite(sqlite) => sqlite.rows(sql, values),
             Engine::Postgres(postgres) => {
                 let mut postgres = postgres.borrow_mut();
@@ -94,7 +113,7 @@ impl Db {
                 self.doubt(postgres.was_away());
                 rows
             }
-        }
+        })
     }
 
     /// The first row, if there is one.
@@ -110,27 +129,27 @@ impl Db {
 
     /// Writes: how many rows it changed.
     pub(super) fn execute(&self, sql: &'static str, values: &[Value]) -> Stored<u64> {
-        match &self.engine {
+        self.counted(match &self.engine {
             Engine::Sqlite(sqlite) => sqlite.execute(sql, values),
             Engine::Postgres(postgres) => postgres.borrow_mut().execute(sql, values),
-        }
+        })
     }
 
     /// Everything in `work`, or nothing, and nobody writes in between.
     pub(super) fn write<T>(&self, work: impl FnOnce(&Tx<'_>) -> Stored<T>) -> Stored<T> {
-        match &self.engine {
-            Engine::Sqlite(sqlite) => sqlite.begin()?,
+        self.counted(match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.begin(),
             Engine::Postgres(postgres) => {
                 let mut postgres = postgres.borrow_mut();
                 let begun = postgres.begin();
                 self.doubt(postgres.was_away());
-                begun?;
+                begun
             }
-        }
+        })?;
         let mut undo = Undo(self, true);
         let done = work(&Tx(self))?;
         undo.1 = false;
-        self.end(true).inspect_err(|_| self.doubt(true))?;
+        self.counted(self.end(true)).inspect_err(|_| self.doubt(true))?;
         Ok(done)
     }
 

@@ -11,19 +11,25 @@
 //! One server at a time serves a database, since each holds the network in memory: the session
 //! takes an advisory lock, and with the session it is gone. Another server may take over then;
 //! the first finds the lock taken when it comes back, and writes nothing.
+//!
+//! A database that says nothing is given up after [`ANSWER_WITHIN`] (`session`), so that whoever
+//! waits for the lock of the store waits no longer. What was asked last may still be done when it
+//! wakes: its own session ends behind that, and the next one begins with the lock that the old one
+//! had, so what is read again is what there is.
 
+mod session;
 mod tls;
 mod url;
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::time::{Duration, Instant};
 
-use ::postgres::error::SqlState;
-use ::postgres::types::private::BytesMut;
-use ::postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
-use ::postgres::{Client, Statement};
+use tokio_postgres::Statement;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
+use session::{Answered, Failed, Session};
 pub use url::PostgresUrl;
 
 use super::db::{Row, Value};
@@ -33,6 +39,12 @@ use super::{StoreError, Stored};
 const MIGRATIONS: [&str; 1] = [include_str!("postgres/migrations/0001.sql")];
 /// After an attempt to connect that failed, questions fail at once for so long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// An answer may take so long; then the session is given up.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The same at the start, when tables are made and changed.
+const START_WITHIN: Duration = Duration::from_secs(600);
+/// A session that was given up may hold the lock of the one server for so long.
+const LINGERS: Duration = Duration::from_secs(60);
 /// Every session: how long it waits for what, when it is given up, and that what it committed is
 /// on the disk whatever the database's own default is.
 const SESSION: &str = "
@@ -51,21 +63,20 @@ const CLAIM: &str = "SELECT pg_advisory_lock(
 /// One program at a time makes tables.
 const MIGRATE: &str = "BEGIN; SELECT pg_advisory_xact_lock(1466003054::bigint << 32)";
 
-/// What the library answers.
-type Answered<T> = Result<T, ::postgres::Error>;
-
 /// A database, connected or to be connected again.
 pub(super) struct Postgres {
     url: PostgresUrl,
-    client: Client,
+    client: Session,
     statements: BTreeMap<&'static str, Statement>,
     /// Whether the session takes the lock of the one server.
     claims: bool,
-    /// The last attempt to connect that failed.
-    failed: Option<(Instant, String)>,
+    /// The last attempt to connect that failed, and how long it took: so long none follows.
+    failed: Option<(Instant, String, Duration)>,
     /// Inside a transaction: whether a statement of it failed.
     transaction: Option<bool>,
     was_away: bool,
+    /// When a session was given up.
+    given_up: Option<Instant>,
 }
 
 impl Postgres {
@@ -80,9 +91,12 @@ impl Postgres {
             failed: None,
             transaction: None,
             was_away: false,
+            given_up: None,
         };
         opened.check_server()?;
+        opened.client.set_patience(START_WITHIN);
         opened.migrate(may_make)?;
+        opened.client.set_patience(ANSWER_WITHIN);
         Ok(opened)
     }
 
@@ -167,7 +181,7 @@ impl Postgres {
     }
 
     pub(super) fn execute(&mut self, sql: &'static str, values: &[Value]) -> Stored<u64> {
-        self.ask(sql, values, Client::execute)
+        self.ask(sql, values, Session::execute)
     }
 
     /// One statement. Outside a transaction a lost session is opened again, and asked once more:
@@ -176,7 +190,7 @@ impl Postgres {
         &mut self,
         sql: &'static str,
         values: &[Value],
-        run: impl Fn(&mut Client, &Statement, &[&(dyn ToSql + Sync)]) -> Answered<T>,
+        run: impl Fn(&mut Session, &Statement, &[&(dyn ToSql + Sync)]) -> Answered<T>,
     ) -> Stored<T> {
         let values: Vec<&(dyn ToSql + Sync)> =
             values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
@@ -193,7 +207,18 @@ impl Postgres {
         if let (Err(_), Some(has_failed)) = (&done, &mut self.transaction) {
             *has_failed = true;
         }
-        done.map_err(|error| told(&self.url, &error))
+        done.map_err(|error| self.note(&error))
+    }
+
+    /// What went wrong. A session that was given up is not opened again at once.
+    fn note(&mut self, failed: &Failed) -> StoreError {
+        let error = told(&self.url, failed);
+        if failed.is_silence() {
+            tracing::error!(%error, "PostgreSQL is silent");
+            self.given_up = Some(Instant::now());
+            self.failed = Some((Instant::now(), failed_why(&error), RETRY_AFTER));
+        }
+        error
     }
 
     fn prepared(&mut self, sql: &'static str) -> Answered<Statement> {
@@ -215,7 +240,7 @@ impl Postgres {
         }
         if let Err(error) = begun {
             let _ = self.client.batch_execute("ROLLBACK");
-            return Err(told(&self.url, &error));
+            return Err(self.note(&error));
         }
         self.transaction = Some(false);
         Ok(())
@@ -230,7 +255,7 @@ impl Postgres {
             return Err(StoreError::Unavailable("a statement failed in between".to_owned()));
         }
         let ended = self.client.batch_execute(if is_done { "COMMIT" } else { "ROLLBACK" });
-        ended.map_err(|error| match told(&self.url, &error) {
+        ended.map_err(|error| match self.note(&error) {
             StoreError::Unavailable(why) if is_done => StoreError::Unavailable(format!(
                 "{why}; it is not known whether the change was made: look before you repeat it"
             )),
@@ -249,19 +274,29 @@ impl Postgres {
         std::mem::replace(&mut self.was_away, false)
     }
 
+    /// Whether a session that was given up may still be there at the database.
+    fn lingers(&self) -> bool {
+        self.given_up.is_some_and(|at| at.elapsed() < LINGERS)
+    }
+
     /// Opens the session again if it was lost.
     fn come_back(&mut self) -> Stored<()> {
         if !self.client.is_closed() {
             return Ok(());
         }
-        if let Some((at, why)) = &self.failed
-            && at.elapsed() < RETRY_AFTER
+        if let Some((at, why, took)) = &self.failed
+            && at.elapsed() < RETRY_AFTER.max(*took)
         {
             return Err(StoreError::Unavailable(why.clone()));
         }
+        let begin = Instant::now();
         let opened = connect(&self.url).and_then(|mut client| {
             if self.claims {
-                claim(&self.url, &mut client)?;
+                claim(&self.url, &mut client).map_err(|error| match error {
+                    // Our own, perhaps, which has not ended yet.
+                    StoreError::Conflict(why) if self.lingers() => StoreError::Unavailable(why),
+                    error => error,
+                })?;
             }
             Ok(client)
         });
@@ -270,10 +305,11 @@ impl Postgres {
                 tracing::warn!("the session with PostgreSQL was lost, and is there again");
                 self.statements.clear();
                 (self.client, self.failed, self.was_away) = (client, None, true);
+                self.given_up = None;
                 Ok(())
             }
             Err(StoreError::Unavailable(why)) => {
-                self.failed = Some((Instant::now(), why.clone()));
+                self.failed = Some((Instant::now(), why.clone(), begin.elapsed()));
                 Err(StoreError::Unavailable(why))
             }
             Err(error) => Err(error),
@@ -281,13 +317,13 @@ impl Postgres {
     }
 }
 
-fn connect(url: &PostgresUrl) -> Stored<Client> {
-    let mut client = url.connect()?;
+fn connect(url: &PostgresUrl) -> Stored<Session> {
+    let mut client = url.connect(ANSWER_WITHIN)?;
     client.batch_execute(SESSION).map_err(|error| told(url, &error))?;
     Ok(client)
 }
 
-fn claim(url: &PostgresUrl, client: &mut Client) -> Stored<()> {
+fn claim(url: &PostgresUrl, client: &mut Session) -> Stored<()> {
     client.batch_execute(CLAIM).map_err(|error| match error.code() {
         Some(&SqlState::LOCK_NOT_AVAILABLE) => StoreError::Conflict(format!(
             "another server serves the network in {url}; stop it, or wait until it is gone"
@@ -296,20 +332,23 @@ fn claim(url: &PostgresUrl, client: &mut Client) -> Stored<()> {
     })
 }
 
-fn read(row: &::postgres::Row) -> Answered<Row> {
-    (0..row.len()).map(|column| row.try_get(column)).collect::<Result<_, _>>().map(Row)
+fn read(row: &tokio_postgres::Row) -> Answered<Row> {
+    let values: Result<_, tokio_postgres::Error> =
+        (0..row.len()).map(|column| row.try_get(column)).collect();
+    Ok(Row(values?))
+}
+
+/// What is told to those who come soon after.
+fn failed_why(error: &StoreError) -> String {
+    match error {
+        StoreError::Unavailable(why) => why.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// What went wrong, with where: never the password, which no error of the library has either.
-fn told(url: &PostgresUrl, error: &::postgres::Error) -> StoreError {
-    let text = match error.as_db_error() {
-        Some(error) => error.message().to_owned(),
-        None => match error.source() {
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
-        },
-    };
-    let text = format!("{url}: {text}");
+fn told(url: &PostgresUrl, error: &Failed) -> StoreError {
+    let text = format!("{url}: {error}");
     let Some(code) = error.code() else { return StoreError::Unavailable(text) };
     match (&code.code()[..2], code) {
         (_, &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED) => {

@@ -381,17 +381,19 @@ fn a_backup_taken_while_it_runs_is_whole_and_epochs_only_grow() {
     let mut store = folder.open().unwrap();
     key(&mut store, 1, &NewJoinKey::default());
     join(&mut store, 1, 1, NOW).unwrap();
-    let first = store.next_epoch(NOW).unwrap();
+    let first = store.next_epoch(NOW, 0).unwrap();
     let copy = folder.0.join("copy.db");
     store.backup(&copy).unwrap();
     assert!(store.backup(&copy).is_err(), "nothing is overwritten");
-    let second = store.next_epoch(NOW).unwrap();
+    let second = store.next_epoch(NOW, 0).unwrap();
     assert_eq!((first, second), (NOW, NOW + 1));
     let copy = Ground { place: Place::File(copy), database: None };
     let mut restored = copy.open().unwrap();
     assert_eq!(restored.nodes().unwrap(), store.nodes().unwrap());
-    assert!(restored.next_epoch(NOW + 60).unwrap() > second, "CO-17: a copy is later as well");
-    assert!(restored.next_epoch(0).unwrap() > NOW + 60, "whatever the clock says");
+    assert!(restored.next_epoch(NOW + 60, 0).unwrap() > second, "CO-17: a copy is later as well");
+    assert!(restored.next_epoch(0, 0).unwrap() > NOW + 60, "whatever the clock says");
+    let seen = NOW + 1_000_000;
+    assert_eq!(restored.next_epoch(NOW, seen).unwrap(), seen + 1, "and what nodes have seen");
 }
 
 #[test]

@@ -110,13 +110,10 @@ pub(super) fn may_begin(text: &Text, from: &Member, to: &Member, said: Said) -> 
     rules.iter().filter(fits).any(|rule| speaks(rule, from, to, said.v6))
 }
 
-/// Whether a rule names one as a source and the other as a destination, so that both are told of
-/// each other: by whatever family, also where each is named by another one.
+/// Whether a rule lets one begin to speak to the other, over some family, so that both are told of
+/// each other.
 pub(super) fn may_meet(text: &Text, one: &Member, other: &Member) -> bool {
     let Some(rules) = text else { return true };
-    let is_named = |words: &[String], node| {
-        words.iter().any(|word| means(word, node, false) || means(word, node, true))
-    };
-    let names = |rule: &Rule, from, to| is_named(&rule.from, from) && is_named(&rule.to, to);
-    rules.iter().any(|rule| names(rule, one, other) || names(rule, other, one))
+    let meet = |rule: &Rule, v6| speaks(rule, one, other, v6) || speaks(rule, other, one, v6);
+    rules.iter().any(|rule| meet(rule, false) || meet(rule, true))
 }

@@ -64,6 +64,82 @@ fn lc_02_while_the_database_is_away_nodes_stay_and_administrators_are_told() {
     one.until("its removal", |event, _| ended(event));
 }
 
+/// A call and how long it took.
+fn timed(stage: &Stage, method: &str, path: &str, body: &Value) -> (u16, String, Duration) {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let begin = Instant::now();
+    let reply = stage.admin().call(method, path, &body).unwrap();
+    (reply.status, reply.body, begin.elapsed())
+}
+
+#[test]
+fn lc_02_a_database_that_says_nothing_is_given_up_and_nothing_is_lost_when_it_goes_on() {
+    let cluster = Cluster::new("on");
+    let store = cluster.database("silent");
+    let stage = Stage::on(Folder::new(), Some(store), Enrolment::default());
+    let token = stage.token(&json!({ "reusable": true }));
+    let (mut one, mut two) = (stage.node(&token, "one"), stage.node(&token, "two"));
+    one.until_peers(&["two"]);
+    two.until_peers(&["one"]);
+    let id = one.map.as_ref().unwrap().me.id.0;
+    let rename = format!("/api/v1/nodes/{id}/rename");
+
+    let frozen = std::sync::Mutex::new(None);
+    let (made, asked) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut made = Vec::new();
+            loop {
+                let name = format!("user-{}", made.len());
+                let body = json!({ "name": name });
+                let (status, text, took) = timed(&stage, "POST", "/api/v1/users", &body);
+                if status != 201 {
+                    return (made, (status, text, took));
+                }
+                made.push(name);
+            }
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        *frozen.lock().unwrap() = Some(cluster.freeze());
+        writer.join().unwrap()
+    });
+    println!("{} users were made; then {asked:?}", made.len());
+    let bound = Duration::from_secs(20);
+    assert!(asked.0 == 503 && asked.2 < bound, "{asked:?}");
+    assert!(asked.1.contains("did not answer within 10 s"), "{}", asked.1);
+    // The next are told at once or after a try to connect; nobody waits for ever.
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let (stage, rename) = (&stage, &rename);
+            scope.spawn(move || {
+                let body = json!({ "name": format!("n{n}") });
+                let (status, text, took) = timed(stage, "POST", rename, &body);
+                assert!(status == 503 && took < bound, "{status} {took:?} {text}");
+            });
+        }
+    });
+    let (status, text, took) = timed(&stage, "GET", "/metrics", &Value::Null);
+    assert!(status == 200 && took < bound, "{took:?}");
+    let errors = text.lines().find_map(|line| line.strip_prefix("warren_store_errors_total "));
+    assert!(errors.unwrap().parse::<u64>().unwrap() > 0, "{text}");
+    assert!(text.contains("warren_nodes_online 2"), "nodes stay: {text}");
+
+    drop(frozen);
+    let begin = Instant::now();
+    while timed(&stage, "POST", "/api/v1/users", &json!({ "name": "after" })).0 != 201 {
+        assert!(begin.elapsed() < PATIENCE, "it goes on");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    println!("the server works {:?} after the database goes on", begin.elapsed());
+    let listed = stage.call("GET", "/api/v1/users", &Value::Null, 200).to_string();
+    for name in made.iter().map(String::as_str).chain(["after"]) {
+        assert!(listed.contains(&format!("\"{name}\"")), "{name} is lost: {listed}");
+    }
+    // What nodes are told is what the books have, whatever became of what nobody knew.
+    stage.call("POST", &rename, &json!({ "name": "renamed" }), 200);
+    one.until("its name", |_, map| map.is_some_and(|map| map.me.name == "renamed"));
+    two.until_peers(&["renamed"]);
+}
+
 #[test]
 fn co_16_what_others_wrote_while_the_session_was_lost_is_read_and_told() {
     let stage = Stage::new();

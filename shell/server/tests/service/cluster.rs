@@ -117,6 +117,17 @@ impl Cluster {
         }
     }
 
+    /// Stops the server with all its processes, without ending any.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let pid = self.pid().expect("it runs");
+        let mut all: Vec<u32> = vec![pid];
+        send("-STOP", &all);
+        // Who is stopped makes no more of them.
+        all.extend(children(pid));
+        send("-STOP", &all);
+        Frozen(all)
+    }
+
     /// Starts it again with TLS: the port of localhost where it is then.
     pub(crate) fn serve_tls(&mut self, certificate: &str, key: &str) -> u16 {
         self.kill();
@@ -169,6 +180,20 @@ impl Cluster {
     pub(crate) fn url(&self, name: &str) -> String {
         format!("postgres://warren@/{name}?host={}", self.folder.display())
     }
+}
+
+/// Processes that go on when this is dropped.
+pub(crate) struct Frozen(Vec<u32>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        send("-CONT", &self.0);
+    }
+}
+
+fn send(signal: &str, to: &[u32]) {
+    let words = to.iter().map(ToString::to_string);
+    let _ = Command::new("kill").arg(signal).args(words).stderr(Stdio::null()).status();
 }
 
 impl Drop for Cluster {

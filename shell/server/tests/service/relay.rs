@@ -21,13 +21,18 @@ use wire::stun::{self, Message};
 use crate::stage::{Folder, Node, PATIENCE, Stage, settings};
 
 /// A node that joined, and its WireGuard key.
-struct Joined {
-    node: Node,
-    key: PrivateKey,
+pub(crate) struct Joined {
+    pub(crate) node: Node,
+    pub(crate) key: PrivateKey,
 }
 
 fn join(stage: &Stage, hostname: &str) -> Joined {
-    let token = stage.token(&json!({}));
+    join_with(stage, hostname, &json!({}))
+}
+
+/// With a join key as it is wanted.
+pub(crate) fn join_with(stage: &Stage, hostname: &str, wanted: &Value) -> Joined {
+    let token = stage.token(wanted);
     let key = PrivateKey::generate(&mut SystemRandom);
     let mut settings = settings(&token, hostname);
     settings.node_key = key.public();
@@ -38,24 +43,24 @@ fn join(stage: &Stage, hostname: &str) -> Joined {
 
 impl Joined {
     /// The relay that the map names, at the server's real port.
-    fn relay(&self, stage: &Stage) -> Relay {
+    pub(crate) fn relay(&self, stage: &Stage) -> Relay {
         let map = self.node.map.as_ref().unwrap();
         assert_eq!(map.relays.len(), 1);
         assert_eq!(map.relays[0].id, 0);
         Relay { url: stage.url(), ..map.relays[0].clone() }
     }
 
-    fn connect(&self, stage: &Stage) -> Connected {
+    pub(crate) fn connect(&self, stage: &Stage) -> Connected {
         open(&self.relay(stage), &self.key)
     }
 
-    fn public(&self) -> PublicKey {
+    pub(crate) fn public(&self) -> PublicKey {
         self.key.public()
     }
 }
 
 /// A connection that the relay has taken: it answers.
-fn open(relay: &Relay, key: &PrivateKey) -> Connected {
+pub(crate) fn open(relay: &Relay, key: &PrivateKey) -> Connected {
     let mut stream = connect(relay, key, &Proxies::default()).unwrap();
     stream.say(&Frame::Ping(&[0; 8]), soon()).unwrap();
     let pong = |frame: &Frame<'_>| matches!(frame, Frame::Pong(_)).then_some(());
@@ -63,11 +68,11 @@ fn open(relay: &Relay, key: &PrivateKey) -> Connected {
     stream
 }
 
-fn soon() -> Instant {
+pub(crate) fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
 
-fn send(from: &mut Connected, to: PublicKey, datagram: &[u8]) {
+pub(crate) fn send(from: &mut Connected, to: PublicKey, datagram: &[u8]) {
     from.say(&Frame::Send { to: &to.0, datagram }, soon()).unwrap();
 }
 
@@ -80,7 +85,7 @@ fn receive(at: &mut Connected) -> (PublicKey, Vec<u8>) {
 }
 
 /// What a relay says before it ends a connection.
-fn last_word(at: &mut Connected) -> Option<Notice> {
+pub(crate) fn last_word(at: &mut Connected) -> Option<Notice> {
     let word = at.wait(soon(), |frame| match frame {
         Frame::Notice(notice) => Some(*notice),
         _ => None,
@@ -355,6 +360,7 @@ impl Alone {
             url: "https://127.0.0.1:1".parse().unwrap(),
             stun: vec![([127, 0, 0, 1], 0).into()],
             tls: None,
+            acme: None,
         };
         let relay = server::RelayServer::start(&config).unwrap();
         let token = stage.api_token(&["relay:serve"]);

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::postgres::Socket;
-use ::postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use rustls::ClientConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::{TlsConnector, client};
 use trust::AnyCertificate;
 
@@ -73,7 +73,7 @@ impl TlsConnect<Socket> for Connecting {
     }
 }
 
-impl ::postgres::tls::TlsStream for Stream {
+impl tokio_postgres::tls::TlsStream for Stream {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

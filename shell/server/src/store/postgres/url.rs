@@ -8,10 +8,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::postgres::config::{Host, SslMode};
-use ::postgres::{Client, Config};
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
 
 use super::super::{StoreError, Stored};
+use super::session::Session;
 use super::{tls, told};
 
 /// A server that does not answer is given up after this time.
@@ -57,7 +58,7 @@ impl PostgresUrl {
         if !kept.is_empty() {
             text = format!("{text}?{}", kept.join("&"));
         }
-        let mut config: Config = text.parse().map_err(|why: ::postgres::Error| {
+        let mut config: Config = text.parse().map_err(|why: tokio_postgres::Error| {
             let source = std::error::Error::source(&why).map(ToString::to_string);
             invalid(&source.unwrap_or_else(|| "it cannot be read".to_owned()))
         })?;
@@ -83,9 +84,10 @@ impl PostgresUrl {
         self.roots.as_deref()
     }
 
-    pub(super) fn connect(&self) -> Stored<Client> {
+    /// A new session, in which an answer may take so long.
+    pub(super) fn connect(&self, within: Duration) -> Stored<Session> {
         let tls = tls::Connector::new(self.roots())?;
-        self.config.connect(tls).map_err(|error| told(self, &error))
+        Session::open(&self.config, tls, within).map_err(|error| told(self, &error))
     }
 }
 

@@ -1,0 +1,108 @@
+//! What the server tells a monitor, in the text form of Prometheus. Nothing here asks the books,
+//! so that it answers also while they are away.
+
+use std::fmt::{Display, Write as _};
+
+use super::handlers::Answer;
+use super::{Call, Reply};
+use crate::tls::{Origin, Shown};
+
+/// A list of metrics as text.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    /// One metric with its values; `labels` are empty or `{…}`.
+    fn put<T: Display>(
+        &mut self,
+        (name, kind, help): (&str, &str, &str),
+        values: impl IntoIterator<Item = (String, T)>,
+    ) {
+        let _ = writeln!(self.0, "# HELP warren_{name} {help}\n# TYPE warren_{name} {kind}");
+        for (labels, value) in values {
+            let _ = writeln!(self.0, "warren_{name}{labels} {value}");
+        }
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.put((name, "gauge", help), [(String::new(), value)]);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.put((name, "counter", help), [(String::new(), value)]);
+    }
+}
+
+pub(super) fn metrics(call: &Call) -> Answer {
+    let mut text = Text::default();
+    network(&mut text, call);
+    relay(&mut text, call);
+    certificate(&mut text, call);
+    let refused = call.app.limits.refused();
+    text.gauge("connections", "Open connections over TLS.", call.app.limits.open());
+    text.counter("refused_connections_total", "Connections beyond a bound.", refused);
+    let (waiting, cut) = call.app.doorstep.counts();
+    text.gauge("waiting_connections", "Connections that have asked for nothing yet.", waiting);
+    let help = "Connections that were cut before they asked for anything, to let others in.";
+    text.counter("displaced_connections_total", help, cut);
+    let errors = call.app.store_errors();
+    text.counter(
+        "store_errors_total",
+        "Times that the books could not be read or written.",
+        errors,
+    );
+    Ok(Reply::Text(text.0))
+}
+
+fn network(text: &mut Text, call: &Call) {
+    let now = call.app.now();
+    let network = call.app.network();
+    let [nodes, online, waiting, expired] = network.count(now);
+    text.gauge("nodes", "Nodes in the books.", nodes);
+    text.gauge("nodes_online", "Nodes that are in touch.", online);
+    text.gauge("nodes_waiting", "Nodes that wait for approval.", waiting);
+    text.gauge("nodes_expired", "Nodes whose key is over.", expired);
+    text.gauge("map_epoch", "Grows with every start.", network.epoch());
+    text.gauge("map_sequence", "Grows with every change since the start.", network.sequence());
+    text.gauge("policy_version", "The version of the policy.", network.policy_version());
+    let is_readable = u8::from(network.is_policy_readable());
+    text.gauge("policy_readable", "0 if nothing may pass because of that.", is_readable);
+}
+
+fn relay(text: &mut Text, call: &Call) {
+    let seen = call.app.relay.counts();
+    let counters = seen.counters;
+    text.gauge("relay_connections", "Members at the relay.", seen.connections);
+    text.gauge("relay_strangers", "Connections that have proven no key.", seen.strangers);
+    text.gauge("relay_queued_bytes", "Bytes that wait for members.", seen.queued_bytes);
+    let help = "Datagrams that came to the relay.";
+    text.counter("relay_received_datagrams_total", help, counters.received);
+    let help = "Datagrams that the relay passed on.";
+    text.counter("relay_sent_datagrams_total", help, counters.sent);
+    let help = "Bytes of frames that the relay passed on.";
+    text.counter("relay_sent_bytes_total", help, counters.sent_bytes);
+    let help = "Datagrams that the relay did not pass on.";
+    let drops = carrier::switch::Reason::ALL
+        .map(|reason| (format!("{{reason=\"{}\"}}", reason.name()), counters.dropped(reason)));
+    text.put(("relay_dropped_datagrams_total", "counter", help), drops);
+}
+
+/// The outer certificate: a renewal that fails is an alarm long before its end is one.
+fn certificate(text: &mut Text, call: &Call) {
+    let Shown { certificate, origin, trouble } = call.app.outer.shown();
+    let from = match origin {
+        Origin::Own => "self-signed",
+        Origin::Files => "files",
+        Origin::Authority => "acme",
+    };
+    let labels = format!("{{from=\"{from}\"}}");
+    let help = "When the certificate that is shown ends, in Unix seconds.";
+    let expires = certificate.dates.map(|(_, until)| (labels, until));
+    text.put(("certificate_expires_seconds", "gauge", help), expires);
+    let help = "How often in a row the authority was asked in vain.";
+    let failures = trouble.as_ref().map_or(0, |trouble| trouble.failures);
+    text.gauge("certificate_failures", help, failures);
+    let help = "When the authority is asked again after a failure, in Unix seconds.";
+    let next = trouble.map(|trouble| (String::new(), trouble.next));
+    text.put(("certificate_next_try_seconds", "gauge", help), next);
+}
