@@ -16,6 +16,8 @@ mod limits;
 mod nodes;
 #[path = "service/policy.rs"]
 mod policy;
+#[path = "service/quic.rs"]
+mod quic;
 #[path = "service/relay.rs"]
 mod relay;
 #[path = "service/stage.rs"]

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Members, Relay, sweep, upgrade};
+use super::{Door, Members, Relay, sweep, upgrade};
 use crate::app::lock;
 use crate::http::{ACCEPT_PAUSE, READ_WITHIN, talk};
 use crate::keys::{self, SystemRandom};
@@ -45,6 +45,8 @@ pub struct RelayConfig {
     pub data: PathBuf,
     /// Where TCP connections are taken.
     pub listen: SocketAddr,
+    /// Whether QUIC is answered at the same UDP port, if it is free.
+    pub quic: bool,
     /// What nodes are told to connect to.
     pub url: ServerUrl,
     /// Where STUN requests are answered.
@@ -59,6 +61,7 @@ pub struct RelayServer {
     address: SocketAddr,
     key: PublicKey,
     stun: Vec<String>,
+    door: Option<Door>,
     told: Arc<Told>,
     changed: watch::Sender<u64>,
 }
@@ -107,7 +110,8 @@ impl RelayServer {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
         let key = open_key(&data.join("relay.key"))?;
         let urls = std::slice::from_ref(&config.url);
-        let tls = Outer::open(data, config.tls.as_ref(), urls)?.acceptor()?;
+        let outer = Outer::open(data, config.tls.as_ref(), urls)?;
+        let tls = outer.acceptor()?;
         let told = Arc::new(Told::default());
         let public = key.public();
         let relay = Relay::new(key, Box::new(Asked(Arc::clone(&told))));
@@ -123,9 +127,17 @@ impl RelayServer {
         let listener = runtime.block_on(TcpListener::bind(at)).map_err(named)?;
         let address = listener.local_addr()?;
         runtime.spawn(sweep(Arc::clone(&relay), changes));
+        let door = config.quic.then(|| {
+            let _guard = runtime.enter();
+            Door::try_open(address, &outer)
+        });
+        let door = door.flatten();
+        if let Some(door) = door.clone() {
+            runtime.spawn(door.serve(Arc::clone(&relay)));
+        }
         runtime.spawn(serve(relay, listener, tls));
         let stun = answer_stun(&runtime, stun, &config.url)?;
-        Ok(Self { runtime: Some(runtime), address, key: public, stun, told, changed })
+        Ok(Self { runtime: Some(runtime), address, key: public, stun, door, told, changed })
     }
 
     /// Where TCP connections are taken.
@@ -144,6 +156,12 @@ impl RelayServer {
     #[must_use]
     pub fn stun(&self) -> &[String] {
         &self.stun
+    }
+
+    /// Whether QUIC is answered at the UDP port of [`RelayServer::address`].
+    #[must_use]
+    pub const fn has_quic(&self) -> bool {
+        self.door.is_some()
     }
 
     /// These keys are the members', and that is good for so long. Who is none of them is cut.
@@ -186,6 +204,9 @@ impl RelayServer {
 impl Drop for RelayServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
+            if let Some(door) = &self.door {
+                runtime.block_on(door.close());
+            }
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
     }

@@ -21,12 +21,12 @@ use wire::stun::{self, Message};
 use crate::stage::{Folder, Node, PATIENCE, Stage, settings};
 
 /// A node that joined, and its WireGuard key.
-struct Joined {
-    node: Node,
-    key: PrivateKey,
+pub(crate) struct Joined {
+    pub(crate) node: Node,
+    pub(crate) key: PrivateKey,
 }
 
-fn join(stage: &Stage, hostname: &str) -> Joined {
+pub(crate) fn join(stage: &Stage, hostname: &str) -> Joined {
     let token = stage.token(&json!({}));
     let key = PrivateKey::generate(&mut SystemRandom);
     let mut settings = settings(&token, hostname);
@@ -38,18 +38,18 @@ fn join(stage: &Stage, hostname: &str) -> Joined {
 
 impl Joined {
     /// The relay that the map names, at the server's real port.
-    fn relay(&self, stage: &Stage) -> Relay {
+    pub(crate) fn relay(&self, stage: &Stage) -> Relay {
         let map = self.node.map.as_ref().unwrap();
         assert_eq!(map.relays.len(), 1);
         assert_eq!(map.relays[0].id, 0);
         Relay { url: stage.url(), ..map.relays[0].clone() }
     }
 
-    fn connect(&self, stage: &Stage) -> Connected {
+    pub(crate) fn connect(&self, stage: &Stage) -> Connected {
         open(&self.relay(stage), &self.key)
     }
 
-    fn public(&self) -> PublicKey {
+    pub(crate) fn public(&self) -> PublicKey {
         self.key.public()
     }
 }
@@ -63,15 +63,15 @@ fn open(relay: &Relay, key: &PrivateKey) -> Connected {
     stream
 }
 
-fn soon() -> Instant {
+pub(crate) fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
 
-fn send(from: &mut Connected, to: PublicKey, datagram: &[u8]) {
+pub(crate) fn send(from: &mut Connected, to: PublicKey, datagram: &[u8]) {
     from.say(&Frame::Send { to: &to.0, datagram }, soon()).unwrap();
 }
 
-fn receive(at: &mut Connected) -> (PublicKey, Vec<u8>) {
+pub(crate) fn receive(at: &mut Connected) -> (PublicKey, Vec<u8>) {
     let taken = at.wait(soon(), |frame| match frame {
         Frame::Received { from, datagram } => Some((PublicKey(**from), datagram.to_vec())),
         _ => None,
@@ -80,7 +80,7 @@ fn receive(at: &mut Connected) -> (PublicKey, Vec<u8>) {
 }
 
 /// What a relay says before it ends a connection.
-fn last_word(at: &mut Connected) -> Option<Notice> {
+pub(crate) fn last_word(at: &mut Connected) -> Option<Notice> {
     let word = at.wait(soon(), |frame| match frame {
         Frame::Notice(notice) => Some(*notice),
         _ => None,
@@ -352,6 +352,7 @@ impl Alone {
         let config = server::RelayConfig {
             data: folder.0.clone(),
             listen: ([127, 0, 0, 1], 0).into(),
+            quic: true,
             url: "https://127.0.0.1:1".parse().unwrap(),
             stun: vec![([127, 0, 0, 1], 0).into()],
             tls: None,
