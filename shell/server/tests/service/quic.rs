@@ -13,7 +13,7 @@ use serde_json::Value;
 use wire::relay::{Frame, Notice};
 
 use crate::relay::{self, Joined, join, last_word, soon};
-use crate::stage::Stage;
+use crate::stage::{Folder, Stage, config};
 
 /// A server that has the UDP port of its TCP port; by chance somebody else may have that.
 fn stage() -> Stage {
@@ -113,6 +113,25 @@ fn rl_01_rl_15_strangers_are_refused_by_quic_and_who_is_removed_is_cut_within_a_
     assert_eq!(end(&mut two), Some(LineEnd::Closed(Some(Notice::NotMember))));
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     assert!(matches!(connect_quic(&relay, &b.key, None), Err(Failed::Refused(_))));
+}
+
+#[test]
+fn where_the_udp_port_is_taken_the_relay_goes_on_over_https_and_the_map_says_so() {
+    // The TCP port of the same number may by chance be somebody else's.
+    let (_taken, folder, server) = (0..10)
+        .find_map(|_| {
+            let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let (folder, port) = (Folder::new(), taken.local_addr().unwrap().port());
+            let server = server::Server::start(config(&folder.0, port)).ok()?;
+            Some((taken, folder, server))
+        })
+        .unwrap();
+    let address = server.address();
+    let stage = Stage { server: Some(server), address, folder, store: None };
+    let a = join(&stage, "a");
+    let relay = a.relay(&stage);
+    assert!(!relay.quic, "{relay:?}");
+    drop(a.connect(&stage));
 }
 
 /// A connection that has proven nothing.
