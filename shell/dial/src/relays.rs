@@ -3,7 +3,7 @@
 //!
 //! A relay that answers QUIC is dialled by QUIC and HTTPS at once ([`race()`]). If HTTPS was the
 //! quicker one, or QUIC ended, a connection by HTTPS carries on, and QUIC is tried again after
-//! pauses that grow ([`tries`]); when it answers, it takes over.
+//! pauses that grow (`tries`); when it answers, it takes over.
 
 use std::collections::BTreeMap;
 use std::io;
