@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal};
 
 use clap::ValueEnum;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
 
 /// What `--help` says of it where errors are logged if nobody asks for anything else.
 pub(crate) const HELP_ERROR: &str = "How much to log [env: LOG_LEVEL] [default: error]";
@@ -58,11 +59,21 @@ pub(crate) fn start(level: Level) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
+    // The library of QUIC warns with addresses, which are for who debugs.
+    let library = if level == LevelFilter::OFF || level >= LevelFilter::DEBUG {
+        level
+    } else {
+        LevelFilter::ERROR
+    };
+    let filter = Targets::new()
+        .with_default(level)
+        .with_targets(["quinn", "quinn_proto", "quinn_udp"].map(|name| (name, library)));
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .with_ansi(colour)
         .with_writer(io::stderr)
-        .init();
+        .finish();
+    tracing::subscriber::set_global_default(lines.with(filter)).expect("logging begins once");
 }

@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Where TCP connections are taken
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443")]
     listen: SocketAddr,
+    /// Relay over HTTPS alone, and not over QUIC at the UDP port of the same number, too
+    #[arg(long)]
+    no_quic: bool,
     /// What nodes connect to, as in https://HOST:PORT
     #[arg(long, value_name = "URL")]
     url: ServerUrl,
@@ -78,6 +81,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let config = RelayConfig {
         data: args.data.clone(),
         listen: args.listen,
+        quic: !args.no_quic,
         url: args.url.clone(),
         stun: args.stun,
         tls: args.tls_cert.zip(args.tls_key),
@@ -123,11 +127,15 @@ impl Books {
 
     fn ask(&mut self, admin: &mut Admin, relay: &RelayServer) -> Result<()> {
         if self.known.is_none() {
-            let own = json!({
+            let mut own = json!({
                 "url": self.url.to_string(),
                 "key": relay.public_key().to_string(),
                 "stun": relay.stun(),
             });
+            // An older server knows no such word, and refuses it.
+            if relay.has_quic() {
+                own["quic"] = true.into();
+            }
             call(admin, "POST", "/api/v1/relays", &own.to_string())?;
         }
         let path = match &self.known {

@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Where TCP connections are taken
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443")]
     listen: SocketAddr,
+    /// Relay over HTTPS alone, and not over QUIC at the UDP port of the same number, too
+    #[arg(long)]
+    no_quic: bool,
     /// What nodes connect to, as in https://HOST:PORT; several, the preferred first
     #[arg(long, value_name = "URL", required = true)]
     url: Vec<ServerUrl>,
@@ -75,6 +78,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         data: args.data,
         store: args.store.map(store).transpose()?,
         listen: args.listen,
+        quic: !args.no_quic,
         urls: args.url,
         stun: args.stun,
         range: args.range,

@@ -8,6 +8,8 @@ mod support;
 mod choice;
 #[path = "relay/daemons.rs"]
 mod daemons;
+#[path = "relay/quic.rs"]
+mod quic;
 #[path = "relay/stage.rs"]
 mod stage;
 
@@ -60,6 +62,29 @@ fn source_000_5_1_with_udp_dropped_two_nodes_exchange_icmp_tcp_and_udp_both_ways
 #[test]
 fn source_000_5_2_daemons_reach_each_other_by_the_relay_alone_and_status_says_so() -> Result<()> {
     scene("rl5", daemons::daemons_by_the_relay_alone)
+}
+
+#[test]
+fn source_000_3_4_rl_12_where_udp_443_passes_quic_carries_and_https_goes_on_when_it_is_cut()
+-> Result<()> {
+    scene("rl7", quic::quic_until_it_is_cut)
+}
+
+#[test]
+fn source_000_3_4_a_network_without_udp_costs_no_more_than_the_head_start() -> Result<()> {
+    scene("rl8", quic::no_more_than_the_head_start)
+}
+
+#[test]
+fn rl_05_rl_15_thousands_of_half_open_connections_of_quic_cost_a_bounded_memory() -> Result<()> {
+    scene("rl10", quic::half_open_connections_are_bounded)
+}
+
+/// Prints round trips beside load where datagrams are lost, for docs/measurements.
+#[test]
+#[ignore = "a measurement of two minutes"]
+fn round_trips_under_load_and_loss_by_https_and_by_quic() -> Result<()> {
+    scene_alone("rl9", quic::round_trips_under_load)
 }
 
 #[test]

@@ -95,6 +95,7 @@ fn base() -> Map {
             url,
             key: PublicKey([9; 32]),
             stun: vec!["h:3478".to_owned()],
+            quic: true,
         }],
         stun: vec!["vpn.example:3478".to_owned()],
     }

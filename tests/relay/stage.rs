@@ -12,12 +12,12 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use control::client::Settings;
 use control::{HostInfo, Kind, Map, Token};
 use dial::proxy::Proxies;
-use dial::relay::Connected;
+use dial::relay::{Admitted, Answered, Connected};
 use dial::relays::{Hand, OnEnd};
 use dial::{Membership, Notify, Relays, Start, SystemRandom};
 use host::driver::Driver;
 use host::mail::Remote;
-use host::relay::{NewStream, StreamEnd, StreamStatus};
+use host::relay::{Carrier, NewStream, StreamEnd, StreamStatus};
 use lab::netns::Host;
 use lab::process::Process;
 use node::{AllowedIp, Candidate, Change, Destination, PeerChange};
@@ -74,10 +74,19 @@ pub(crate) struct Stage {
 struct Loop(Arc<Remote>);
 
 impl Hand for Loop {
-    fn set_relay(&self, relay: u32, connected: Connected, on_end: OnEnd) -> io::Result<()> {
-        let Connected { socket, tls, decoder } = connected;
+    fn set_relay(&self, relay: u32, admitted: Admitted, on_end: OnEnd) -> io::Result<()> {
+        let (carrier, decoder) = match admitted {
+            Admitted::Https(connected) => {
+                let Connected { socket, tls, decoder } = *connected;
+                (Carrier::Https(socket, Box::new(tls)), decoder)
+            }
+            Admitted::Quic(answered) => {
+                let Answered { line, decoder } = *answered;
+                (Carrier::Quic(Box::new(line)), decoder)
+            }
+        };
         let on_end = Box::new(move |end: StreamEnd| on_end(end.notice()));
-        let new = NewStream { relay, socket, tls, decoder, on_end };
+        let new = NewStream { relay, carrier, decoder, on_end };
         self.0.call(move |desk| desk.set_relay(new)).map_err(io::Error::other)?
     }
 

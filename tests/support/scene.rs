@@ -60,7 +60,15 @@ impl Scene {
 
     /// Joins two hosts by an impaired wire, with the same weather each way.
     pub fn wire(&self, ends: [(&Host, &str, &[&str]); 2], profile: &str) -> Result<()> {
-        let impairment = sim::profile::named(profile).context("a profile's name")?;
+        self.impaired(ends, sim::profile::named(profile).context("a profile's name")?)
+    }
+
+    /// The same with any weather.
+    pub fn impaired(
+        &self,
+        ends: [(&Host, &str, &[&str]); 2],
+        impairment: sim::impair::Impairment,
+    ) -> Result<()> {
         let [a, b] = ends.map(|(host, ifname, _)| (host, ifname));
         self.wires.borrow_mut().push(Wire::start(Config::between(a, b, impairment))?);
         for (host, ifname, addresses) in ends {

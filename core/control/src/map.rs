@@ -88,6 +88,14 @@ pub struct Relay {
     /// Where it answers STUN, as `host:port`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stun: Vec<String>,
+    /// It answers QUIC at the UDP port of its URL.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub quic: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// How names are resolved.

@@ -49,6 +49,9 @@ pub struct Own<'a> {
     pub endpoints: &'a [SocketAddr],
     /// Our translator maps by destination.
     pub varies: bool,
+    /// Relays through which not everything fits: the number of each, and bytes of the largest
+    /// packet.
+    pub rooms: &'a [(u32, usize)],
 }
 
 impl std::fmt::Debug for World<'_> {

@@ -171,9 +171,14 @@ impl Paths {
         })
     }
 
-    /// Bytes of the largest plaintext on the path in use; no bound where all sizes pass.
-    pub(crate) fn room(&self) -> usize {
-        self.best.map_or(usize::MAX, |best| self.list[best].mtu.room(usize::MAX))
+    /// Bytes of the largest plaintext on the path in use; no bound where all sizes pass. `rooms`
+    /// are those of relays.
+    pub(crate) fn room(&self, rooms: &[(u32, usize)]) -> usize {
+        let Some(best) = self.best else { return usize::MAX };
+        let path = &self.list[best];
+        let Destination::Relay(relayed) = path.to else { return path.mtu.room(usize::MAX) };
+        let room = rooms.iter().find(|(relay, _)| *relay == relayed.relay);
+        room.map_or(usize::MAX, |(_, bytes)| *bytes)
     }
 
     /// Whether the path in use changed since this was last asked.

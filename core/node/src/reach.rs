@@ -79,6 +79,8 @@ pub(crate) struct Asker {
     told: Reach,
     servers: Vec<Server>,
     endpoints: Vec<SocketAddr>,
+    /// Relays through which not everything fits.
+    rooms: Vec<(u32, usize)>,
     round: Option<Instant>,
     data_at: Option<Instant>,
     /// A round was due while nothing passed: the next packet begins it.
@@ -135,7 +137,14 @@ impl Asker {
 
     /// What peers are told when they are called.
     pub(crate) fn own(&self) -> Own<'_> {
-        Own { endpoints: &self.endpoints, varies: self.varies() == Some(true) }
+        let varies = self.varies() == Some(true);
+        Own { endpoints: &self.endpoints, varies, rooms: &self.rooms }
+    }
+
+    /// What fits through relays.
+    pub(crate) fn set_rooms(&mut self, rooms: &[(u32, usize)]) {
+        self.rooms.clear();
+        self.rooms.extend_from_slice(rooms);
     }
 
     /// Packets went or came. On the path of every packet.

@@ -240,6 +240,26 @@ fn read(kind: u8, body: &[u8]) -> Result<Frame<'_>, BadStream> {
     })
 }
 
+/// The one frame that `bytes` are, from their first to their last: so it comes in a datagram of
+/// QUIC, where nothing follows that could be read on.
+#[must_use]
+pub fn whole(bytes: &[u8]) -> Option<Frame<'_>> {
+    let (header, body) = bytes.split_first_chunk::<HEADER_LEN>()?;
+    let len = usize::from(u16::from_le_bytes([header[1], header[2]]));
+    if len != body.len() || len > BODY_LEN_MAX {
+        return None;
+    }
+    read(header[0], body).ok()
+}
+
+/// The first frame of `bytes`, as it was written, and what is behind it; `None` if it is cut off.
+#[must_use]
+pub fn split_first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let header = bytes.first_chunk::<HEADER_LEN>()?;
+    let len = usize::from(u16::from_le_bytes([header[1], header[2]]));
+    bytes.split_at_checked(HEADER_LEN + len)
+}
+
 impl Decoder {
     /// Where to read to: at least one byte, and more the more comes at once. What is read there is
     /// told by [`Decoder::fill`]. Places that were given out before are over.
@@ -267,6 +287,23 @@ impl Decoder {
         if self.end == self.memory.len() {
             self.wanted = (self.memory.len() * 2).min(MEMORY_LEN_MAX);
         }
+    }
+
+    /// Takes bytes that lie elsewhere, as if they had been read into the room.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = self.room();
+            let len = room.len().min(bytes.len());
+            room[..len].copy_from_slice(&bytes[..len]);
+            self.fill(len);
+            bytes = &bytes[len..];
+        }
+    }
+
+    /// Bytes that were read and not looked at.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.end - self.start
     }
 
     /// Whether all that was read was looked at.

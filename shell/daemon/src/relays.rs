@@ -4,10 +4,10 @@
 use std::io;
 use std::time::Duration;
 
-use dial::relay::Connected;
+use dial::relay::{Admitted, Answered, Connected};
 use dial::relays::{Hand, OnEnd};
 use host::mail::Remote;
-use host::relay::{NewStream, StreamEnd};
+use host::relay::{Carrier, NewStream, StreamEnd};
 
 use crate::member::Daemon;
 
@@ -43,10 +43,19 @@ impl Daemon {
 pub(crate) struct Loop(pub(crate) Remote);
 
 impl Hand for Loop {
-    fn set_relay(&self, relay: u32, connected: Connected, on_end: OnEnd) -> io::Result<()> {
-        let Connected { socket, tls, decoder } = connected;
+    fn set_relay(&self, relay: u32, admitted: Admitted, on_end: OnEnd) -> io::Result<()> {
+        let (carrier, decoder) = match admitted {
+            Admitted::Https(connected) => {
+                let Connected { socket, tls, decoder } = *connected;
+                (Carrier::Https(socket, Box::new(tls)), decoder)
+            }
+            Admitted::Quic(answered) => {
+                let Answered { line, decoder } = *answered;
+                (Carrier::Quic(Box::new(line)), decoder)
+            }
+        };
         let on_end = Box::new(move |end: StreamEnd| on_end(end.notice()));
-        let stream = NewStream { relay, socket, tls, decoder, on_end };
+        let stream = NewStream { relay, carrier, decoder, on_end };
         self.0.call(move |desk| desk.set_relay(stream)).map_err(io::Error::other)?
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use control::{Map, Peer};
+use host::relay::StreamStatus;
 use node::{Destination, PathStatus, PeerStatus, ReachStatus, Weather};
 use noise::PublicKey;
 use serde_json::{Value, json};
@@ -88,7 +89,7 @@ fn dropped_in_frames<'a>(
 
 /// What `warren status --json` prints.
 pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
-    let (node, links, paths, drops, reach) = daemon.remote.call(|desk| {
+    let (node, links, paths, drops, reach, streams) = daemon.remote.call(|desk| {
         let status = desk.status();
         let (node, clock, _) = desk.node();
         let path = |peer: &PeerStatus| Some((peer.key, node.path(&peer.key, clock.now)?));
@@ -100,8 +101,10 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         let mut drops: BTreeMap<_, _> = drops.map(|(why, count)| (why.name(), count)).collect();
         drops.extend(dropped_in_frames(links.values()));
         let reach = node.reach();
-        (status, links, paths, drops, reach)
+        let relays = desk.relays();
+        (status, links, paths, drops, reach, relays)
     })?;
+    let carriers = carriers(&streams);
     let kept = &daemon.state.kept;
     let urls: Vec<String> =
         kept.member.iter().flat_map(|member| &member.urls).map(ToString::to_string).collect();
@@ -117,7 +120,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
             "tags": peer.tags,
             "routes": peer.routes,
         });
-        add_path(&mut value, known, paths.get(&peer.key), daemon.map.as_ref());
+        add_path(&mut value, known, paths.get(&peer.key), daemon.map.as_ref(), &carriers);
         value["path"]["why"] = json!(reason(&value["path"], peer, &reach));
         value["link"] = links.get(&peer.key).map_or(Value::Null, weather);
         peers.push(value);
@@ -176,11 +179,19 @@ fn reason(path: &Value, peer: &Peer, reach: &ReachStatus) -> &'static str {
     }
 }
 
+/// By what each relay is reached now.
+type Carriers = BTreeMap<u32, &'static str>;
+
+fn carriers(streams: &[StreamStatus]) -> Carriers {
+    streams.iter().map(|stream| (stream.relay, stream.carrier.name())).collect()
+}
+
 fn add_path(
     value: &mut Value,
     known: Option<&PeerStatus>,
     path: Option<&PathStatus>,
     map: Option<&Map>,
+    carriers: &Carriers,
 ) {
     // Who has never answered is not reached, wherever handshakes are sent.
     let is_known = known.is_some_and(|known| known.last_handshake.is_some());
@@ -193,7 +204,8 @@ fn add_path(
         Destination::Relay(relayed) => {
             let relay = map.and_then(|map| map.relays.iter().find(|r| r.id == relayed.relay));
             json!({
-                "kind": "relay", "carrier": "https", "endpoint": null,
+                "kind": "relay", "endpoint": null,
+                "carrier": carriers.get(&relayed.relay).copied().unwrap_or("https"),
                 "relay": relay.map(|relay| relay.url.to_string()), "mtu": path.mtu_bytes,
             })
         }

@@ -23,8 +23,9 @@
 //!
 //! The life of a stream to a relay: [`Relays`] has a thread for each relay of the map. It makes the
 //! connection ([`relay::connect`]: the same way through proxies and TLS, then the upgrade and the
-//! proof of the node's key), hands it over to the node's loop through `Hand`, and sleeps until
-//! the loop says that it ended; then it connects again, with growing pauses.
+//! proof of the node's key; or by QUIC, where that is quicker: [`relay::race()`]), hands it over to
+//! the node's loop through `Hand`, and sleeps until the loop says that it ended; then it connects
+//! again, with growing pauses.
 //!
 //! What does not happen here: deciding. When to try again, what an answer means and what is kept
 //! is all [`control::Client`]'s.

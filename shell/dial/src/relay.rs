@@ -1,9 +1,11 @@
 //! A connection to a relay: through proxies, TLS, the upgrade, and the proof of the node's key, all
-//! of it blocking; then it is handed over to who drives it without blocking.
+//! of it blocking; then it is handed over to who drives it without blocking. Where UDP passes the
+//! same is said by QUIC ([`connect_quic`]); [`race()`] finds out which of the two it is to be.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use control::Relay;
@@ -16,6 +18,12 @@ use wire::relay::{Decoder, Frame, Notice};
 use crate::SystemRandom;
 use crate::http::Connection;
 use crate::proxy::Proxies;
+
+mod quic;
+mod race;
+
+pub use self::quic::{Answered, connect_quic};
+pub use self::race::{HEAD_START, race};
 
 /// From the connection to the relay's welcome.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -35,6 +43,22 @@ pub struct Connected {
     pub decoder: Decoder,
 }
 
+/// Which of two attempts may be the one: a relay keeps one connection of a key, so only one may
+/// prove the key.
+#[derive(Debug, Default)]
+struct Claim(AtomicBool);
+
+impl Claim {
+    /// Whether the caller is the first one who wants it.
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    fn is_taken(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum Failed {
@@ -42,13 +66,34 @@ pub enum Failed {
     Unreachable(io::Error),
     /// The relay does not take us, or is another one.
     Refused(Refused),
+    /// Another way was quicker, and this one was given up.
+    Late,
 }
 
-/// Connects, and proves that this node holds `node`.
+/// A relay that took us, by one way or the other.
+#[derive(Debug)]
+pub enum Admitted {
+    /// By HTTPS.
+    Https(Box<Connected>),
+    /// By QUIC.
+    Quic(Box<Answered>),
+}
+
+/// Connects by HTTPS, and proves that this node holds `node`.
 ///
 /// # Errors
 /// [`Failed`].
 pub fn connect(relay: &Relay, node: &PrivateKey, proxies: &Proxies) -> Result<Connected, Failed> {
+    connect_if(relay, node, proxies, &Claim::default())
+}
+
+/// The same, unless another way was quicker.
+fn connect_if(
+    relay: &Relay,
+    node: &PrivateKey,
+    proxies: &Proxies,
+    claim: &Claim,
+) -> Result<Connected, Failed> {
     let deadline = Instant::now() + WITHIN;
     let mut connection = Connection::open(&relay.url, proxies)?;
     let fields = [("Connection", "Upgrade"), ("Upgrade", PROTOCOL)];
@@ -60,12 +105,15 @@ pub fn connect(relay: &Relay, node: &PrivateKey, proxies: &Proxies) -> Result<Co
     }
     let (socket, tls, early) = connection.into_parts()?;
     let mut this = Connected { socket, tls, decoder: Decoder::default() };
-    this.take(&early);
+    this.decoder.push(&early);
     let (message, caller) = Caller::new(node, &relay.key, &mut SystemRandom)
         .map_err(|why| Failed::Refused(Refused::Channel(why)))?;
     this.say(&Frame::Open(&message), deadline)?;
     let answer = this.answer(deadline)?;
     let confirm = caller.finish(&answer).map_err(Failed::Refused)?;
+    if !claim.take() {
+        return Err(Failed::Late);
+    }
     this.say(&Frame::Confirm(&confirm), deadline)?;
     let socket = SockRef::from(&this.socket);
     // A kernel without them still carries everything, only not as well on lossy paths.
@@ -121,16 +169,6 @@ impl Connected {
         .map_err(|notice| Failed::Refused(Refused::Verdict(Some(notice))))
     }
 
-    fn take(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let room = self.decoder.room();
-            let len = room.len().min(bytes.len());
-            room[..len].copy_from_slice(&bytes[..len]);
-            self.decoder.fill(len);
-            bytes = &bytes[len..];
-        }
-    }
-
     fn limit(&self, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -157,6 +195,7 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(error) => write!(f, "{error}"),
+            Self::Late => f.write_str("another way was quicker"),
             Self::Refused(Refused::Channel(why)) => {
                 write!(f, "this is not the relay that the map names: {why}")
             }

@@ -1,5 +1,9 @@
 //! Streams to the relays of a map, kept: a thread for each relay connects, hands over, waits for
 //! the end of the stream, and connects again.
+//!
+//! A relay that answers QUIC is dialled by QUIC and HTTPS at once ([`race()`]). If HTTPS was the
+//! quicker one, or QUIC ended, a connection by HTTPS carries on, and QUIC is tried again after
+//! pauses that grow (`tries`); when it answers, it takes over.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +19,11 @@ use wire::relay::Notice;
 
 use crate::SystemRandom;
 use crate::proxy::Proxies;
-use crate::relay::{Connected, Failed, connect};
+use crate::relay::{Admitted, Failed, connect, connect_quic, race};
+
+mod tries;
+
+use self::tries::Tries;
 
 /// Relays to which streams are kept, at most: the first ones of the map.
 pub const RELAYS_MAX: usize = 8;
@@ -39,7 +47,7 @@ pub trait Hand: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the stream is not taken; `on_end` is then not called.
-    fn set_relay(&self, relay: u32, connected: Connected, on_end: OnEnd) -> io::Result<()>;
+    fn set_relay(&self, relay: u32, admitted: Admitted, on_end: OnEnd) -> io::Result<()>;
 
     /// The network has changed: the stream ends soon if it no longer answers.
     fn check_relay(&self, relay: u32);
@@ -92,6 +100,16 @@ struct Keeper {
     /// For closures that report an end.
     own: SyncSender<Order>,
     state: Arc<Mutex<RelayState>>,
+    /// How many streams were handed over.
+    number: u64,
+    quic: Tries,
+}
+
+/// A stream that is with the loop.
+struct Current {
+    number: u64,
+    begin: Instant,
+    is_quic: bool,
 }
 
 impl Relays {
@@ -151,6 +169,9 @@ impl Relays {
             orders: received,
             own: orders.clone(),
             state: Arc::clone(&state),
+            number: 0,
+            // A proxy passes on TCP alone.
+            quic: Tries::new(relay.quic && self.proxies.proxy(relay.url.host()).is_none()),
         };
         thread::Builder::new().name(format!("relay-{}", relay.id)).spawn(move || keeper.run())?;
         Ok(Running { relay: relay.clone(), node: node.clone(), orders, state })
@@ -166,14 +187,16 @@ impl Drop for Relays {
 }
 
 impl Keeper {
-    fn run(self) {
+    fn run(mut self) {
         let mut pause = PAUSE_MIN;
-        for number in 0.. {
-            match connect(&self.relay, &self.node, &self.proxies) {
+        loop {
+            match self.connect() {
                 // What was ordered meanwhile comes first.
                 Ok(_) if self.is_stopped() => return,
-                Ok(connected) => match self.hand_over(connected, number) {
-                    Ok(lasted) if lasted >= GOOD_AFTER => pause = PAUSE_MIN,
+                Ok(admitted) => match self.serve(admitted) {
+                    // Where QUIC broke, HTTPS follows at once.
+                    Ok(Ended { by_itself: true, is_quic: true, .. }) => continue,
+                    Ok(Ended { lasted, .. }) if lasted >= GOOD_AFTER => pause = PAUSE_MIN,
                     Ok(_) => {}
                     Err(Stopped) => return,
                 },
@@ -186,39 +209,83 @@ impl Keeper {
             }
             match self.wait(jittered(pause)) {
                 Some(Order::Stop) => return,
-                Some(Order::Changed) => pause = PAUSE_MIN,
+                Some(Order::Changed) => {
+                    pause = PAUSE_MIN;
+                    self.quic.begin_anew();
+                }
                 Some(Order::Ended(..)) | None => pause = (pause * 2).min(PAUSE_MAX),
             }
         }
     }
 
-    /// Gives the stream to the loop and waits for its end: how long it lasted.
-    fn hand_over(&self, connected: Connected, number: u64) -> Result<Duration, Stopped> {
-        let (id, begin, own) = (self.relay.id, Instant::now(), self.own.clone());
-        // A full queue has orders that matter more: the thread wakes anyway.
-        let on_end = Box::new(move |why| drop(own.try_send(Order::Ended(number, why))));
-        if let Err(why) = self.hand.set_relay(id, connected, on_end) {
-            self.note(false, Some(why.to_string()));
-            return Ok(Duration::ZERO);
+    fn connect(&mut self) -> Result<Admitted, Failed> {
+        let now = Instant::now();
+        if !self.quic.is_due(now) {
+            let connected = connect(&self.relay, &self.node, &self.proxies)?;
+            return Ok(Admitted::Https(Box::new(connected)));
         }
-        self.note(true, None);
-        let is_ended = loop {
-            match self.orders.recv() {
-                Ok(Order::Ended(which, _)) if which != number => {}
-                Ok(Order::Changed) => self.hand.check_relay(id),
-                Ok(Order::Ended(_, why)) => {
-                    self.note_twin(why);
-                    break true;
+        let admitted = race(&self.relay, &self.node, &self.proxies)?;
+        if matches!(admitted, Admitted::Https(_)) {
+            self.quic.put_off(Instant::now());
+        }
+        Ok(admitted)
+    }
+
+    /// Gives the stream to the loop and waits for its end, or for that of the one that took over.
+    fn serve(&mut self, admitted: Admitted) -> Result<Ended, Stopped> {
+        let Some(mut current) = self.hand_over(admitted) else {
+            return Ok(Ended { lasted: Duration::ZERO, is_quic: false, by_itself: false });
+        };
+        let why = loop {
+            let left = self.quic.left(Instant::now()).filter(|_| !current.is_quic);
+            let order = match left {
+                Some(left) => self.orders.recv_timeout(left),
+                None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match order {
+                Err(RecvTimeoutError::Timeout) => current = self.upgrade().unwrap_or(current),
+                Ok(Order::Ended(which, _)) if which != current.number => {}
+                Ok(Order::Changed) => {
+                    self.hand.check_relay(self.relay.id);
+                    self.quic.begin_anew();
                 }
-                Ok(Order::Stop) | Err(_) => break false,
+                Ok(Order::Ended(_, why)) => break why,
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    self.note(false, None);
+                    self.hand.remove_relay(self.relay.id);
+                    return Err(Stopped);
+                }
             }
         };
+        self.note_twin(why);
         self.note(false, None);
-        if is_ended {
-            return Ok(begin.elapsed());
+        let (lasted, is_quic) = (current.begin.elapsed(), current.is_quic);
+        if is_quic {
+            self.quic.handle_end(lasted, Instant::now());
         }
-        self.hand.remove_relay(id);
-        Err(Stopped)
+        Ok(Ended { lasted, is_quic, by_itself: why.is_none() })
+    }
+
+    fn hand_over(&mut self, admitted: Admitted) -> Option<Current> {
+        self.number += 1;
+        let (number, own) = (self.number, self.own.clone());
+        let is_quic = matches!(admitted, Admitted::Quic(_));
+        // A full queue has orders that matter more: the thread wakes anyway.
+        let on_end = Box::new(move |why| drop(own.try_send(Order::Ended(number, why))));
+        let taken = self.hand.set_relay(self.relay.id, admitted, on_end);
+        self.note(taken.is_ok(), taken.as_ref().err().map(ToString::to_string));
+        taken.ok().map(|()| Current { number, begin: Instant::now(), is_quic })
+    }
+
+    /// Tries QUIC beside a stream of HTTPS that works; if it answers, the relay ends the older one.
+    fn upgrade(&mut self) -> Option<Current> {
+        match connect_quic(&self.relay, &self.node, self.proxies.mark()) {
+            Ok(answered) => self.hand_over(Admitted::Quic(Box::new(answered))),
+            Err(_) => {
+                self.quic.put_off(Instant::now());
+                None
+            }
+        }
     }
 
     fn is_stopped(&self) -> bool {
@@ -249,6 +316,14 @@ impl Keeper {
             lock(&self.state).twin = Some(Instant::now());
         }
     }
+}
+
+/// How a stream ended.
+struct Ended {
+    lasted: Duration,
+    is_quic: bool,
+    /// The relay said nothing of it.
+    by_itself: bool,
 }
 
 /// The thread is to end.

@@ -263,6 +263,9 @@ impl Engine {
         out.flush();
         self.streams.handle_timeout();
         self.streams.flush();
+        if let Some(rooms) = self.streams.poll_rooms() {
+            self.node.set_relay_rooms(rooms);
+        }
         while self.node.poll_packets(&mut self.inbox) || !self.inbox.is_empty() {
             deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut [], &mut self.refused);
         }
@@ -282,9 +285,10 @@ impl Engine {
 
     /// How long the loop may sleep; `None` = until something is ready.
     #[must_use]
-    pub fn sleep(&self) -> Option<Duration> {
-        let deadline = self.node.poll_timeout()?;
-        Some(deadline.since(Instant(sys::boottime_ns())))
+    pub fn sleep(&mut self) -> Option<Duration> {
+        let deadline = self.node.poll_timeout();
+        let node = deadline.map(|deadline| deadline.since(Instant(sys::boottime_ns())));
+        node.into_iter().chain(self.streams.sleep()).min()
     }
 }
 

@@ -1,32 +1,33 @@
-//! Streams to relays, in the node's loop: TLS on sockets that never block.
+//! Streams to relays, in the node's loop: TLS or QUIC ([`Carrier`]) on sockets that never block.
 //!
 //! Stages: [`Streams::push`] takes a sealed datagram into the queue of its stream;
 //! [`Streams::flush`] seals and sends as much as the socket takes; [`Streams::read`] opens what
 //! came and leaves frames in the stream's decoder, where the node opens datagrams in place;
 //! [`Streams::handle_timeout`] pings, and ends what no longer answers.
 //!
-//! Somebody else connects, since that blocks, and hands over socket and TLS; a stream that ends is
+//! Somebody else connects, since that blocks, and hands over the connection; a stream that ends is
 //! reported by a call of the closure that came with it, on the loop's thread.
 
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-use carrier::StreamQueue;
-use carrier::stream::StreamCounters;
+use ::carrier::StreamQueue;
+use ::carrier::stream::StreamCounters;
 use link::Relayed;
 use noise::Instant;
-use rustls::ClientConnection;
 use wire::relay::{Decoder, Frame, Notice};
 
+use self::carrier::Came;
 use crate::driver::Desk;
+
+mod carrier;
+
+pub use self::carrier::{Carrier, CarrierKind};
 
 /// Streams at a time.
 pub const STREAMS_MAX: usize = 16;
-/// Bytes of frames that are sealed at once: four records of TLS.
-const WRITE_LEN: usize = 64 * 1024;
 /// Bytes that one read takes.
 const READ_LEN: usize = 64 * 1024;
 /// Pings of an idle stream, which also keep what is in between from forgetting it; the relay
@@ -38,6 +39,14 @@ const PING_BUSY: Duration = Duration::from_secs(2);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The same when the network has changed, and it probably is.
 const ANSWER_SOON: Duration = Duration::from_millis(1500);
+/// What is sent by QUIC is acknowledged at once: who was not heard for so long, or for three round
+/// trips, after something was sent, is pinged, and has no longer to answer.
+const UNHEARD: Duration = Duration::from_millis(800);
+/// How often it is looked what fits through a relay.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// So long QUIC takes to find out what fits; until then it is believed to be as usual, and what
+/// does not fit goes on its stream.
+const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Why a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +80,8 @@ pub type OnEnd = Box<dyn FnOnce(StreamEnd) + Send>;
 pub struct StreamStatus {
     /// The relay, by its number in the map.
     pub relay: u32,
+    /// By what it is reached.
+    pub carrier: CarrierKind,
     /// When it was handed over.
     pub since: Instant,
     /// The latest round trip to the relay and back, in microseconds.
@@ -81,16 +92,16 @@ pub struct StreamStatus {
     pub counters: StreamCounters,
     /// Datagrams that came.
     pub received: u64,
+    /// Datagrams of QUIC that came and are no frames, and frames for which it had no room.
+    pub dropped: u64,
 }
 
 /// A stream that was connected elsewhere.
 pub struct NewStream {
     /// The relay, by its number in the map.
     pub relay: u32,
-    /// The socket.
-    pub socket: TcpStream,
-    /// TLS on it; the handshake is done, and the relay took us.
-    pub tls: ClientConnection,
+    /// The connection; the handshake is done, and the relay took us.
+    pub carrier: Carrier,
     /// What was read already.
     pub decoder: Decoder,
     /// Called once, when it has ended.
@@ -100,8 +111,7 @@ pub struct NewStream {
 /// One stream.
 struct Stream {
     relay: u32,
-    socket: TcpStream,
-    tls: ClientConnection,
+    carrier: Carrier,
     decoder: Decoder,
     queue: StreamQueue,
     plain: Vec<u8>,
@@ -113,6 +123,8 @@ struct Stream {
     /// What the loop watches for: nothing yet, or whether also for room.
     watched: Option<bool>,
     heard: Instant,
+    /// When something was sent first since then.
+    unheard: Option<Instant>,
     pinged: Option<Instant>,
     /// Whether the last ping was answered, and how long that may take.
     is_answered: bool,
@@ -130,6 +142,9 @@ pub struct Streams {
     now: Instant,
     scratch: Vec<u8>,
     pushed: usize,
+    /// What fits through relays that are reached by datagrams, and when that was looked at.
+    rooms: Vec<(u32, usize)>,
+    looked: Instant,
     /// Datagrams for relays to which there is no stream.
     pub unrelayed: u64,
 }
@@ -160,13 +175,13 @@ impl Streams {
         if self.list.len() >= STREAMS_MAX {
             return Err(io::Error::other("there are streams to as many relays as can be"));
         }
-        new.socket.set_nonblocking(true)?;
-        let NewStream { relay, socket, mut tls, decoder, on_end } = new;
-        tls.set_buffer_limit(None);
+        let NewStream { relay, mut carrier, decoder, on_end } = new;
+        carrier.prepare()?;
+        // What fits through it is asked with the next look.
+        self.looked = Instant::ZERO;
         let mut stream = Stream {
             relay,
-            socket,
-            tls,
+            carrier,
             decoder,
             queue: StreamQueue::new(),
             plain: Vec::new(),
@@ -176,6 +191,7 @@ impl Streams {
             is_blocked: false,
             watched: None,
             heard: self.now,
+            unheard: None,
             pinged: None,
             is_answered: true,
             patience: ANSWER_WITHIN,
@@ -207,18 +223,46 @@ impl Streams {
     pub fn status(&self) -> impl Iterator<Item = StreamStatus> {
         self.list.iter().map(|stream| StreamStatus {
             relay: stream.relay,
+            carrier: stream.carrier.kind(),
             since: stream.since,
             rtt_us: stream.rtt_us,
             queued: stream.queue.queued(),
             counters: *stream.queue.counters(),
             received: stream.received,
+            dropped: stream.dropped(),
         })
+    }
+
+    /// Relays through which not everything fits, and bytes of the largest packet of each, if that
+    /// has changed. Once in a while is enough: it is asked at most twice in a second.
+    pub fn poll_rooms(&mut self) -> Option<&[(u32, usize)]> {
+        if !self.looked.is_older_than(LOOK_EVERY, self.now) {
+            return None;
+        }
+        self.looked = self.now;
+        let now = self.now;
+        let room = |stream: &mut Stream| {
+            let is_new = !stream.since.is_older_than(ASKED_WITHIN, now);
+            Some((stream.relay, stream.carrier.inner_len_max(is_new)?))
+        };
+        let rooms = self.list.iter_mut().filter_map(room);
+        let is_same = rooms.eq(self.rooms.iter().copied());
+        if is_same {
+            return None;
+        }
+        self.rooms = self.list.iter_mut().filter_map(room).collect();
+        Some(&self.rooms)
+    }
+
+    /// How long nothing is due; `None` if nothing ever is.
+    pub fn sleep(&mut self) -> Option<Duration> {
+        self.list.iter_mut().filter_map(|stream| stream.carrier.sleep()).min()
     }
 
     /// Whether this is the descriptor of a stream.
     #[must_use]
     pub fn has(&self, fd: RawFd) -> bool {
-        self.list.iter().any(|stream| stream.socket.as_raw_fd() == fd)
+        self.list.iter().any(|stream| stream.carrier.as_raw_fd() == fd)
     }
 
     /// Bytes that were taken in this turn.
@@ -237,6 +281,7 @@ impl Streams {
         };
         self.pushed += datagram.len();
         stream.is_busy = true;
+        stream.unheard.get_or_insert(self.now);
         stream.queue.push(&to.peer.0, datagram, self.now);
     }
 
@@ -260,8 +305,12 @@ impl Streams {
         if self.scratch.is_empty() {
             self.scratch = vec![0; READ_LEN];
         }
-        let stream = self.list.iter_mut().find(|stream| stream.socket.as_raw_fd() == fd)?;
-        let more = stream.read(&mut self.scratch, self.now);
+        let stream = self.list.iter_mut().find(|stream| stream.carrier.as_raw_fd() == fd)?;
+        let Came { heard, more, end } = stream.carrier.read(&mut self.scratch, &mut stream.decoder);
+        if heard {
+            (stream.heard, stream.unheard) = (self.now, None);
+        }
+        stream.end = stream.end.or(end);
         let decoder = std::mem::take(&mut stream.decoder);
         Some(Arrived { relay: stream.relay, decoder, more })
     }
@@ -312,7 +361,7 @@ impl Streams {
         let changed =
             self.list.iter_mut().find(|stream| stream.watched != Some(stream.is_blocked))?;
         changed.watched = Some(changed.is_blocked);
-        Some((changed.socket.as_raw_fd(), changed.is_blocked))
+        Some((changed.carrier.as_raw_fd(), changed.is_blocked))
     }
 }
 
@@ -322,7 +371,10 @@ impl Desk<'_> {
     /// # Errors
     /// There are too many, or the socket is of no use.
     pub fn set_relay(&mut self, stream: NewStream) -> io::Result<()> {
-        self.streams().set(stream)
+        let relay = stream.relay;
+        self.streams().set(stream)?;
+        self.node().0.handle_relay_up(relay);
+        Ok(())
     }
 
     /// Ends the stream to a relay, if there is one.
@@ -350,12 +402,21 @@ impl Stream {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.end = self.end.or_else(|| self.carrier.handle_timeout());
         let pinged = self.pinged.unwrap_or(self.since);
+        let is_quic = self.carrier.kind() == CarrierKind::Quic;
         if !self.is_answered {
             if pinged.max(self.heard).is_older_than(self.patience, now) {
                 self.end = self.end.or(Some(StreamEnd::Silent));
+            } else if is_quic && self.heard > pinged && pinged.is_older_than(UNHEARD, now) {
+                // A ping in a datagram, or its answer, may be lost.
+                self.ping(self.patience, now);
             }
             return;
+        }
+        let patience = UNHEARD.max(Duration::from_micros(self.rtt_us.unwrap_or(0)) * 3);
+        if is_quic && self.unheard.is_some_and(|since| since.is_older_than(patience, now)) {
+            return self.ping(patience, now);
         }
         let every = if self.is_busy { PING_BUSY } else { PING_IDLE };
         if pinged.is_older_than(every, now) {
@@ -369,58 +430,13 @@ impl Stream {
     }
 
     fn flush(&mut self, now: Instant) -> io::Result<()> {
-        loop {
-            while self.tls.wants_write() {
-                match self.tls.write_tls(&mut &self.socket) {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.is_blocked = true;
-                        return Ok(());
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            self.is_blocked = false;
-            if self.queue.is_empty() {
-                return Ok(());
-            }
-            self.plain.clear();
-            self.queue.poll_bytes(&mut self.plain, WRITE_LEN, now);
-            self.tls.writer().write_all(&self.plain)?;
-        }
-    }
-
-    /// Reads once; whether more may wait.
-    fn read(&mut self, scratch: &mut [u8], now: Instant) -> bool {
-        match (&self.socket).read(scratch) {
-            Ok(0) => self.end = self.end.or(Some(StreamEnd::Broken)),
-            Ok(len) => {
-                self.heard = now;
-                if self.open(&scratch[..len]).is_err() {
-                    self.end = self.end.or(Some(StreamEnd::Broken));
-                }
-                return len == scratch.len();
-            }
-            Err(error) if is_temporary(&error) => {}
-            Err(_) => self.end = self.end.or(Some(StreamEnd::Broken)),
-        }
-        false
-    }
-
-    fn open(&mut self, mut sealed: &[u8]) -> io::Result<()> {
-        while !sealed.is_empty() && self.tls.read_tls(&mut sealed)? > 0 {
-            self.tls.process_new_packets().map_err(io::Error::other)?;
-            loop {
-                match self.tls.reader().read(self.decoder.room()) {
-                    Ok(0) => break,
-                    Ok(len) => self.decoder.fill(len),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error),
-                }
-            }
-        }
+        self.is_blocked = self.carrier.flush(&mut self.queue, &mut self.plain, now)?;
         Ok(())
+    }
+
+    fn dropped(&self) -> u64 {
+        let counters = self.carrier.counters();
+        counters.malformed + counters.refused
     }
 
     fn finish(mut self, end: StreamEnd) {
@@ -430,13 +446,9 @@ impl Stream {
     }
 }
 
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
 impl fmt::Debug for NewStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NewStream({}, {:?})", self.relay, self.socket)
+        write!(f, "NewStream({}, {:?})", self.relay, self.carrier.kind())
     }
 }
 

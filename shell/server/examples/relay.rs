@@ -67,6 +67,7 @@ fn main() {
     let config = RelayConfig {
         data: data.clone(),
         listen: ([127, 0, 0, 1], 0).into(),
+        quic: true,
         url: "https://127.0.0.1".parse().unwrap(),
         stun: Vec::new(),
         tls: None,
@@ -74,7 +75,7 @@ fn main() {
     };
     let server = RelayServer::start(&config).unwrap();
     let url = format!("https://{}", server.address()).parse().unwrap();
-    let relay = Relay { id: 1, url, key: server.public_key(), stun: Vec::new() };
+    let relay = Relay { id: 1, url, key: server.public_key(), stun: Vec::new(), quic: false };
     let keys: Vec<PrivateKey> =
         (0..pairs * 2).map(|_| PrivateKey::generate(&mut SystemRandom)).collect();
     let members: BTreeSet<_> = keys.iter().map(PrivateKey::public).collect();

@@ -4,7 +4,8 @@
 //! answered 101 and the stream is taken from the HTTP library ([`upgrade`]). In it the node proves
 //! its WireGuard key within ten seconds ([`connection`]), and from then on frames go in and out,
 //! driven by one task that holds the socket and TLS ([`stream`]), with no lock held while either
-//! is used.
+//! is used. Where UDP passes the same is said on a connection of QUIC ([`quic`], behind [`door`]),
+//! and frames travel in datagrams.
 //!
 //! All connections share one switch behind one lock. A reader takes the lock once for all frames
 //! that it read, a writer once for all that it is about to write. A task sleeps until its socket
@@ -14,7 +15,6 @@
 //! and, at once when the books change, who is no member any more (threat RL-01).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant as SystemInstant};
@@ -33,14 +33,17 @@ use crate::app::lock;
 
 mod alone;
 mod connection;
+mod door;
+mod place;
+mod quic;
+mod strangers;
 mod stream;
 
 pub use alone::{RelayConfig, RelayServer};
+pub(crate) use door::Door;
 
-/// Connections that have not proven a key, of one IPv4 address or IPv6 /64 at a time.
-const STRANGERS_MAX: usize = 32;
-/// Connections that have not proven a key, all together.
-const STRANGERS_ALL_MAX: usize = 1024;
+use self::strangers::Strangers;
+
 /// A connection that takes nothing for so long, while something waits for it, is cut.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
 /// How often [`sweep`] looks, and at most how often after changes of the books.
@@ -64,8 +67,8 @@ pub(crate) struct Relay {
     key: PrivateKey,
     members: Box<dyn Members>,
     floor: Mutex<Floor>,
-    /// Connections without a proven key, by address.
-    strangers: Mutex<BTreeMap<IpAddr, usize>>,
+    /// Connections over HTTPS without a proven key.
+    strangers: Arc<Strangers>,
     started: SystemInstant,
 }
 
@@ -102,7 +105,7 @@ impl Relay {
             key,
             members,
             floor: Mutex::default(),
-            strangers: Mutex::default(),
+            strangers: Arc::default(),
             started: SystemInstant::now(),
         })
     }
@@ -181,7 +184,7 @@ impl Relay {
 
     /// What there is, and what was counted.
     pub(crate) fn counts(&self) -> Counts {
-        let strangers = lock(&self.strangers).values().sum();
+        let strangers = self.strangers.len();
         let floor = lock(&self.floor);
         Counts {
             connections: floor.switch.len(),
@@ -189,33 +192,6 @@ impl Relay {
             queued_bytes: floor.switch.queued_bytes(),
             counters: *floor.switch.counters(),
         }
-    }
-
-    /// A place for a connection of this address that has to prove a key, if there is one.
-    fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Stranger> {
-        let address = network_of(address);
-        let mut strangers = lock(&self.strangers);
-        let all: usize = strangers.values().sum();
-        let count = strangers.get(&address).copied().unwrap_or(0);
-        if count >= STRANGERS_MAX || all >= STRANGERS_ALL_MAX {
-            return None;
-        }
-        strangers.insert(address, count + 1);
-        Some(Stranger { relay: Arc::clone(self), address })
-    }
-}
-
-/// What one machine may have many of counts as one: an IPv6 /64.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or_else(
-            || {
-                let [a, b, c, d, ..] = v6.segments();
-                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-            },
-            IpAddr::V4,
-        ),
     }
 }
 
@@ -226,24 +202,6 @@ pub(crate) struct Counts {
     pub(crate) strangers: usize,
     pub(crate) queued_bytes: usize,
     pub(crate) counters: Counters,
-}
-
-/// A place among those who have proven nothing yet; given back when it is dropped.
-struct Stranger {
-    relay: Arc<Relay>,
-    address: IpAddr,
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let mut strangers = lock(&self.relay.strangers);
-        if let Some(count) = strangers.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                strangers.remove(&self.address);
-            }
-        }
-    }
 }
 
 /// Answers a request for [`control::relay::PATH`]: 101 with the stream taken over, or why not.
@@ -305,44 +263,5 @@ pub(crate) async fn sweep(relay: Arc<Relay>, mut changes: watch::Receiver<u64>) 
             tokio::time::sleep(CHANGES_APART).await;
         }
         relay.look();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Everyone;
-
-    impl Members for Everyone {
-        fn keys(&self) -> BTreeSet<PublicKey> {
-            BTreeSet::new()
-        }
-
-        fn is_member(&self, _: &PublicKey) -> bool {
-            true
-        }
-
-        fn may_know(&self, _: &PublicKey, _: &PublicKey) -> bool {
-            true
-        }
-    }
-
-    #[test]
-    fn rl_05_who_has_proven_nothing_has_a_small_place_for_each_address() {
-        let relay = Relay::new(PrivateKey::from_bytes([1; 32]), Box::new(Everyone));
-        let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let mut here: Vec<Stranger> = Vec::new();
-        for number in 0..STRANGERS_MAX {
-            here.extend(relay.enter(address(&format!("2001:db8::{number:x}"))));
-        }
-        assert_eq!(here.len(), STRANGERS_MAX);
-        assert!(relay.enter(address("2001:db8::ffff")).is_none(), "the same /64");
-        assert!(relay.enter(address("2001:db8:0:1::1")).is_some());
-        assert!(relay.enter(address("192.0.2.1")).is_some());
-        here.pop();
-        assert!(relay.enter(address("2001:db8::ffff")).is_some(), "a place was given back");
-        here.clear();
-        assert!(lock(&relay.strangers).is_empty());
     }
 }

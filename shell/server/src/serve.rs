@@ -19,6 +19,7 @@ use crate::app::{self, App, Clock, Moment};
 use crate::backup::{self, KEYS};
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
+use crate::relay::Door;
 use crate::store::{Enrolment, Place, Store, StoreError};
 use crate::{books, http, relay, stun, watchdog};
 
@@ -39,6 +40,8 @@ pub struct Config {
     pub store: Option<String>,
     /// Where TCP connections are taken.
     pub listen: SocketAddr,
+    /// Whether the relay answers QUIC at the same UDP port, if it is free.
+    pub quic: bool,
     /// What nodes are told to connect to; need not be `listen`. At least one.
     pub urls: Vec<ServerUrl>,
     /// Where STUN requests are answered.
@@ -66,6 +69,7 @@ pub struct Server {
     address: SocketAddr,
     stun: Vec<SocketAddr>,
     socket: PathBuf,
+    door: Option<Door>,
     _lock: File,
 }
 
@@ -82,17 +86,6 @@ impl Server {
         let stun: Vec<_> = config.stun.iter().copied().map(stun::bind).collect::<Result<_, _>>()?;
         let stun_addresses =
             stun.iter().map(std::net::UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
-        let shared = Shared {
-            pool: store.pool(),
-            domain: config.domain.clone(),
-            stun: stun_addresses.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
-            reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
-            relays: own_relay(&config, &keys),
-        };
-        let (clock, began) = (config.clock, Instant::now());
-        let clock: Clock =
-            Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
-        let network = Network::read(&mut store, shared, clock()).map_err(failed)?;
         let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
         let (outer, tls, keeper) = acme::outer(data, &config.urls, files, acme, config.clock)?;
         let owner = fs::metadata(data).map_err(at(data))?.uid();
@@ -102,17 +95,33 @@ impl Server {
             .thread_name("warren-serve")
             .enable_all()
             .build()?;
+        let listener = runtime.block_on(TcpListener::bind(config.listen));
+        let listener = listener.map_err(named("--listen", config.listen))?;
+        let address = listener.local_addr()?;
+        let door = config.quic.then(|| {
+            let _guard = runtime.enter();
+            Door::try_open(address, &outer)
+        });
+        let door = door.flatten();
+        let shared = Shared {
+            pool: store.pool(),
+            domain: config.domain.clone(),
+            stun: stun_addresses.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
+            reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
+            relays: own_relay(&config, &keys, door.is_some()),
+        };
+        let (clock, began) = (config.clock, Instant::now());
+        let clock: Clock =
+            Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
+        let network = Network::read(&mut store, shared, clock()).map_err(failed)?;
         let app = App::new(store, network, keys, config.urls.clone(), config.terms, clock, outer);
         let socket = data.join(SOCKET);
-        let (listener, local, stun) = runtime.block_on(async {
-            let listener = TcpListener::bind(config.listen).await;
+        let (local, stun) = runtime.block_on(async {
             Ok::<_, io::Error>((
-                listener.map_err(named("--listen", config.listen))?,
                 bind_local(&socket)?,
                 stun.into_iter().map(UdpSocket::from_std).collect::<io::Result<Vec<_>>>()?,
             ))
         })?;
-        let address = listener.local_addr()?;
         let ends = &app.ends;
         let serve = http::serve_tls(Arc::clone(&app), listener, tls);
         watchdog::watch(&runtime, ends, "connections", serve);
@@ -123,12 +132,15 @@ impl Server {
         }
         let sweeps = relay::sweep(Arc::clone(&app.relay), app.changes());
         watchdog::watch(&runtime, ends, "relay", sweeps);
+        if let Some(door) = door.clone() {
+            watchdog::watch(&runtime, ends, "QUIC", door.serve(Arc::clone(&app.relay)));
+        }
         watchdog::watch(&runtime, ends, "sweep", sweep(Arc::clone(&app), config.ephemeral_away_s));
         if let Some(keeper) = keeper {
             watchdog::watch(&runtime, ends, "certificate", keeper.keep());
         }
         let (runtime, stun) = (Some(runtime), stun_addresses);
-        Ok(Self { runtime, app, address, stun, socket, _lock: lock })
+        Ok(Self { runtime, app, address, stun, socket, door, _lock: lock })
     }
 
     /// Where TCP connections are taken.
@@ -187,6 +199,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
         if let Some(runtime) = self.runtime.take() {
+            if let Some(door) = &self.door {
+                runtime.block_on(door.close());
+            }
             // Writes that began end; polls that wait are cut.
             runtime.shutdown_timeout(Duration::from_secs(2));
         }
@@ -253,12 +268,13 @@ fn literal(url: &ServerUrl) -> Option<std::net::IpAddr> {
 }
 
 /// The relay in this process: it is where the server is, and has its key.
-fn own_relay(config: &Config, keys: &Keys) -> Vec<Relay> {
+fn own_relay(config: &Config, keys: &Keys, quic: bool) -> Vec<Relay> {
     let own = |url: &ServerUrl| Relay {
         id: 0,
         url: url.clone(),
         key: keys.noise.public(),
         stun: Vec::new(),
+        quic,
     };
     config.urls.first().map(own).into_iter().collect()
 }
@@ -287,6 +303,7 @@ mod tests {
         let data = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&data);
         let server = Server::start(Config {
+            quic: false,
             data: data.clone(),
             store: None,
             listen: ([127, 0, 0, 1], 0).into(),

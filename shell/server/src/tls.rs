@@ -17,7 +17,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{Error, RootCertStore, ServerConfig};
+use rustls::version::{TLS12, TLS13};
+use rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio_rustls::TlsAcceptor;
 use yasna::tags::TAG_UTCTIME;
 use yasna::{ASN1Result, BERReader, Tag};
@@ -140,13 +141,29 @@ impl Outer {
 
     /// What accepts TLS with it, for those who want `protocols`.
     fn accept(self: &Arc<Self>, protocols: &[&[u8]]) -> io::Result<TlsAcceptor> {
+        Ok(TlsAcceptor::from(self.config(&[&TLS13, &TLS12], protocols)?))
+    }
+
+    fn config(
+        self: &Arc<Self>,
+        versions: &[&'static SupportedProtocolVersion],
+        protocols: &[&[u8]],
+    ) -> io::Result<Arc<ServerConfig>> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .map_err(io::Error::other)?
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        Ok(TlsAcceptor::from(Arc::new(config)))
+        Ok(Arc::new(config))
+    }
+
+    /// How TLS in QUIC is accepted with it, by the relay.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(crate) fn quic(self: &Arc<Self>) -> io::Result<Arc<ServerConfig>> {
+        self.config(&[&TLS13], &[quic::ALPN])
     }
 
     /// What accepts TLS for HTTP.

@@ -18,6 +18,8 @@ mod matrix;
 mod nodes;
 #[path = "service/policy.rs"]
 mod policy;
+#[path = "service/quic.rs"]
+mod quic;
 #[path = "service/races.rs"]
 mod races;
 #[path = "service/relay.rs"]

@@ -48,7 +48,22 @@ impl Link {
     /// The path in use, of a managed peer, at an interface with `mtu`.
     #[must_use]
     pub fn path(&self, mtu: usize, now: Instant) -> Option<PathStatus> {
-        self.paths.as_ref()?.status(mtu, now)
+        let status = self.paths.as_ref()?.status(mtu, now)?;
+        Some(PathStatus { mtu_bytes: status.mtu_bytes.min(self.room), ..status })
+    }
+
+    /// We are connected to this relay from now on.
+    pub fn handle_relay_up(&mut self, relay: u32) {
+        if let Some(paths) = &mut self.paths {
+            paths.handle_relay_up(relay);
+        }
+    }
+
+    /// What fits through relays is another size than before.
+    pub fn handle_rooms(&mut self, rooms: &[(u32, usize)]) {
+        if let Some(paths) = &self.paths {
+            self.room = paths.room(rooms);
+        }
     }
 
     /// Bytes of the largest packet that is sent; no bound where nothing is known.
@@ -172,7 +187,7 @@ impl Link {
         }
         let Some(paths) = &mut self.paths else { return };
         self.endpoint = paths.to();
-        self.room = paths.room();
+        self.room = paths.room(world.reach.rooms);
         if paths.take_moved()
             && let Some(frames) = &mut self.frames
         {

@@ -5,6 +5,9 @@ use std::time::Duration;
 use noise::Instant;
 use wire::wireguard::INITIATION_LEN;
 
+use super::path::Path;
+use super::{Destination, Paths};
+
 /// When the rounds of one message begin, and as many: before the next message is due after 5 s.
 /// The later ones are for translators that open only after the other end has sent, too.
 const ROUNDS: [Duration; 3] =
@@ -50,6 +53,13 @@ impl Fan {
         self.waiting.pop()
     }
 
+    /// This path has just become one: it is tried now, whatever the round.
+    pub(crate) fn add(&mut self, path: u16) {
+        if !self.waiting.contains(&path) {
+            self.waiting.push(path);
+        }
+    }
+
     /// When [`Fan::poll`] has something; `None` when it is done.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         if !self.waiting.is_empty() {
@@ -57,6 +67,23 @@ impl Fan {
         }
         let after = if self.alone { ALONE } else { *ROUNDS.get(self.round)? };
         Some(self.began + after)
+    }
+}
+
+impl Paths {
+    /// We are connected to this relay from now on: a handshake that began without it goes there at
+    /// once, and not with its next round, and so does the next probe.
+    pub(crate) fn handle_relay_up(&mut self, relay: u32) {
+        let leads = |path: &Path| matches!(path.to, Destination::Relay(to) if to.relay == relay);
+        let Some(path) = self.list.iter_mut().find(|path| leads(path)) else { return };
+        if let Some(fan) = &mut self.fan {
+            fan.add(path.id);
+        }
+        if path.asked.is_some() {
+            // What was not answered went nowhere.
+            (path.asked, path.asks, path.is_suspect) = (None, 0, true);
+            self.next = Instant::ZERO;
+        }
     }
 }
 
@@ -85,5 +112,18 @@ mod tests {
             course(Some(9)),
             [(0, 9), (500, 7), (500, 8), (1_000, 7), (1_000, 8), (2_500, 7), (2_500, 8)]
         );
+    }
+
+    #[test]
+    fn a_path_that_has_just_become_one_does_not_wait_for_the_next_round() {
+        let mut fan = Fan::new([0; INITIATION_LEN], None, Instant::ZERO);
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        assert_eq!(fan.poll(at(0), || vec![7]), Some(7));
+        assert_eq!(fan.poll(at(300), || vec![7]), None);
+        fan.add(7);
+        fan.add(7);
+        assert_eq!(fan.poll(at(300), || vec![7]), Some(7), "once");
+        assert_eq!(fan.poll(at(300), || vec![7]), None);
+        assert_eq!(fan.poll(at(1_000), || vec![7]), Some(7), "the rounds go on");
     }
 }

@@ -390,3 +390,32 @@ fn a_peer_that_came_back_without_paths_is_followed_where_it_was_heard() {
     }
     assert_eq!(bench.paths.to(), Some(direct));
 }
+
+#[test]
+fn what_fits_through_a_relay_in_use_is_what_was_told_of_it() {
+    let mut bench = Bench::with_relay(&[]);
+    bench.run(100);
+    assert_eq!(bench.paths.to(), Some(relay(1)));
+    assert_eq!(bench.paths.room(&[]), usize::MAX, "a stream takes all");
+    assert_eq!(bench.paths.room(&[(0, 1_280), (1, 1_347)]), 1_347);
+    assert_eq!(bench.paths.room(&[(2, 1_280)]), usize::MAX);
+}
+
+#[test]
+fn a_relay_to_which_we_are_connected_again_is_asked_at_once() {
+    let mut bench = Bench::with_relay(&[]);
+    bench.run(500);
+    let is_alive =
+        |bench: &Bench| bench.paths.status(MTU, bench.now).is_some_and(|status| status.is_alive);
+    assert!(is_alive(&bench));
+    bench.set_open(&relay(1), None);
+    bench.run(3_100);
+    assert!(!is_alive(&bench));
+    bench.set_open(&relay(1), Some(40));
+    bench.paths.handle_relay_up(1);
+    let begin = bench.now;
+    bench.run(60);
+    assert!(is_alive(&bench), "{:?}", bench.asked.last());
+    let asked = bench.asked.iter().filter(|(at, _)| *at > begin).count();
+    assert_eq!(asked, 1, "once, and then as ever");
+}

@@ -44,6 +44,28 @@ impl Node {
         }
     }
 
+    /// We are connected to this relay from now on: handshakes that wait for an answer are sent to
+    /// it at once.
+    pub fn handle_relay_up(&mut self, relay: u32) {
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id).filter(|link| link.is_managed()) {
+                link.handle_relay_up(relay);
+                self.touch(id);
+            }
+        }
+    }
+
+    /// Through which relays not everything fits: the number of each, and bytes of the largest
+    /// packet. All others take all sizes.
+    pub fn set_relay_rooms(&mut self, rooms: &[(u32, usize)]) {
+        self.reach.set_rooms(rooms);
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.handle_rooms(rooms);
+            }
+        }
+    }
+
     /// What this machine may be reached at, as far as is known.
     #[must_use]
     pub fn reach(&self) -> ReachStatus {

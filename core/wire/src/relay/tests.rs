@@ -142,4 +142,18 @@ proptest! {
         let cut = || { at += 1; cuts[at % cuts.len()] };
         prop_assert_eq!(decode(&bytes, cut), decode(&bytes, || 1000));
     }
+
+    /// What fills a datagram is one frame exactly when a stream of these bytes would be.
+    #[test]
+    fn rl_15_a_datagram_is_one_whole_frame_or_nothing(
+        bytes in prop::collection::vec(prop_oneof![4 => 0_u8..12, 1 => any::<u8>()], 0..80),
+    ) {
+        let (frames, end) = decode(&bytes, || 1000);
+        let first = split_first(&bytes).is_some_and(|(_, behind)| behind.is_empty());
+        let is_one = frames.len() == 1 && end.is_ok() && first;
+        prop_assert_eq!(whole(&bytes).is_some(), is_one);
+        if let Some(frame) = whole(&bytes).filter(|frame| !matches!(frame, Frame::Unknown(_))) {
+            prop_assert_eq!(printed(&frame), &bytes[..bytes.len().min(printed(&frame).len())]);
+        }
+    }
 }

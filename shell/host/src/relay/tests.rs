@@ -1,12 +1,13 @@
 //! Streams whose other end is silent, ends, or speaks no TLS.
 
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use noise::PublicKey;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::*;
 
@@ -28,7 +29,8 @@ fn stream(relay: u32) -> (NewStream, TcpStream, Receiver<StreamEnd>) {
     let tls = ClientConnection::new(Arc::new(config), name).unwrap();
     let (told, ends) = sync_channel(4);
     let on_end = Box::new(move |end| told.send(end).unwrap());
-    (NewStream { relay, socket, tls, decoder: Decoder::default(), on_end }, other, ends)
+    let carrier = Carrier::Https(socket, Box::new(tls));
+    (NewStream { relay, carrier, decoder: Decoder::default(), on_end }, other, ends)
 }
 
 /// A turn of the loop in which nothing came.
@@ -63,7 +65,7 @@ fn the_end_of_a_connection_and_what_is_no_tls_end_a_stream() {
     for says in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
         let mut streams = Streams::default();
         let (new, mut other, ends) = stream(3);
-        let fd = new.socket.as_raw_fd();
+        let fd = new.carrier.as_raw_fd();
         streams.set(new).unwrap();
         other.write_all(says).unwrap();
         drop(other);
@@ -112,7 +114,7 @@ fn what_waits_for_a_stream_that_is_stuck_is_bounded_and_counted() {
     }
     assert_eq!(streams.pushed(), 20 * 1400, "of the last turn");
     let status = streams.status().next().unwrap();
-    assert!(status.queued * 1400 <= carrier::stream::STREAM_LEN_MAX as u64);
+    assert!(status.queued * 1400 <= ::carrier::stream::STREAM_LEN_MAX as u64);
     let counters = status.counters;
     assert_eq!(counters.taken, 20_000);
     assert_eq!(counters.taken, status.queued + counters.overflow + counters.stale);

@@ -17,6 +17,8 @@ struct NewRelay {
     key: String,
     #[serde(default)]
     stun: Vec<String>,
+    #[serde(default)]
+    quic: bool,
 }
 
 fn shown(relay: &Relay) -> Value {
@@ -25,6 +27,7 @@ fn shown(relay: &Relay) -> Value {
         "url": relay.url.to_string(),
         "key": relay.key.to_string(),
         "stun": relay.stun,
+        "quic": relay.quic,
     })
 }
 
@@ -36,14 +39,14 @@ pub(super) fn relays(call: &Call) -> Answer {
 
 /// A relay says where it is; it says so again after every start.
 pub(super) fn put_relay(call: &Call) -> Answer {
-    let NewRelay { url, key, stun } = call.json()?;
+    let NewRelay { url, key, stun, quic } = call.json()?;
     let bad = |why| Problem::new(400, "the key is none", format!("{why}"));
     let key: PublicKey = key.parse().map_err(bad)?;
     if stun.len() > RELAY_STUN_MAX || !stun.iter().all(|text| is_place(text)) {
         let why = format!("at most {RELAY_STUN_MAX} addresses as host:port");
         return Err(Problem::new(400, "the STUN addresses are none", why));
     }
-    let relay = call.app.put_relay(Relay { id: 0, url, key, stun }, &call.actor)?;
+    let relay = call.app.put_relay(Relay { id: 0, url, key, stun, quic }, &call.actor)?;
     Ok(Reply::Json(json!({ "schema": 1, "id": relay.id })))
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Members, Relay, sweep, upgrade};
+use super::{Door, Members, Relay, sweep, upgrade};
 use crate::acme::{self, Acme};
 use crate::app::{lock, unix_s};
 use crate::doorstep::{Doorstep, Place};
@@ -49,6 +49,8 @@ pub struct RelayConfig {
     pub data: PathBuf,
     /// Where TCP connections are taken.
     pub listen: SocketAddr,
+    /// Whether QUIC is answered at the same UDP port, if it is free.
+    pub quic: bool,
     /// What nodes are told to connect to.
     pub url: ServerUrl,
     /// Where STUN requests are answered.
@@ -65,6 +67,7 @@ pub struct RelayServer {
     address: SocketAddr,
     key: PublicKey,
     stun: Vec<String>,
+    door: Option<Door>,
     told: Arc<Told>,
     changed: watch::Sender<u64>,
     ends: watch::Sender<Option<String>>,
@@ -115,7 +118,7 @@ impl RelayServer {
         let key = open_key(&data.join("relay.key"))?;
         let urls = std::slice::from_ref(&config.url);
         let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
-        let (_, tls, keeper) = acme::outer(data, urls, files, acme, unix_s)?;
+        let (outer, tls, keeper) = acme::outer(data, urls, files, acme, unix_s)?;
         let told = Arc::new(Told::default());
         let public = key.public();
         let relay = Relay::new(key, Box::new(Asked(Arc::clone(&told))));
@@ -132,12 +135,20 @@ impl RelayServer {
         let address = listener.local_addr()?;
         let ends = watch::channel(None).0;
         watchdog::watch(&runtime, &ends, "relay", sweep(Arc::clone(&relay), changes));
+        let door = config.quic.then(|| {
+            let _guard = runtime.enter();
+            Door::try_open(address, &outer)
+        });
+        let door = door.flatten();
+        if let Some(door) = door.clone() {
+            watchdog::watch(&runtime, &ends, "QUIC", door.serve(Arc::clone(&relay)));
+        }
         watchdog::watch(&runtime, &ends, "connections", serve(relay, listener, tls));
         if let Some(keeper) = keeper {
             watchdog::watch(&runtime, &ends, "certificate", keeper.keep());
         }
         let stun = answer_stun(&runtime, &ends, stun, &config.url)?;
-        Ok(Self { runtime: Some(runtime), address, key: public, stun, told, changed, ends })
+        Ok(Self { runtime: Some(runtime), address, key: public, stun, door, told, changed, ends })
     }
 
     /// Where TCP connections are taken.
@@ -156,6 +167,12 @@ impl RelayServer {
     #[must_use]
     pub fn stun(&self) -> &[String] {
         &self.stun
+    }
+
+    /// Whether QUIC is answered at the UDP port of [`RelayServer::address`].
+    #[must_use]
+    pub const fn has_quic(&self) -> bool {
+        self.door.is_some()
     }
 
     /// These keys are the members', and that is good for so long. Who is none of them is cut.
@@ -201,6 +218,9 @@ impl RelayServer {
 impl Drop for RelayServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
+            if let Some(door) = &self.door {
+                runtime.block_on(door.close());
+            }
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
     }

@@ -3,11 +3,11 @@
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use carrier::ConnectionId;
-use carrier::switch::{GONE_A_SECOND, Handled};
+use control::channel::Channel;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use noise::PublicKey;
@@ -16,8 +16,10 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 use wire::relay::{Frame, Notice};
 
+use super::place::Place;
+use super::strangers::Stranger;
 use super::stream::{Came, Stream};
-use super::{Floor, Relay, Stranger};
+use super::{Floor, Relay};
 use crate::app::lock;
 use crate::keys::SystemRandom;
 use crate::patience::Patience;
@@ -31,8 +33,6 @@ const PROVE_WITHIN: Duration = Duration::from_secs(10);
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of frames that are sealed at once: four records of TLS.
 const WRITE_LEN: usize = 64 * 1024;
-/// Of those who are not here, so many are told of after a read: no more would be in a second.
-const ABSENT_MAX: usize = GONE_A_SECOND as usize;
 /// Reads and writes before other tasks have their turn.
 const TURNS: usize = 8;
 
@@ -41,15 +41,8 @@ pub(super) async fn serve(relay: Arc<Relay>, upgraded: OnUpgrade) {
     let Ok(Some((stream, key, id))) = timeout(PROVE_WITHIN, enter(&relay, upgraded)).await else {
         return;
     };
-    let mut connection = Connection {
-        relay,
-        stream,
-        id,
-        key,
-        plain: Vec::new(),
-        wakers: Vec::new(),
-        is_blocked: false,
-    };
+    let place = Place::new(relay, id, key);
+    let mut connection = Connection { place, stream, plain: Vec::new(), is_blocked: false };
     // What came right behind the proof waits in the decoder, and no further byte may come.
     let end = match connection.pass() {
         Ok(()) => poll_fn(|context| connection.poll(context)).await,
@@ -73,7 +66,7 @@ async fn enter(
     let parts = upgraded.await.ok()?.downcast::<TokioIo<Tls>>().ok()?;
     let (tcp, tls) = parts.io.into_inner().into_inner();
     let tcp = tcp.into_inner();
-    let place = relay.enter(tcp.peer_addr().ok()?.ip())?;
+    let place = relay.strangers.enter(tcp.peer_addr().ok()?.ip())?;
     let mut stream = Stream::new(tcp, tls, &parts.read_buf).ok()?;
     let key = prove(relay, &mut stream, place).await.ok()??;
     match relay.admit(key) {
@@ -97,18 +90,9 @@ async fn prove(
         _ => None,
     });
     let message = message.await?.ok_or_else(broken)?;
-    let ours = Arc::clone(relay);
-    let answered = tokio::task::spawn_blocking(move || {
-        let initiation = control::relay::read(&ours.key, &message).map_err(io::Error::other)?;
-        let key = initiation.key();
-        let verdict = (!ours.members.is_member(&key)).then_some(Notice::NotMember);
-        let answer = control::relay::answer(initiation, verdict, &mut SystemRandom);
-        let (answer, channel) = answer.map_err(io::Error::other)?;
-        Ok::<_, io::Error>((key, verdict, answer, channel))
-    });
-    let (key, verdict, answer, channel) = answered.await.map_err(io::Error::other)??;
-    say(stream, &Frame::Answer(&answer)).await?;
-    if verdict.is_some() {
+    let judged = judge(relay, message).await?;
+    say(stream, &Frame::Answer(&judged.answer)).await?;
+    if !judged.is_member {
         return Ok(None);
     }
     let confirm = next(stream, |frame| match frame {
@@ -116,7 +100,36 @@ async fn prove(
         _ => None,
     });
     let confirm = confirm.await?.ok_or_else(broken)?;
-    Ok(control::relay::is_confirmed(&channel, &confirm).then_some(key))
+    Ok(judged.is_confirmed(&confirm).then_some(judged.key))
+}
+
+/// What a node's first message is answered.
+pub(super) struct Judged {
+    pub(super) key: PublicKey,
+    pub(super) is_member: bool,
+    pub(super) answer: Vec<u8>,
+    channel: Channel,
+}
+
+impl Judged {
+    pub(super) fn is_confirmed(&self, confirm: &[u8]) -> bool {
+        control::relay::is_confirmed(&self.channel, confirm)
+    }
+}
+
+/// Reads whose key a first message shows, and says whether it is a member's.
+pub(super) async fn judge(relay: &Arc<Relay>, message: Vec<u8>) -> io::Result<Judged> {
+    let ours = Arc::clone(relay);
+    let judged = tokio::task::spawn_blocking(move || {
+        let initiation = control::relay::read(&ours.key, &message).map_err(io::Error::other)?;
+        let key = initiation.key();
+        let is_member = ours.members.is_member(&key);
+        let verdict = (!is_member).then_some(Notice::NotMember);
+        let answer = control::relay::answer(initiation, verdict, &mut SystemRandom);
+        let (answer, channel) = answer.map_err(io::Error::other)?;
+        Ok(Judged { key, is_member, answer, channel })
+    });
+    judged.await.map_err(io::Error::other)?
 }
 
 /// What `wanted` makes of the next frame.
@@ -142,13 +155,6 @@ async fn next<T>(
     }
 }
 
-/// Adds a key once, if there is room.
-fn note(absent: &mut [Option<PublicKey>; ABSENT_MAX], key: PublicKey) {
-    if let Some(slot) = absent.iter_mut().find(|slot| slot.is_none_or(|known| known == key)) {
-        *slot = Some(key);
-    }
-}
-
 async fn say(stream: &mut Stream, frame: &Frame<'_>) -> io::Result<()> {
     let mut bytes = Vec::new();
     frame.write(&mut bytes);
@@ -162,23 +168,13 @@ async fn say_and_close(stream: &mut Stream, notice: Notice) -> io::Result<()> {
     poll_fn(|context| stream.poll_flush(context).1).await
 }
 
-/// A connection with a proven key. Leaves the switch when it is dropped.
+/// A connection with a proven key.
 struct Connection {
-    relay: Arc<Relay>,
+    place: Place,
     stream: Stream,
-    id: ConnectionId,
-    key: PublicKey,
     /// Frames that were taken from the switch and are about to be sealed.
     plain: Vec<u8>,
-    /// Who is to be woken once the lock is free.
-    wakers: Vec<Waker>,
     is_blocked: bool,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.relay.leave(self.id);
-    }
 }
 
 impl Connection {
@@ -211,10 +207,11 @@ impl Connection {
             return Err(error);
         }
         let is_blocked = sent.is_pending();
-        let now = self.relay.now();
-        let mut floor = lock(&self.relay.floor);
+        let (relay, id) = (&self.place.relay, self.place.id);
+        let now = relay.now();
+        let mut floor = lock(&relay.floor);
         let Floor { switch, ports } = &mut *floor;
-        let Some(port) = ports.get_mut(&self.id) else { return Ok((Some(None), false)) };
+        let Some(port) = ports.get_mut(&id) else { return Ok((Some(None), false)) };
         if let Some(notice) = port.cut {
             return Ok((Some(notice), false));
         }
@@ -228,7 +225,7 @@ impl Connection {
         if is_blocked {
             return Ok((None, false));
         }
-        switch.poll_frames(self.id, &mut self.plain, WRITE_LEN, now);
+        switch.poll_frames(id, &mut self.plain, WRITE_LEN, now);
         drop(floor);
         if self.plain.is_empty() {
             return Ok((None, false));
@@ -240,48 +237,11 @@ impl Connection {
 
     /// Gives the switch all frames that were read.
     fn pass(&mut self) -> io::Result<()> {
-        let now = self.relay.now();
-        let mut absent = [None; ABSENT_MAX];
-        let mut was_ping = false;
-        let mut floor = lock(&self.relay.floor);
-        let Floor { switch, ports } = &mut *floor;
-        let mut end = Ok(());
-        loop {
-            let place = match self.stream.decoder.poll_frame() {
-                Ok(Some(place)) => place,
-                Ok(None) => break,
-                Err(why) => {
-                    end = Err(io::Error::other(why));
-                    break;
-                }
-            };
-            let frame = self.stream.decoder.frame(&place);
-            was_ping |= matches!(frame, Frame::Ping(_));
-            match switch.handle_frame(self.id, &frame, now) {
-                Handled::Wake(id) if id != self.id => {
-                    let waker = ports.get_mut(&id).and_then(|port| port.waker.take());
-                    self.wakers.extend(waker);
-                }
-                Handled::Wake(_) | Handled::Done => {}
-                Handled::Absent(key) => note(&mut absent, key),
-                Handled::Misplaced => {
-                    end = Err(io::Error::other("a frame that no node sends"));
-                    break;
-                }
-            }
-        }
-        drop(floor);
-        self.wakers.drain(..).for_each(Waker::wake);
-        for key in absent.into_iter().flatten() {
-            if self.relay.members.may_know(&self.key, &key) {
-                lock(&self.relay.floor).switch.handle_absent(self.id, &key, now);
-            }
-        }
-        if was_ping {
+        if self.place.pass(&mut self.stream.decoder)? {
             // Now and then, when there is little to do, memory is given back.
             self.stream.decoder.release();
             self.plain.shrink_to(WRITE_LEN / 16);
         }
-        end
+        Ok(())
     }
 }

@@ -63,14 +63,7 @@ impl Stream {
         let _ = socket.set_tcp_notsent_lowat(UNSENT_LEN);
         tls.set_buffer_limit(None);
         let mut this = Self { tcp, tls, decoder: Decoder::default() };
-        let mut rest = early;
-        while !rest.is_empty() {
-            let room = this.decoder.room();
-            let len = room.len().min(rest.len());
-            room[..len].copy_from_slice(&rest[..len]);
-            this.decoder.fill(len);
-            rest = &rest[len..];
-        }
+        this.decoder.push(early);
         this.take_plain()?;
         Ok(this)
     }

@@ -28,7 +28,9 @@ impl Store {
     /// [`StoreError::Conflict`] if there is no room for more.
     pub fn put_relay(&mut self, relay: Relay, actor: &str, now: u64) -> Stored<(Relay, bool)> {
         let known = self.relays()?.into_iter().find(|known| known.key == relay.key);
-        let is_same = |known: &Relay| (&known.url, &known.stun) == (&relay.url, &relay.stun);
+        let is_same = |known: &Relay| {
+            (&known.url, &known.stun, known.quic) == (&relay.url, &relay.stun, relay.quic)
+        };
         if let Some(known) = known.filter(is_same) {
             return Ok((known, false));
         }
@@ -53,6 +55,7 @@ impl Store {
                 "url": relay.url.to_string(),
                 "key": key.to_string(),
                 "stun": relay.stun,
+                "quic": relay.quic,
             });
             record(tx, now, actor, "relay.put", &object, &detail)?;
             Ok((relay, true))

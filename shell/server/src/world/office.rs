@@ -129,6 +129,7 @@ impl Office {
                 url: self.url.clone(),
                 key: noise.public(),
                 stun: Vec::new(),
+                quic: false,
             }],
         };
         let time_ns = Arc::clone(&self.time_ns);

@@ -26,7 +26,7 @@ pub(crate) struct Joined {
     pub(crate) key: PrivateKey,
 }
 
-fn join(stage: &Stage, hostname: &str) -> Joined {
+pub(crate) fn join(stage: &Stage, hostname: &str) -> Joined {
     join_with(stage, hostname, &json!({}))
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn send(from: &mut Connected, to: PublicKey, datagram: &[u8]) {
     from.say(&Frame::Send { to: &to.0, datagram }, soon()).unwrap();
 }
 
-fn receive(at: &mut Connected) -> (PublicKey, Vec<u8>) {
+pub(crate) fn receive(at: &mut Connected) -> (PublicKey, Vec<u8>) {
     let taken = at.wait(soon(), |frame| match frame {
         Frame::Received { from, datagram } => Some((PublicKey(**from), datagram.to_vec())),
         _ => None,
@@ -357,6 +357,7 @@ impl Alone {
         let config = server::RelayConfig {
             data: folder.0.clone(),
             listen: ([127, 0, 0, 1], 0).into(),
+            quic: true,
             url: "https://127.0.0.1:1".parse().unwrap(),
             stun: vec![([127, 0, 0, 1], 0).into()],
             tls: None,

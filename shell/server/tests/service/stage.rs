@@ -52,6 +52,7 @@ pub(crate) fn config(data: &Path, port: u16) -> Config {
         data: data.to_owned(),
         store: None,
         listen: ([127, 0, 0, 1], port).into(),
+        quic: true,
         urls: vec!["https://127.0.0.1:1".parse().unwrap()],
         stun: Vec::new(),
         range: None,
