@@ -48,13 +48,15 @@ for n in range(int(sys.argv[4])):
 print(sent)
 "#;
 
-/// Prints what comes by ICMP: type, code, and the destination and port of what it is about.
+/// Prints what comes by ICMP from `a` inside: type, code, and the destination that it is about.
 const ICMP: &str = r#"
 import socket, struct, sys
 at = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 print("listens", flush=True)
 while True:
-    icmp = at.recv(2000)[20:]
+    packet = at.recv(2000)
+    if socket.inet_ntoa(packet[12:16]) != "100.64.0.1": continue
+    icmp = packet[20:]
     inner = icmp[8:]
     about = socket.inet_ntoa(inner[16:20]) if len(inner) >= 24 else "-"
     print("icmp", icmp[0], icmp[1], about, flush=True)

@@ -66,7 +66,10 @@ fn lc_01_a_daemon_killed_at_any_moment_comes_back_as_it_was_and_troubles_nobody(
             let is_last =
                 |last: u64| [last, last + 1].iter().any(|n| kept == format!("b-{round}-{n}"));
             if let Some(last) = last {
-                ensure!(is_last(last), "{after:?}: {last} was acknowledged, kept is {kept:?}");
+                ensure!(
+                    is_last(last),
+                    "round {round}, {after:?}: {last} was acknowledged, kept is {kept:?}"
+                );
                 acknowledged += last + 1;
             }
         }

@@ -173,7 +173,9 @@ impl Client {
     pub fn ask(&mut self, request: &Request) -> io::Result<Value> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
-        self.stream.get_mut().write_all(line.as_bytes())?;
+        // Whatever the kernel calls it: to the program a broken pipe is that of its own output.
+        let ended = |_| io::Error::other("the daemon ended before it answered");
+        self.stream.get_mut().write_all(line.as_bytes()).map_err(ended)?;
         let mut reply = String::new();
         if self.stream.read_line(&mut reply)? == 0 {
             return Err(io::Error::other("the daemon ended before it answered"));
@@ -183,5 +185,30 @@ impl Client {
             Some(why) => Err(io::Error::other(why.to_owned())),
             None => Ok(reply),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lc_01_a_daemon_that_is_gone_is_told_and_never_taken_for_a_yes() {
+        let name = format!("warren-gone-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        for has_accepted in [true, false] {
+            let mut client = Client::connect(&path).unwrap();
+            let accepted = has_accepted.then(|| listener.accept().unwrap());
+            drop(accepted);
+            if !has_accepted {
+                client.stream.get_mut().shutdown(std::net::Shutdown::Both).unwrap();
+            }
+            let error = client.ask(&Request::Status).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::Other, "no broken pipe of ours: {error}");
+            assert!(error.to_string().contains("ended before it answered"), "{error}");
+        }
+        let _ = fs::remove_file(&path);
     }
 }

@@ -127,8 +127,8 @@ impl Connection {
         let stream = self.stream.get_mut();
         stream.limit(deadline)?;
         // In one piece, so that head and body share a packet.
-        stream.write_all(&[head.as_bytes(), body].concat())?;
-        stream.flush()?;
+        let sent = stream.write_all(&[head.as_bytes(), body].concat());
+        sent.and_then(|()| stream.flush()).map_err(gone)?;
         let mut reader = Reader { stream: &mut self.stream, deadline };
         let head = reader.head()?;
         let (status, body) = reader.body(&head, method, len_max)?;
@@ -147,6 +147,16 @@ struct Head {
 
 fn broken(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// A server that went away is no reader of our output that went away, which a command forgives.
+fn gone(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => {
+            io::Error::new(io::ErrorKind::ConnectionReset, "the connection ended before an answer")
+        }
+        _ => error,
+    }
 }
 
 struct Reader<'a> {
@@ -398,6 +408,17 @@ mod tests {
         let mut connection = Connection { stream, host: "x".to_owned(), is_usable: true };
         let wait = Duration::from_millis(200);
         connection.request(("GET", "/"), &[], b"", len_max, wait)
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_no_broken_pipe() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let stream = BufReader::new(Stream::Local(ours));
+        let mut connection = Connection { stream, host: "x".to_owned(), is_usable: true };
+        let wait = Duration::from_millis(200);
+        let error = connection.request(("POST", "/"), &[], b"{}", 100, wait).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
     }
 
     #[test]

@@ -248,14 +248,20 @@ impl App {
     ///
     /// A member that lies can make everybody fetch a whole map every ten seconds, and no epoch lies
     /// more than [`EPOCH_AHEAD_MAX_S`] before the clock because of it.
-    pub(crate) fn overtake(&self, seen: u64) {
-        let moment = self.moment();
+    ///
+    /// Returns whether this server's maps are later now.
+    pub(crate) fn overtake(&self, id: u64, poll: &Poll) -> bool {
+        let (moment, seen) = (self.moment(), poll.epoch);
         let mut store = self.store();
         let mut last = lock(&self.overtaken_at_s);
+        // Another may have had it done meanwhile.
+        if !self.network().is_ahead(id, poll) {
+            return true;
+        }
         let is_soon = last.is_some_and(|at| moment.up_s < at + OVERTAKE_EVERY_S);
         let is_far = seen > moment.unix_s.saturating_add(EPOCH_AHEAD_MAX_S);
-        if is_soon || is_far || seen <= self.network().epoch() {
-            return;
+        if is_soon || is_far {
+            return false;
         }
         match store.next_epoch(moment.unix_s, seen) {
             Ok(epoch) => {
@@ -267,8 +273,12 @@ impl App {
                      what was revoked since must be revoked again"
                 );
                 self.touch(|network| network.begin_epoch(epoch));
+                true
             }
-            Err(error) => tracing::warn!(%error, "cannot begin a later epoch"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot begin a later epoch");
+                false
+            }
         }
     }
 

@@ -215,10 +215,14 @@ impl Asked {
             Ok(id) => id,
             Err(refused) => return refused,
         };
-        if poll.epoch > self.app.network().epoch() {
+        if self.app.network().is_ahead(id, &poll) {
             let app = Arc::clone(&self.app);
-            // Without it the answer is a map that the node refuses, and asks again.
-            let _ = blocking(move || app.overtake(poll.epoch)).await;
+            let seen = poll.clone();
+            let is_overtaken = blocking(move || app.overtake(id, &seen)).await;
+            if !is_overtaken.unwrap_or(false) {
+                let detail = "this node has a later map than the server; it asks again";
+                return Answer::refused(Code::Busy, detail);
+            }
         }
         let _stay = Stay::new(&self.app, id);
         let wait = Duration::from_millis(poll.wait_ms.into()).min(WAIT_MAX);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use control::Relay;
+use control::{Poll, Relay};
 
 use super::{Change, Network, Shared};
 use crate::app::Moment;
@@ -62,6 +62,14 @@ impl Network {
         let online = self.presence.values().filter(|presence| presence.is_online).count();
         let waiting = count(&|node| !node.approved);
         [self.nodes.len(), online, waiting, count(&|node| node.is_expired(now))]
+    }
+
+    /// Whether a node has a map that this server, since its start, cannot have told it of: of a
+    /// later epoch, or of this one, though it was told nothing yet or nothing so late. Then the
+    /// books were put back, and epochs before and after happen to be the same (threat CO-17).
+    pub(crate) fn is_ahead(&self, id: u64, poll: &Poll) -> bool {
+        let is_unheard = poll.sequence > self.sequence || !self.memory.has(id);
+        poll.epoch > self.epoch || poll.epoch == self.epoch && is_unheard
     }
 
     /// Begins another epoch: everybody gets a whole map.

@@ -82,6 +82,11 @@ impl Memory {
         told.clone().find(|told| told.sequence == sequence).cloned()
     }
 
+    /// Whether this node was told anything.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.0.contains_key(&id)
+    }
+
     pub(super) fn note(&mut self, id: u64, told: Told) {
         let slots = self.0.entry(id).or_default();
         let [last, before] = slots;

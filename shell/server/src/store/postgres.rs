@@ -36,7 +36,7 @@ use super::db::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order.
-const MIGRATIONS: [&str; 1] = [include_str!("postgres/migrations/0001.sql")];
+pub(super) const MIGRATIONS: [&str; 1] = [include_str!("postgres/migrations/0001.sql")];
 /// After an attempt to connect that failed, questions fail at once for so long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// An answer may take so long; then the session is given up.
@@ -82,6 +82,15 @@ pub(super) struct Postgres {
 impl Postgres {
     /// Connects, makes the tables if `may_make` and there are none, and brings them up to date.
     pub(super) fn open(url: &PostgresUrl, may_make: bool) -> Stored<Self> {
+        Self::open_with(url, may_make, &MIGRATIONS)
+    }
+
+    /// The same with other migrations than this program's.
+    pub(super) fn open_with(
+        url: &PostgresUrl,
+        may_make: bool,
+        migrations: &[&str],
+    ) -> Stored<Self> {
         let client = connect(url)?;
         let mut opened = Self {
             url: url.clone(),
@@ -95,7 +104,7 @@ impl Postgres {
         };
         opened.check_server()?;
         opened.client.set_patience(START_WITHIN);
-        opened.migrate(may_make)?;
+        opened.migrate(may_make, migrations)?;
         opened.client.set_patience(ANSWER_WITHIN);
         Ok(opened)
     }
@@ -119,15 +128,15 @@ impl Postgres {
         Ok(())
     }
 
-    fn migrate(&mut self, may_make: bool) -> Stored<()> {
+    fn migrate(&mut self, may_make: bool, migrations: &[&str]) -> Stored<()> {
         self.client.batch_execute(MIGRATE).map_err(|error| told(&self.url, &error))?;
         self.transaction = Some(false);
-        let done = self.migrate_locked(may_make);
+        let done = self.migrate_locked(may_make, migrations);
         self.end(done.is_ok())?;
         done
     }
 
-    fn migrate_locked(&mut self, may_make: bool) -> Stored<()> {
+    fn migrate_locked(&mut self, may_make: bool, migrations: &[&str]) -> Stored<()> {
         let is_there = "SELECT to_regclass('settings') IS NOT NULL";
         let is_there = self.rows(is_there, &[])?.first().map_or(Ok(false), |row| row.read(0))?;
         let seen = if is_there { self.seen()? } else { 0 };
@@ -138,12 +147,12 @@ impl Postgres {
                 self.url
             )));
         }
-        let Some(news) = MIGRATIONS.get(seen..) else {
+        let Some(news) = migrations.get(seen..) else {
             return Err(StoreError::Damaged(format!(
                 "{} was written by a later version of Warren (schema {seen}, this program knows \
                  {}); update this program",
                 self.url,
-                MIGRATIONS.len()
+                migrations.len()
             )));
         };
         for migration in news {
@@ -151,7 +160,7 @@ impl Postgres {
         }
         let sql = "INSERT INTO settings (name, value) VALUES ('schema', $1)
                    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-        self.execute(sql, &[Value::Text(MIGRATIONS.len().to_string())])?;
+        self.execute(sql, &[Value::Text(migrations.len().to_string())])?;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::db::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order; a database is as new as the number that it has seen.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001.sql")];
+pub(super) const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001.sql")];
 /// How long a write waits for another process that looks at the file, as a backup does.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// The names of parameters; SQLite would number them in the order in which they come.
@@ -23,6 +23,11 @@ pub(super) struct Sqlite(pub(super) Connection);
 impl Sqlite {
     /// Opens the file, makes it if it is not there, and brings it up to date.
     pub(super) fn open(path: &Path) -> Stored<Self> {
+        Self::open_with(path, &MIGRATIONS)
+    }
+
+    /// The same with other migrations than this program's.
+    pub(super) fn open_with(path: &Path, migrations: &[&str]) -> Stored<Self> {
         let mut db = Connection::open(path)?;
         db.busy_timeout(BUSY_WAIT)?;
         let damaged = |why: &str| {
@@ -32,7 +37,7 @@ impl Sqlite {
             ))
         };
         prepare(&db).map_err(|error| damaged(&error.to_string()))?;
-        migrate(&mut db, path)?;
+        migrate(&mut db, path, migrations)?;
         Ok(Self(db))
     }
 
@@ -120,27 +125,47 @@ fn prepare(db: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-fn migrate(db: &mut Connection, path: &Path) -> Stored<()> {
+/// Brings a database up to date: all of it, or nothing, with a copy of before beside it (LC-17).
+fn migrate(db: &mut Connection, path: &Path, migrations: &[&str]) -> Stored<()> {
     let seen: usize = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if seen > MIGRATIONS.len() {
+    let Some(news) = migrations.get(seen..) else {
         return Err(StoreError::Damaged(format!(
             "{} was written by a later version of Warren (schema {seen}, this program knows {}); \
              update this program",
             path.display(),
-            MIGRATIONS.len()
+            migrations.len()
         )));
+    };
+    if news.is_empty() {
+        return Ok(());
     }
-    if (1..MIGRATIONS.len()).contains(&seen) {
-        let copy = path.with_extension(format!("before-{}", MIGRATIONS.len()));
-        db.execute("VACUUM INTO ?1", [copy.to_string_lossy()])?;
+    if seen > 0 {
+        let copy = path.with_extension(format!("before-{}", migrations.len()));
+        copy_before(db, &copy)?;
     }
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for migration in &MIGRATIONS[seen..] {
-        tx.execute_batch(migration)?;
+    let done = news.iter().try_for_each(|migration| tx.execute_batch(migration));
+    let done = done.and_then(|()| tx.pragma_update(None, "user_version", migrations.len()));
+    done.and_then(|()| tx.commit()).map_err(|error| {
+        StoreError::Unavailable(format!(
+            "{} cannot be brought up to date, and is as it was: {error}",
+            path.display()
+        ))
+    })
+}
+
+/// Writes a copy, whole or not at all; one of an earlier attempt gives way.
+fn copy_before(db: &Connection, copy: &Path) -> Stored<()> {
+    let part = copy.with_added_extension("part");
+    let told = |error: std::io::Error| {
+        StoreError::Unavailable(format!("cannot write {}: {error}", copy.display()))
+    };
+    match std::fs::remove_file(&part) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(told(error)),
+        _ => {}
     }
-    tx.pragma_update(None, "user_version", MIGRATIONS.len())?;
-    tx.commit()?;
-    Ok(())
+    db.execute("VACUUM INTO ?1", [part.to_string_lossy()])?;
+    std::fs::rename(&part, copy).map_err(told)
 }
 
 impl From<rusqlite::Error> for StoreError {

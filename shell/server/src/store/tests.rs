@@ -15,6 +15,8 @@ use crate::keys::SystemRandom;
 mod cluster;
 #[path = "tests/postgres.rs"]
 mod on_postgres;
+#[path = "tests/upgrades.rs"]
+mod upgrades;
 
 const NOW: u64 = 1_800_000_000;
 

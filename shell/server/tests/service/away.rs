@@ -105,7 +105,7 @@ fn lc_02_a_database_that_says_nothing_is_given_up_and_nothing_is_lost_when_it_go
     println!("{} users were made; then {asked:?}", made.len());
     let bound = Duration::from_secs(20);
     assert!(asked.0 == 503 && asked.2 < bound, "{asked:?}");
-    assert!(asked.1.contains("did not answer within 10 s"), "{}", asked.1);
+    assert!(asked.1.contains("did not answer within"), "{}", asked.1);
     // The next are told at once or after a try to connect; nobody waits for ever.
     std::thread::scope(|scope| {
         for n in 0..8 {

@@ -185,18 +185,21 @@ fn rl_08_a_member_that_is_away_is_told_of_three_times_a_second() {
         send(&mut one, b.public(), &[4; 100]);
     }
     send(&mut one, PublicKey([9; 32]), &[4; 100]);
-    one.say(&Frame::Ping(&[1; 8]), soon()).unwrap();
     let mut gone = 0;
-    one.wait(soon(), |frame| match frame {
-        Frame::Gone(key) => {
-            assert_eq!(PublicKey(**key), b.public(), "and of no stranger");
-            gone += 1;
-            None
-        }
-        Frame::Pong(_) => Some(()),
-        other => panic!("{other:?}"),
-    })
-    .unwrap();
+    // What came in one read is answered before absence is told: the second answer is behind both.
+    for number in [1, 2] {
+        one.say(&Frame::Ping(&[number; 8]), soon()).unwrap();
+        one.wait(soon(), |frame| match frame {
+            Frame::Gone(key) => {
+                assert_eq!(PublicKey(**key), b.public(), "and of no stranger");
+                gone += 1;
+                None
+            }
+            Frame::Pong(_) => Some(()),
+            other => panic!("{other:?}"),
+        })
+        .unwrap();
+    }
     assert!((1..=3).contains(&gone), "{gone}");
 }
 
