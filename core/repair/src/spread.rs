@@ -17,6 +17,7 @@
 use crate::block::{self, Place, Shape};
 use crate::code::CHUNK_LEN_MAX;
 use crate::control::{CAP, Control};
+use crate::order::WAIT_US_MAX;
 
 /// Lanes, at most.
 pub const DEPTH_MAX: usize = 16;
@@ -35,8 +36,10 @@ const PRICE: u32 = 2;
 const SAVED_MAX: u32 = 32;
 /// When no chunks follow, a block of more than [`FEW`] is closed after so long: the flight of a flow
 /// is over, and it waits for an answer. On a path that is not known flows begin, which can bear the
-/// least, so there it is [`PAUSE_US`].
+/// least, so there it is [`PAUSE_US`]; less also where reordering takes most of what flows wait.
 pub const FLIGHT_US: u64 = 4_000;
+/// What the repair chunks of a flight take until the last is out, about.
+const LEAVE_US: u64 = 6 * PAUSE_US;
 /// When no chunks follow, the repair chunks wait for so long.
 pub const PAUSE_US: u64 = 1_000;
 const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
@@ -137,7 +140,10 @@ impl Spread {
         self.depth = control.depth().clamp(1, DEPTH_MAX);
         let together = control.rate() * HOLD_US as f64 / 1e6;
         let most_us = if together < FEW as f64 { HOLD_US_MIN } else { HOLD_US };
-        let pause_us = if control.estimate().known { FLIGHT_US } else { PAUSE_US };
+        let late_us = u64::from(control.estimate().reorder_us);
+        let left_us = WAIT_US_MAX.saturating_sub(late_us + LEAVE_US);
+        let pause_us = if control.estimate().known { left_us } else { 0 };
+        let pause_us = pause_us.clamp(PAUSE_US, FLIGHT_US);
         self.hold = Hold { most_us, pause_us };
     }
 

@@ -89,13 +89,14 @@ impl Cubic {
             if self.last_max <= window {
                 (self.k_s, self.origin) = (0.0, window);
             } else {
-                self.k_s = ((self.last_max - window) / C).cbrt();
+                self.k_s = cube_root((self.last_max - window) / C);
                 self.origin = self.last_max;
             }
             now_us
         });
         let t = (now_us - epoch_us + self.delay_min_us.unwrap_or(0)) as f64 / 1e6;
-        let target = self.origin + C * (t - self.k_s).powi(3);
+        let after = t - self.k_s;
+        let target = self.origin + C * after * after * after;
         let mut per = if target > window { window / (target - window) } else { 100.0 * window };
         if self.last_max == 0.0 {
             per = per.min(20.0);
@@ -131,4 +132,14 @@ impl Cubic {
         let last_max = self.last_max;
         *self = Self { last_max, ..Self::default() };
     }
+}
+
+/// The cube root of a number that is not negative, by Newton's method: the same on every machine,
+/// which that of a library is not.
+fn cube_root(of: f64) -> f64 {
+    let mut root = of.max(1.0);
+    for _ in 0..100 {
+        root -= (root * root * root - of) / (3.0 * root * root);
+    }
+    root
 }
