@@ -15,8 +15,9 @@ pub(crate) struct Codel {
 
 impl Codel {
     /// Whether to signal now; `standing_us` says for how long there has been a queue that does not
-    /// go away. One that lasts for less than an interval is that of a flow which begins. Signals come at intervals that shrink with the root of their number;
-    /// each flow that gets one needs a round trip to heed it.
+    /// go away. One that lasts for less than an interval is that of a flow which begins. Signals
+    /// come at intervals that shrink with the root of their number; each flow that gets one needs
+    /// a round trip to heed it.
     pub(crate) fn is_due(&mut self, standing_us: u64, now_us: u64) -> bool {
         if standing_us < INTERVAL_US {
             if now_us >= self.next_us {

@@ -20,8 +20,8 @@ pub(crate) struct Frames {
     own: Option<Hello>,
     peer: u32,
     salt: u32,
-    /// The sessions on which we said Hello last, how often, and when it was last; newest first. Two,
-    /// for where both ends initiated at once each may send on its own session.
+    /// The sessions on which we said Hello last, how often, and when it was last; newest first.
+    /// Two, for where both ends initiated at once each may send on its own session.
     greeted: [Option<(Index, u32, Instant)>; 2],
     /// The sessions on which the peer said it last, and what it said; newest first.
     heard: [Option<(Index, Hello)>; 2],
@@ -45,6 +45,8 @@ impl Frames {
     /// Forgets the peer: every session has ended.
     pub(crate) fn clear(&mut self) {
         (self.greeted, self.heard, self.halves) = ([None; 2], [None; 2], None);
+        // Whoever hears another number than before knows that all is forgotten here.
+        self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
     }
 
     /// What we say of ourselves from now on; with nothing, frames end with the sessions on which
@@ -87,9 +89,11 @@ impl Frames {
         let before = self.heard.iter().flatten().find(|(of, _)| *of != index).copied();
         self.heard = [Some((index, hello)), before];
         if hello.features.has(Features::REPAIR) {
+            let salt = self.salt;
             let halves = self.make_halves();
             if hello.first_number != 0 {
                 halves.receiver.set_first(hello.first_number);
+                halves.sender.meet(hello.first_number, salt);
             }
         }
         !hello.heard

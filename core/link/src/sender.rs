@@ -52,8 +52,9 @@ pub(crate) struct Sender {
     next_unit: u16,
     /// The session that the open blocks are sent on.
     session: Option<Index>,
-    /// Of each tag, the number of the next piece.
+    /// Of each tag, the number of the next piece; and what the peer's own begin with.
     numbers: Box<[u32; repair::order::TAGS]>,
+    peer: Option<u32>,
     /// Whether the peer reads bundles.
     bundles: bool,
     gathered: Gathered,
@@ -70,7 +71,6 @@ pub(crate) struct Sender {
     settled_at: Instant,
     /// Payload of the chunks of the unit that was sent last, in bytes.
     chunk_len: usize,
-    /// Bytes that were sent as data and as repair.
     data_bytes: u64,
     repair_bytes: u64,
 }
@@ -134,6 +134,7 @@ impl Sender {
             next_unit: salt as u16,
             session: None,
             numbers: Box::new([salt; repair::order::TAGS]),
+            peer: None,
             bundles: false,
             gathered: Gathered::default(),
             bundled: 0,
@@ -155,6 +156,13 @@ impl Sender {
             self.session = Some(current);
             self.spread = Spread::new();
             self.spread.heed(&self.control);
+        }
+    }
+
+    /// The peer's flows begin with `first`; if not as before, it began anew and expects our `salt`.
+    pub(crate) fn meet(&mut self, first: u32, salt: u32) {
+        if self.peer.replace(first).is_some_and(|before| before != first) {
+            self.numbers.fill(salt);
         }
     }
 

@@ -34,9 +34,10 @@ pub const FEW: usize = 8;
 const EARNED: u32 = 1;
 const PRICE: u32 = 2;
 const SAVED_MAX: u32 = 32;
-/// When no chunks follow, a block of more than [`FEW`] is closed after so long: the flight of a flow
-/// is over, and it waits for an answer. On a path that is not known flows begin, which can bear the
-/// least, so there it is [`PAUSE_US`]; less also where reordering takes most of what flows wait.
+/// When no chunks follow, a block of more than [`FEW`] is closed after so long: the flight of a
+/// flow is over, and it waits for an answer. On a path that is not known flows begin, which can
+/// bear the least, so there it is [`PAUSE_US`]; less also where reordering takes most of what
+/// flows wait.
 pub const FLIGHT_US: u64 = 4_000;
 /// What the repair chunks of a flight take until the last is out, about.
 const LEAVE_US: u64 = 6 * PAUSE_US;

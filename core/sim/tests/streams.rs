@@ -58,13 +58,14 @@ fn six_streams_get_no_less_than_one() {
 #[test]
 fn goodput_over_loss_delay_and_disorder_is_as_it_was() {
     let mut text = String::from(
-        "Mbit/s of one stream of TCP over a line of 100 Mbit/s with a queue of 25 ms, in 4 s, plain\n\
-         and with frames, and bytes on the wire with frames for each byte that arrived.\n\n\
+        "Mbit/s of one stream of TCP over a line of 100 Mbit/s with a queue of 25 ms, in 4 s,\n\
+         plain and with frames, and bytes on the wire with frames for each byte that arrived.\n\n\
          delay     disorder  loss   in runs of  plain  frames  wire\n",
     );
     let mut cell = |delay_ms: u32, jitter_ms: u32, loss: &str, burst: u32| {
         let words = format!(
-            "baseline+rate=100mbit+limit=208+delay={delay_ms}ms+jitter={jitter_ms}ms+loss={loss}+burst={burst}"
+            "baseline+rate=100mbit+limit=208+delay={delay_ms}ms+jitter={jitter_ms}ms\
+             +loss={loss}+burst={burst}"
         );
         let [plain, frames] = [false, true].map(|frames| stream(&words, frames, 1, 4, 1));
         let _ = writeln!(

@@ -9,8 +9,8 @@ use crate::timers::REKEY_TIMEOUT;
 use crate::{Index, Indices, Instant};
 
 impl Peer {
-    /// The session with our index `index`, whether it is the one to send on or the one before, if it
-    /// may still send: for an answer to what came on it. Where both ends initiated at once, each
+    /// The session with our index `index`, whether it is the one to send on or the one before, if
+    /// it may still send: for an answer to what came on it. Where both ends initiated at once, each
     /// may send on its own session, and hear on the other's.
     pub fn sealer_of(&mut self, index: Index, now: Instant) -> Option<&mut Session> {
         let session = of([&mut self.current, &mut self.previous], index)?;
