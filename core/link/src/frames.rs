@@ -20,13 +20,30 @@ pub(crate) struct Frames {
     own: Option<Hello>,
     peer: u32,
     salt: u32,
-    /// The sessions on which we said Hello last, how often, and when it was last; newest first.
-    /// Two, for where both ends initiated at once each may send on its own session.
-    greeted: [Option<(Index, u32, Instant)>; 2],
-    /// The sessions on which the peer said it last, and what it said; newest first.
-    heard: [Option<(Index, Hello)>; 2],
+    /// How often we said Hello on a session, and when it was last.
+    greeted: PerSession<(u32, Instant)>,
+    /// What the peer said on a session.
+    heard: PerSession<Hello>,
     /// Made when the peer was heard first.
     halves: Option<Box<Halves>>,
+}
+
+/// Something of the two sessions that it was noted of last, the newest first. Two, for where both
+/// ends initiated at once each may send on its own session.
+#[derive(Debug)]
+struct PerSession<T>([Option<(Index, T)>; 2]);
+
+impl<T: Copy> PerSession<T> {
+    const EMPTY: Self = Self([None; 2]);
+
+    fn get(&self, index: Index) -> Option<T> {
+        self.0.iter().flatten().find(|(of, _)| *of == index).map(|&(_, value)| value)
+    }
+
+    fn set(&mut self, index: Index, value: T) {
+        let before = self.0.iter().flatten().find(|(of, _)| *of != index).copied();
+        self.0 = [Some((index, value)), before];
+    }
 }
 
 /// The two directions.
@@ -39,12 +56,14 @@ pub(crate) struct Halves {
 impl Frames {
     /// Nothing said yet. `salt` is any number that is another one in each life of the program.
     pub(crate) fn new(peer: u32, salt: u32, own: Hello) -> Self {
-        Self { own: Some(own), peer, salt, greeted: [None; 2], heard: [None; 2], halves: None }
+        let (greeted, heard) = (PerSession::EMPTY, PerSession::EMPTY);
+        Self { own: Some(own), peer, salt, greeted, heard, halves: None }
     }
 
     /// Forgets the peer: every session has ended.
     pub(crate) fn clear(&mut self) {
-        (self.greeted, self.heard, self.halves) = ([None; 2], [None; 2], None);
+        (self.greeted, self.heard) = (PerSession::EMPTY, PerSession::EMPTY);
+        self.halves = None;
         // Whoever hears another number than before knows that all is forgotten here.
         self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
     }
@@ -62,8 +81,7 @@ impl Frames {
 
     /// What the peer said on the session `current`.
     pub(crate) fn hello(&self, current: Index) -> Option<Hello> {
-        let heard = self.heard.iter().flatten().find(|(index, _)| *index == current);
-        heard.map(|&(_, hello)| hello)
+        self.heard.get(current)
     }
 
     pub(crate) fn halves(&self) -> Option<&Halves> {
@@ -86,14 +104,13 @@ impl Frames {
 
     /// Takes a Hello that came on the session `index`; says whether it wants an answer.
     pub(crate) fn handle_hello(&mut self, index: Index, hello: Hello) -> bool {
-        let before = self.heard.iter().flatten().find(|(of, _)| *of != index).copied();
-        self.heard = [Some((index, hello)), before];
+        self.heard.set(index, hello);
         if hello.features.has(Features::REPAIR) {
             let salt = self.salt;
             let halves = self.make_halves();
-            if hello.first_number != 0 {
-                halves.receiver.set_first(hello.first_number);
-                halves.sender.meet(hello.first_number, salt);
+            let first = hello.first_number;
+            if first != 0 && halves.receiver.set_first(first) {
+                halves.sender.renumber(salt);
             }
         }
         !hello.heard
@@ -109,17 +126,15 @@ impl Frames {
     /// Whether Hello was said on `current`, had no answer, and is due again.
     fn is_unanswered(&self, current: Index, now: Instant) -> bool {
         let unheard = self.greets() && self.hello(current).is_none();
-        self.greeted.iter().flatten().any(|&(index, times, at)| {
+        self.greeted.get(current).is_some_and(|(times, at)| {
             let due = at.0.saturating_add(AGAIN_NS << times.min(GREETINGS_MAX));
-            unheard && index == current && times < GREETINGS_MAX && now.0 >= due
+            unheard && times < GREETINGS_MAX && now.0 >= due
         })
     }
 
     /// Says who we are on the session `index`, which is that of `way`, unless that is known.
     pub(crate) fn greet<O: Outbox>(&mut self, index: Index, now: Instant, way: &mut Way<'_, O>) {
-        let all = self.greeted.iter().flatten();
-        let times = all.clone().find(|(of, ..)| *of == index).map_or(0, |&(_, times, _)| times);
-        let before = all.clone().find(|(of, ..)| *of != index).copied();
+        let times = self.greeted.get(index).map_or(0, |(times, _)| times);
         if times >= GREETINGS_MAX {
             return;
         }
@@ -128,7 +143,7 @@ impl Frames {
         let (second_index, first_number) = (way.session.second_index(), self.salt);
         let hello = Hello { heard, second_index, first_number, ..own };
         if way.seal(Hello::LEN, |plain| plain.copy_from_slice(&hello.build())).is_ok() {
-            self.greeted = [Some((index, times + 1, now)), before];
+            self.greeted.set(index, (times + 1, now));
         }
     }
 

@@ -185,9 +185,9 @@ impl Receiver {
         }
     }
 
-    /// What number the peer's flows begin with.
-    pub(crate) fn set_first(&mut self, first: u32) {
-        self.order.set_first(first);
+    /// What number the peer's flows begin with; whether it was another one before.
+    pub(crate) fn set_first(&mut self, first: u32) -> bool {
+        self.order.set_first(first)
     }
 
     /// The path is another one: its delay says nothing about the one before.

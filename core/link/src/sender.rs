@@ -52,9 +52,8 @@ pub(crate) struct Sender {
     next_unit: u16,
     /// The session that the open blocks are sent on.
     session: Option<Index>,
-    /// Of each tag, the number of the next piece; and what the peer's own begin with.
+    /// Of each tag, the number of the next piece.
     numbers: Box<[u32; repair::order::TAGS]>,
-    peer: Option<u32>,
     /// Whether the peer reads bundles.
     bundles: bool,
     gathered: Gathered,
@@ -134,7 +133,6 @@ impl Sender {
             next_unit: salt as u16,
             session: None,
             numbers: Box::new([salt; repair::order::TAGS]),
-            peer: None,
             bundles: false,
             gathered: Gathered::default(),
             bundled: 0,
@@ -159,11 +157,9 @@ impl Sender {
         }
     }
 
-    /// The peer's flows begin with `first`; if not as before, it began anew and expects our `salt`.
-    pub(crate) fn meet(&mut self, first: u32, salt: u32) {
-        if self.peer.replace(first).is_some_and(|before| before != first) {
-            self.numbers.fill(salt);
-        }
+    /// The peer knows nothing of our flows any more: they begin with `salt` again.
+    pub(crate) fn renumber(&mut self, salt: u32) {
+        self.numbers.fill(salt);
     }
 
     /// Says whether the other end reads bundles.

@@ -93,21 +93,20 @@ impl<T> Order<T> {
     }
 
     /// Every flow begins with this number: the first piece to arrive need not be the first that was
-    /// sent. Another one than before is that of a sender which began anew; what waits then is
-    /// ready.
-    pub fn set_first(&mut self, first: u32) {
-        if self.first == Some(first) {
-            return;
+    /// sent. Returns whether it was another one before: that is a sender which began anew, and
+    /// what waits then is ready.
+    pub fn set_first(&mut self, first: u32) -> bool {
+        let before = self.first.replace(first);
+        if before == Some(first) {
+            return false;
         }
-        for tag in 0..=u8::MAX {
-            if let Some(flow) = self.flows.get(usize::from(tag)) {
-                if flow.queue.is_some() {
-                    self.flush(tag);
-                }
-                self.flows[usize::from(tag)].next = None;
+        for index in 0..self.queues.len() {
+            if let Some(tag) = self.queues[index].tag {
+                self.flush(tag);
             }
         }
-        self.first = Some(first);
+        self.flows.fill(Flow::default());
+        before.is_some()
     }
 
     /// How long a piece may wait: what reordering was measured, and the time that a block's repair
@@ -278,16 +277,16 @@ mod tests {
     fn the_first_to_arrive_need_not_be_the_first() {
         let mut order = Order::new();
         order.set_wait_us(10_000);
-        order.set_first(7);
+        assert!(!order.set_first(7), "there was none before");
         assert!(order.is_ahead(1, 9) && !order.is_ahead(1, 7));
         for number in [9, 8, 7] {
             order.handle_piece(1, number, number, 10, 0);
         }
         assert_eq!(drain(&mut order), [7, 8, 9]);
         order.handle_piece(1, 11, 11, 10, 0);
-        order.set_first(7);
+        assert!(!order.set_first(7));
         assert_eq!(drain(&mut order), [], "the same sender");
-        order.set_first(500);
+        assert!(order.set_first(500));
         assert_eq!(drain(&mut order), [11], "another one, who sends nothing of that");
         order.handle_piece(1, 501, 501, 10, 0);
         order.handle_piece(1, 500, 500, 10, 0);

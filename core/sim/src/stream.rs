@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use node::{AllowedIp, Clock as Clocks, Endpoint, Inbox, Node, PeerChange, Prefix, Source};
 use noise::{Identity, Instant, PrivateKey};
-use wire::checksum::{Sum, pseudo_v4};
+use wire::checksum::{Sum, pseudo};
 use wire::coalesce::Coalescer;
 use wire::virtio;
 
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::impair::{self, Impairment, Pipe, Verdict};
 use crate::rng::Rng;
 use crate::tcp::{self, Ack, Burst};
-use crate::world::{MTU, Tray, inner};
+use crate::world::{HostId, MTU, Tray, inner, ip_packet};
 
 const TCP: u8 = 6;
 const IP_LEN: usize = 20;
@@ -175,7 +175,7 @@ impl Ground {
         let clock = Clock::new(1_800_000_000);
         for (n, host) in hosts.iter_mut().enumerate() {
             let other = 1 - n;
-            let (v4, _) = inner(crate::world::HostId(other));
+            let (v4, _) = inner(HostId(other));
             let change = PeerChange {
                 endpoint: Some(addresses[other]),
                 // The first packet, so that there is a session before the streams begin.
@@ -461,30 +461,23 @@ fn packet(
     options: &[u8],
     payload: usize,
 ) -> Vec<u8> {
-    let addresses = [0, 1].map(|n| match inner(crate::world::HostId(n)).0 {
-        std::net::IpAddr::V4(v4) => v4,
-        std::net::IpAddr::V6(_) => unreachable!("the first is of IPv4"),
-    });
-    let (source, destination) = (addresses[host], addresses[1 - host]);
+    let (source, destination) = (inner(HostId(host)).0, inner(HostId(1 - host)).0);
     let header_len = 20 + options.len();
-    let len = IP_LEN + header_len + payload;
-    let mut bytes = Vec::with_capacity(len);
-    bytes.extend_from_slice(&[0x45, 0]);
-    bytes.extend_from_slice(&(len as u16).to_be_bytes());
-    bytes.extend_from_slice(&[0, 0, 0x40, 0, 64, TCP, 0, 0]);
-    bytes.extend_from_slice(&source.octets());
-    bytes.extend_from_slice(&destination.octets());
-    let sum = Sum::of(&bytes).checksum();
+    let mut upper = Vec::with_capacity(header_len + payload);
+    upper.extend_from_slice(&ports.0.to_be_bytes());
+    upper.extend_from_slice(&ports.1.to_be_bytes());
+    upper.extend_from_slice(&sequence.to_be_bytes());
+    upper.extend_from_slice(&next.to_be_bytes());
+    upper.extend_from_slice(&[(header_len as u8 / 4) << 4, ACK, 0xff, 0xff]);
+    let pseudo = pseudo(source, destination, TCP, (header_len + payload) as u32);
+    upper.extend_from_slice(&(!pseudo.checksum()).to_be_bytes());
+    upper.extend_from_slice(&[0, 0]);
+    upper.extend_from_slice(options);
+    upper.resize(header_len + payload, 0);
+    let mut bytes = ip_packet(source, destination, TCP, &upper);
+    // TCP's packets say that they are not to be cut, and are joined for it.
+    (bytes[6], bytes[10], bytes[11]) = (0x40, 0, 0);
+    let sum = Sum::of(&bytes[..IP_LEN]).checksum();
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-    bytes.extend_from_slice(&ports.0.to_be_bytes());
-    bytes.extend_from_slice(&ports.1.to_be_bytes());
-    bytes.extend_from_slice(&sequence.to_be_bytes());
-    bytes.extend_from_slice(&next.to_be_bytes());
-    bytes.extend_from_slice(&[(header_len as u8 / 4) << 4, ACK, 0xff, 0xff]);
-    let pseudo = pseudo_v4(source, destination, TCP, (len - IP_LEN) as u32);
-    bytes.extend_from_slice(&(!pseudo.checksum()).to_be_bytes());
-    bytes.extend_from_slice(&[0, 0]);
-    bytes.extend_from_slice(options);
-    bytes.resize(len, 0);
     bytes
 }

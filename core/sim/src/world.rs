@@ -43,6 +43,7 @@ pub use watch::Watch;
 
 use host::Host;
 pub(crate) use host::Tray;
+pub(crate) use ledger::ip_packet;
 
 /// Events that wait, at most: more means a storm of datagrams.
 pub const EVENTS_MAX: usize = 1 << 18;

@@ -34,11 +34,10 @@ impl Peer {
         release(context.indices, self.previous.take());
         let mut session = Session::new(agreed, context.now);
         // The session that the peer initiated meanwhile tells what it said of itself.
-        let crossed = [&self.next, &self.current].into_iter().flatten().find(|crossed| {
-            crossed.word != 0 && !crossed.born().is_older_than(REKEY_TIMEOUT, context.now)
-        });
-        if let Some(crossed) = crossed {
-            session.word = crossed.word;
+        let others = [&self.next, &self.current].into_iter().flatten();
+        let word = others.filter_map(|other| crossed_word(other, context.now)).next();
+        if let Some(word) = word {
+            session.word = word;
             self.want(Action::Greet);
         }
         self.previous = self.current.replace(session);
@@ -55,10 +54,9 @@ impl Peer {
         if core::mem::take(&mut next.superseded) {
             if let Some(current) = &mut self.current
                 && current.word == 0
-                && next.word != 0
-                && !next.born().is_older_than(REKEY_TIMEOUT, now)
+                && let Some(word) = crossed_word(&next, now)
             {
-                current.word = next.word;
+                current.word = word;
                 self.want(Action::Greet);
             }
             self.previous = Some(next);
@@ -86,6 +84,13 @@ impl Peer {
         let ends = slots.into_iter().flatten().map(|session| session.ends());
         self.timers.session_end = ends.min().unwrap_or(Instant::MAX);
     }
+}
+
+/// What the peer said of itself when it initiated this session, if that was so lately that another
+/// one may have crossed it.
+fn crossed_word(session: &Session, now: Instant) -> Option<u32> {
+    let is_late = session.born().is_older_than(REKEY_TIMEOUT, now);
+    (session.word != 0 && !is_late).then_some(session.word)
 }
 
 /// The session with our index `index`.

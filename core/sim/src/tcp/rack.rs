@@ -8,7 +8,6 @@ use super::{Ack, Burst};
 struct Segment {
     sent_us: u64,
     sacked: bool,
-    lost: bool,
     /// Sent more than once.
     again: bool,
 }
@@ -64,7 +63,7 @@ impl Flight {
 
     pub(super) fn send(&mut self, burst: Burst, now_us: u64, again: bool) {
         for number in burst.first..burst.first + burst.count {
-            let segment = Segment { sent_us: now_us, sacked: false, lost: false, again };
+            let segment = Segment { sent_us: now_us, sacked: false, again };
             let at = (number - self.una) as usize;
             if at == self.segments.len() {
                 self.segments.push_back(segment);
@@ -164,7 +163,6 @@ impl Flight {
             }
             self.pending.pop_first();
             self.lost.insert(of);
-            self.segments[(of - self.una) as usize].lost = true;
             count += 1;
         }
         count

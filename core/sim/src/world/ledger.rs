@@ -248,7 +248,12 @@ fn fill(marker: u64, payload: &mut [u8]) {
 }
 
 /// An IP packet without options.
-fn ip_packet(source: IpAddr, destination: IpAddr, protocol: u8, upper: &[u8]) -> Vec<u8> {
+pub(crate) fn ip_packet(
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    upper: &[u8],
+) -> Vec<u8> {
     let mut bytes = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
