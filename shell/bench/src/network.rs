@@ -60,7 +60,7 @@ pub struct Report {
 pub(crate) type Figure = (&'static str, &'static str, &'static str, Option<Bound>);
 
 #[rustfmt::skip]
-const FIGURES: [Figure; 17] = {
+const FIGURES: [Figure; 20] = {
     use Bound::{AtLeast, AtMost};
     [
         ("join", "a daemon's start to its first echo, one LAN", "ms", Some(AtMost(1000.0))),
@@ -74,7 +74,10 @@ const FIGURES: [Figure; 17] = {
         ("relayed", "one relayed TCP stream, lines of 1 Gbit/s", "Mbit/s", None),
         ("relayed-headscale", "the same by Headscale's relay and tailscaled", "Mbit/s", None),
         ("relayed-ratio", "relayed TCP, Warren ÷ Headscale", "×", Some(AtLeast(3.0))),
+        ("relayed-quic", "the same where UDP passes to the relay", "Mbit/s", None),
+        ("relayed-quic-ratio", "by QUIC, Warren ÷ Headscale", "×", Some(AtLeast(3.0))),
         ("loaded-ratio", "echo under 5 relayed streams and 3 % loss", "×", Some(AtMost(10.0))),
+        ("loaded-quic-ratio", "the same by QUIC", "×", Some(AtMost(10.0))),
         ("pairs-1", "one relayed pair, no limit", "Mbit/s", None),
         ("pairs-2", "two relayed pairs, together", "Mbit/s", None),
         ("pairs-4", "four relayed pairs, together", "Mbit/s", None),
@@ -135,8 +138,9 @@ fn series(name: &str, found: &[(&'static str, f64)]) -> Vec<f64> {
         found.iter().filter(|(known, _)| *known == name).map(|(_, value)| *value).collect()
     };
     match name {
-        "relayed-ratio" => {
-            let (ours, theirs) = (of("relayed"), of("relayed-headscale"));
+        "relayed-ratio" | "relayed-quic-ratio" => {
+            let ours = of(name.trim_end_matches("-ratio"));
+            let theirs = of("relayed-headscale");
             // Without one of each round there is no pair to be compared.
             if ours.len() != theirs.len() {
                 return Vec::new();

@@ -51,12 +51,22 @@ impl Ground {
 
     /// No UDP in or out of a host.
     pub(super) fn block_udp(&self, index: usize) -> Result<()> {
+        self.refuse(index, "", "")
+    }
+
+    /// No UDP in or out of a host, but for what it and the server's host say to each other.
+    pub(super) fn block_udp_but_to_server(&self, index: usize) -> Result<()> {
+        let server = outer(0);
+        self.refuse(index, &format!("ip daddr != {server}"), &format!("ip saddr != {server}"))
+    }
+
+    fn refuse(&self, index: usize, leaving: &str, coming: &str) -> Result<()> {
         self.ends[index].host.sh(&format!(
             "nft add table inet bench
              nft 'add chain inet bench leaving {{ type filter hook output priority 0; }}'
              nft 'add chain inet bench coming {{ type filter hook input priority 0; }}'
-             nft add rule inet bench leaving oifname {IFNAME} meta l4proto udp drop
-             nft add rule inet bench coming iifname {IFNAME} meta l4proto udp drop"
+             nft add rule inet bench leaving oifname {IFNAME} {leaving} meta l4proto udp drop
+             nft add rule inet bench coming iifname {IFNAME} {coming} meta l4proto udp drop"
         ))?;
         Ok(())
     }

@@ -34,10 +34,19 @@ enum Kind {
     JoinHttps,
     Lost,
     Roam,
-    Relayed,
+    Relayed(Way),
     RelayedHeadscale,
-    Loaded,
+    Loaded(Way),
     Pairs(usize, &'static str),
+}
+
+/// What a relay is reached by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// No UDP leaves.
+    Https,
+    /// UDP passes to the relay and nowhere else.
+    Quic,
 }
 
 type Values = Vec<(&'static str, f64)>;
@@ -51,11 +60,12 @@ impl Step {
             why: format!("{error:#}"),
             hint: rival.install_hint().to_owned(),
         });
-        let mut kinds = vec![Kind::Join, Kind::JoinHttps, Kind::Lost, Kind::Roam, Kind::Relayed];
+        let mut kinds = vec![Kind::Join, Kind::JoinHttps, Kind::Lost, Kind::Roam];
+        kinds.extend([Way::Https, Way::Quic].map(Kind::Relayed));
         if absent.is_none() {
             kinds.push(Kind::RelayedHeadscale);
         }
-        kinds.push(Kind::Loaded);
+        kinds.extend([Way::Https, Way::Quic].map(Kind::Loaded));
         kinds.extend(PAIRS.map(|(count, name)| Kind::Pairs(count, name)));
         let step = |kind| Self {
             kind,
@@ -72,9 +82,9 @@ impl Step {
             Kind::JoinHttps => "joining where only HTTPS passes".to_owned(),
             Kind::Lost => "a direct path is lost".to_owned(),
             Kind::Roam => "an address changes".to_owned(),
-            Kind::Relayed => "one relayed stream".to_owned(),
+            Kind::Relayed(way) => format!("one relayed stream, {way:?}"),
             Kind::RelayedHeadscale => "one relayed stream, Headscale".to_owned(),
-            Kind::Loaded => "round trips under relayed streams".to_owned(),
+            Kind::Loaded(way) => format!("round trips under relayed streams, {way:?}"),
             Kind::Pairs(count, _) => format!("relayed pairs: {count}"),
         }
     }
@@ -86,7 +96,7 @@ impl Step {
             Kind::JoinHttps => 4.0,
             Kind::Lost | Kind::Roam => 8.0,
             Kind::RelayedHeadscale => transfer + 15.0,
-            Kind::Relayed | Kind::Loaded | Kind::Pairs(..) => transfer + 6.0,
+            Kind::Relayed(_) | Kind::Loaded(_) | Kind::Pairs(..) => transfer + 6.0,
         }
     }
 
@@ -97,11 +107,15 @@ impl Step {
             Kind::JoinHttps => self.join_https(),
             Kind::Lost => self.outage("lost", |ground| ground.block_udp(1)),
             Kind::Roam => self.outage("roam", |ground| ground.move_host(1)),
-            Kind::Relayed => Ok(vec![("relayed", self.relayed(&ours)?)]),
-            Kind::RelayedHeadscale => {
-                Ok(vec![("relayed-headscale", self.relayed(&Headscale::relayed())?)])
+            Kind::Relayed(way) => {
+                let name = if way == Way::Quic { "relayed-quic" } else { "relayed" };
+                Ok(vec![(name, self.relayed(&ours, way)?)])
             }
-            Kind::Loaded => self.loaded(),
+            Kind::RelayedHeadscale => {
+                let theirs = Headscale::relayed();
+                Ok(vec![("relayed-headscale", self.relayed(&theirs, Way::Https)?)])
+            }
+            Kind::Loaded(way) => self.loaded(way),
             Kind::Pairs(count, name) => self.pairs(count, name),
         }
     }
@@ -130,7 +144,7 @@ impl Step {
     }
 
     fn join_https(&self) -> Result<Values> {
-        let ground = self.blocked(3, None)?;
+        let ground = self.blocked(3, Way::Https, None)?;
         let vpn = Network::relayed(&self.warren);
         let running = Running::start(&vpn, &ground.ends)?;
         Ok(vec![("join-https", ms(*running.connect().last().context("an echo")?))])
@@ -148,15 +162,18 @@ impl Step {
         Ok(vec![(name, silence)])
     }
 
-    /// Hosts that speak no UDP, but for the server's.
-    fn blocked(&self, count: usize, last: Option<Impairment>) -> Result<Ground> {
+    /// Hosts that cannot speak UDP with each other, but for the server's.
+    fn blocked(&self, count: usize, way: Way, last: Option<Impairment>) -> Result<Ground> {
         let ground = Ground::lay(&self.prefix, count, last)?;
-        (1..count).try_for_each(|index| ground.block_udp(index))?;
+        (1..count).try_for_each(|index| match way {
+            Way::Https => ground.block_udp(index),
+            Way::Quic => ground.block_udp_but_to_server(index),
+        })?;
         Ok(ground)
     }
 
-    fn relayed(&self, vpn: &dyn Vpn) -> Result<f64> {
-        let ground = self.blocked(3, None)?;
+    fn relayed(&self, vpn: &dyn Vpn, way: Way) -> Result<f64> {
+        let ground = self.blocked(3, way, None)?;
         ground.limit("1gbit")?;
         let running = Running::start(vpn, &ground.ends)?;
         self.rate(&ground, &running, (1, 2), 1)
@@ -176,10 +193,10 @@ impl Step {
         }
     }
 
-    fn loaded(&self) -> Result<Values> {
+    fn loaded(&self, way: Way) -> Result<Values> {
         let line = sim::profile::named("baseline").context("a profile")?;
         let line = Impairment { delay_us: 5_000, loss: 0.03, ..line };
-        let ground = self.blocked(3, Some(line))?;
+        let ground = self.blocked(3, way, Some(line))?;
         let vpn = Network::relayed(&self.warren);
         let running = Running::start(&vpn, &ground.ends)?;
         let hosts = [&ground.ends[1].host, &ground.ends[2].host];
@@ -194,11 +211,12 @@ impl Step {
             let loaded = ping();
             joined(load).and(loaded)
         })?;
-        Ok(vec![("loaded-ratio", loaded / idle)])
+        let name = if way == Way::Quic { "loaded-quic-ratio" } else { "loaded-ratio" };
+        Ok(vec![(name, loaded / idle)])
     }
 
     fn pairs(&self, count: usize, name: &'static str) -> Result<Values> {
-        let ground = self.blocked(1 + 2 * count, None)?;
+        let ground = self.blocked(1 + 2 * count, Way::Https, None)?;
         let vpn = Network::relayed(&self.warren);
         let running = Running::start(&vpn, &ground.ends)?;
         let before = running.each_cpu_s()[0];
