@@ -20,9 +20,11 @@ use noise::Instant;
 use wire::relay::{Decoder, Frame, Notice};
 
 use self::carrier::Came;
+use self::watch::{Due, Watch};
 use crate::driver::Desk;
 
 mod carrier;
+mod watch;
 
 pub use self::carrier::{Carrier, CarrierKind};
 
@@ -124,16 +126,7 @@ struct Stream {
     is_blocked: bool,
     /// What the loop watches for: nothing yet, or whether also for room.
     watched: Option<bool>,
-    heard: Instant,
-    /// When something was sent first since then.
-    unheard: Option<Instant>,
-    pinged: Option<Instant>,
-    /// Whether the last ping was answered, and how long that may take.
-    is_answered: bool,
-    patience: Duration,
-    /// Something was sent since the last ping.
-    is_busy: bool,
-    rtt_us: Option<u64>,
+    watch: Watch,
     received: u64,
 }
 
@@ -181,6 +174,7 @@ impl Streams {
         carrier.prepare()?;
         // What fits through it is asked with the next look.
         self.looked = Instant::ZERO;
+        let watch = Watch::new(carrier.kind() == CarrierKind::Quic, self.now);
         let mut stream = Stream {
             relay,
             carrier,
@@ -192,13 +186,7 @@ impl Streams {
             since: self.now,
             is_blocked: false,
             watched: None,
-            heard: self.now,
-            unheard: None,
-            pinged: None,
-            is_answered: true,
-            patience: ANSWER_WITHIN,
-            is_busy: false,
-            rtt_us: None,
+            watch,
             received: 0,
         };
         stream.ping(ANSWER_WITHIN, self.now);
@@ -227,7 +215,7 @@ impl Streams {
             relay: stream.relay,
             carrier: stream.carrier.kind(),
             since: stream.since,
-            rtt_us: stream.rtt_us,
+            rtt_us: stream.watch.rtt_us(),
             queued: stream.queue.queued(),
             counters: *stream.queue.counters(),
             received: stream.received,
@@ -282,8 +270,7 @@ impl Streams {
             return;
         };
         self.pushed += datagram.len();
-        stream.is_busy = true;
-        stream.unheard.get_or_insert(self.now);
+        stream.watch.handle_sent(self.now);
         stream.queue.push(&to.peer.0, datagram, self.now);
     }
 
@@ -310,7 +297,7 @@ impl Streams {
         let stream = self.list.iter_mut().find(|stream| stream.carrier.as_raw_fd() == fd)?;
         let Came { heard, more, end } = stream.carrier.read(&mut self.scratch, &mut stream.decoder);
         if heard {
-            (stream.heard, stream.unheard) = (self.now, None);
+            stream.watch.handle_heard(self.now);
         }
         stream.end = stream.end.or(end);
         let decoder = std::mem::take(&mut stream.decoder);
@@ -339,12 +326,7 @@ impl Streams {
         match frame {
             Frame::Ping(bytes) => stream.queue.push_pong(**bytes),
             Frame::Pong(bytes) => {
-                let sent = Instant(u64::from_le_bytes(**bytes));
-                if stream.pinged == Some(sent) {
-                    let rtt = self.now.since(sent).as_micros();
-                    stream.rtt_us = Some(u64::try_from(rtt).unwrap_or(u64::MAX));
-                    stream.is_answered = true;
-                }
+                stream.watch.handle_pong(Instant(u64::from_le_bytes(**bytes)), self.now);
             }
             Frame::Notice(notice) => stream.end = Some(StreamEnd::Notice(*notice)),
             _ => {}
@@ -398,36 +380,23 @@ impl Desk<'_> {
 
 impl Stream {
     fn ping(&mut self, patience: Duration, now: Instant) {
-        (self.pinged, self.is_answered, self.is_busy) = (Some(now), false, false);
-        self.patience = patience;
+        self.watch.handle_ping(patience, now);
         self.queue.push_ping(now.0.to_le_bytes());
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.end = self.end.or_else(|| self.carrier.handle_timeout());
-        let pinged = self.pinged.unwrap_or(self.since);
-        let is_quic = self.carrier.kind() == CarrierKind::Quic;
-        if !self.is_answered {
-            if pinged.max(self.heard).is_older_than(self.patience, now) {
-                self.end = self.end.or(Some(StreamEnd::Silent));
-            } else if is_quic && self.heard > pinged && pinged.is_older_than(UNHEARD, now) {
-                // A ping in a datagram, or its answer, may be lost.
-                self.ping(self.patience, now);
+        match self.watch.due(now) {
+            Due::Nothing => {}
+            Due::Silent => self.end = self.end.or(Some(StreamEnd::Silent)),
+            Due::Ping(patience) => {
+                if !self.watch.is_busy() {
+                    self.queue.release();
+                    self.plain = Vec::new();
+                    self.decoder.release();
+                }
+                self.ping(patience, now);
             }
-            return;
-        }
-        let patience = UNHEARD.max(Duration::from_micros(self.rtt_us.unwrap_or(0)) * 3);
-        if is_quic && self.unheard.is_some_and(|since| since.is_older_than(patience, now)) {
-            return self.ping(patience, now);
-        }
-        let every = if self.is_busy { PING_BUSY } else { PING_IDLE };
-        if pinged.is_older_than(every, now) {
-            if !self.is_busy {
-                self.queue.release();
-                self.plain = Vec::new();
-                self.decoder.release();
-            }
-            self.ping(ANSWER_WITHIN, now);
         }
     }
 
