@@ -203,6 +203,7 @@ fn run_link(args: &Link) -> Result<()> {
         seconds: args.seconds,
         rounds: args.rounds,
         scenarios: Scenario::ALL.into_iter().filter(wanted).collect(),
+        frames: args.frames,
         command: own_words(),
     };
     let report = link::run(&settings, &vpn::contestants(&own_program()?, args.frames))?;

@@ -48,6 +48,7 @@ mod status;
 mod token;
 mod up;
 mod user;
+mod weather;
 mod wg;
 mod why;
 mod wish;

@@ -29,6 +29,9 @@ enum Words {
         /// Users and nodes to check against, in HuJSON; without it, those that the file names.
         #[arg(long)]
         nodes: Option<PathBuf>,
+        /// Print JSON: `rules`, `tests`, `warnings[]`, and `faults[]` if it is refused
+        #[arg(long)]
+        json: bool,
     },
     /// Print the policy that a server has, as it was set.
     Get {
@@ -57,7 +60,7 @@ enum Words {
 /// Does what the words say.
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
-        Words::Check { file, nodes } => check(&file, nodes),
+        Words::Check { file, nodes, json } => check(&file, nodes, json),
         Words::Get { target } => {
             let mut session = target.open()?;
             session.ask("GET", "/api/v1/policy", &Value::Null, |answer| {
@@ -109,26 +112,58 @@ fn text(file: &Path) -> Result<String> {
     Ok(text)
 }
 
-fn check(file: &Path, nodes: Option<PathBuf>) -> Result<()> {
+fn check(file: &Path, nodes: Option<PathBuf>, json: bool) -> Result<()> {
+    let refuse = |path: &Path, faults: &[Finding]| -> Result<()> {
+        if json {
+            print(&json!({ "schema": 1, "refused": path, "faults": listed(faults) }))?;
+        }
+        refused(path, faults)
+    };
     let directory = match &nodes {
         None => Directory::default(),
-        Some(path) => {
-            let read = Directory::parse(&bytes(path)?);
-            read.or_else(|faults| refuse(path, &faults))?
-        }
+        Some(path) => match Directory::parse(&bytes(path)?) {
+            Ok(directory) => directory,
+            Err(faults) => return refuse(path, &faults),
+        },
     };
-    let (policy, warnings) =
-        Policy::parse(&bytes(file)?).or_else(|faults| refuse(file, &faults))?;
+    let (policy, warnings) = match Policy::parse(&bytes(file)?) {
+        Ok(parsed) => parsed,
+        Err(faults) => return refuse(file, &faults),
+    };
+    let compiled = match ::policy::check(&policy, &directory) {
+        Ok(compiled) => compiled,
+        Err(failures) => return refuse(file, &failures),
+    };
+    let routes = compiled.refused_routes().iter();
+    let routes = routes.map(|one| format!("node {} must not route {}", one.node.0, one.route));
+    let routes: Vec<String> = routes.collect();
+    let (rules, tests) = (policy.grants.len(), policy.tests.len());
+    if json {
+        return print(&json!({
+            "schema": 1, "refused": null, "faults": [], "rules": rules, "tests": tests,
+            "warnings": listed(&warnings), "refused_routes": routes,
+        }));
+    }
     for warning in &warnings {
         eprintln!("warning: {}:{warning}", file.display());
     }
-    let compiled = ::policy::check(&policy, &directory);
-    let compiled = compiled.or_else(|failures| refuse(file, &failures))?;
-    for route in compiled.refused_routes() {
-        eprintln!("warning: node {} must not route {}", route.node.0, route.route);
+    for route in &routes {
+        eprintln!("warning: {route}");
     }
-    let (rules, tests) = (policy.grants.len(), policy.tests.len());
     let text = format!("{}: {rules} rules, {tests} tests passed\n", file.display());
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn listed(findings: &[Finding]) -> Vec<Value> {
+    let one = |found: &Finding| {
+        let Finding { place, what, mend } = found;
+        json!({ "line": place.line, "column": place.column, "what": what, "mend": mend })
+    };
+    findings.iter().map(one).collect()
+}
+
+fn print(value: &Value) -> Result<()> {
+    let text = format!("{value:#}\n");
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
@@ -137,7 +172,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Every mistake on a line of its own, as compilers tell them.
-fn refuse<T>(path: &Path, findings: &[Finding]) -> Result<T> {
+fn refused(path: &Path, findings: &[Finding]) -> Result<()> {
     let mut text = format!("{} is refused", path.display());
     for finding in findings {
         write!(text, "\n{}:{finding}", path.display())?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::admin::{lifetime, plain, table};
 use crate::client::{Target, text, texts};
 use crate::up::wait_until_running;
+use crate::weather::links;
 
 /// Show this node and its peers.
 #[derive(Debug, clap::Args)]
@@ -123,7 +124,7 @@ fn show(status: &Value) -> String {
         ("RECEIVED", "rx"),
         ("SENT", "tx"),
     ];
-    out + &table(&Value::Array(rows), &columns)
+    out + &table(&Value::Array(rows), &columns) + &links(status)
 }
 
 fn row(node: &Value, path: &str) -> Value {

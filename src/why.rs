@@ -115,6 +115,13 @@ fn show(answer: &Value) -> String {
         let ratio = link["repair"]["ratio"].as_f64().unwrap_or_default() * 100.0;
         line("repair", format!("{state} ({ratio:.1} % more bytes)"));
         line("cipher", plain(text(link, "cipher")));
+        if let Some(bytes) = link["chunk_bytes"].as_u64().filter(|bytes| *bytes > 0) {
+            line("chunk", format!("{bytes} bytes"));
+        }
+        let ms = link["in"]["reorder_ms"].as_f64().unwrap_or_default();
+        let [waited, given_up] =
+            ["order_waited", "order_given_up"].map(|field| link["in"][field].as_u64().unwrap_or(0));
+        line("order", format!("{ms:.1} ms of disorder; {waited} waited, {given_up} in vain"));
     }
     out + &format!("{}\n", plain(text(answer, "verdict")))
 }

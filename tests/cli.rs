@@ -348,6 +348,24 @@ fn a_policy_file_is_checked_with_its_tests_and_its_mistakes_have_places() {
     let said = failure(&["policy", "check", &failing], b"");
     assert!(said.contains("grants[0] (line 1) allows it"), "{said}");
     assert!(failure(&["policy", "check", "/nowhere"], b"").contains("cannot read /nowhere"));
+
+    let json = |path: &str, code: i32| -> serde_json::Value {
+        let output = run(&["policy", "check", path, "--json"]);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        serde_json::from_str(&text(&output.stdout)).expect("JSON")
+    };
+    let said = json(&good, 0);
+    assert_eq!(
+        (&said["schema"], &said["rules"], &said["tests"]),
+        (&1.into(), &1.into(), &1.into())
+    );
+    assert_eq!(
+        (&said["warnings"][0]["line"], &said["warnings"][0]["column"]),
+        (&4.into(), &1.into())
+    );
+    let said = json(&wrong, 1);
+    assert_eq!(said["refused"], wrong.as_str());
+    assert_eq!((&said["faults"][0]["line"], &said["faults"][0]["column"]), (&2.into(), &1.into()));
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn lc_16_a_panic_leaves_nothing() -> Result<()> {
 }
 
 #[test]
-fn removing_the_interface_ends_the_program() -> Result<()> {
+fn lc_14_removing_the_interface_ends_the_program() -> Result<()> {
     scene("b33", |scene| {
         let host = scene.host("one")?;
         let before = snapshot(&host)?;

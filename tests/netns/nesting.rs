@@ -145,7 +145,7 @@ fn case_15_a_peer_inside_another_peers_link_is_reached_even_when_it_loops() -> R
 /// Threat NT-07: each peer's endpoint lies in the other's allowed IPs, so that no datagram goes
 /// back to the peer it was sealed for, and yet all go round.
 #[test]
-fn case_12_a_routing_loop_through_two_peers_ends() -> Result<()> {
+fn case_12_lc_11_a_routing_loop_through_two_peers_ends() -> Result<()> {
     scene("n12c", |scene| {
         let plan = Plan { outer: crate::support::Outer::Veth, ..Plan::default() };
         let pair = Pair::with(scene, plan)?;

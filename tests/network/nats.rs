@@ -1,6 +1,7 @@
 //! Nodes in every kind of place at once: each pair reaches each other, directly where the theory of
-//! translators lets it, by the server's relay otherwise. `grid.toml` says what the places are,
-//! `grid.txt` what came of them; `WARREN_REWRITE=1` writes the latter anew.
+//! translators lets it, by the server's relay otherwise. `grid.toml` and, for two of one kind,
+//! `twins.toml` say what the places are, `grid.txt` and `twins.txt` what came of them;
+//! `WARREN_REWRITE=1` writes these anew.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,8 +11,6 @@ use lab::process::Process;
 
 use super::*;
 
-const TOPOLOGY: &str = include_str!("grid.toml");
-const TABLE: &str = include_str!("grid.txt");
 /// What the theory promises is there after so long, and what it forbids is not.
 const SETTLED: Duration = Duration::from_secs(3);
 
@@ -48,6 +47,9 @@ fn theory(a: Kind, b: Kind) -> &'static str {
     let is_strict = |kind| matches!(kind, Kind::PortRestricted | Kind::Double);
     match (a, b) {
         (Kind::Blocked | Kind::HttpsOnly, _) | (_, Kind::Blocked | Kind::HttpsOnly) => "relay",
+        (Kind::V6Only, Kind::V6Only) => "direct",
+        // Neither end's port for the other can be known.
+        (Kind::Symmetric, Kind::Symmetric) => "relay",
         // Open has both families; IPv6 alone meets nobody else.
         (Kind::V6Only, other) | (other, Kind::V6Only) if other != Kind::Open => "relay",
         (Kind::Symmetric, other) | (other, Kind::Symmetric) if is_strict(other) => "relay",
@@ -55,8 +57,18 @@ fn theory(a: Kind, b: Kind) -> &'static str {
     }
 }
 
-/// One pair: their places in [`KINDS`], the echoes that go between them, and since when it has been
-/// what the theory says at both ends.
+/// Nodes, and which of them speak with each other.
+struct Grid {
+    topology: &'static str,
+    /// The name of the topology, and of the table.
+    name: &'static str,
+    table: &'static str,
+    nodes: Vec<(Kind, String)>,
+    pairs: Vec<(usize, usize)>,
+}
+
+/// One pair: their places in [`Grid::nodes`], the echoes that go between them, and since when it
+/// has been what the theory says at both ends.
 struct Pair {
     ends: (usize, usize),
     echoes: Process,
@@ -66,28 +78,47 @@ struct Pair {
 
 #[test]
 fn nt_11_source_000_5_2_3_8_real_translators_are_crossed_where_that_can_be() -> Result<()> {
+    let nodes: Vec<_> = KINDS.map(|(kind, name)| (kind, name.to_owned())).into();
+    let all = 0..nodes.len();
+    let pairs = all.clone().flat_map(|i| (i + 1..nodes.len()).map(move |j| (i, j))).collect();
+    let (topology, table) = (include_str!("grid.toml"), include_str!("grid.txt"));
+    met(&Grid { topology, name: "grid", table, nodes, pairs })
+}
+
+#[test]
+fn nt_11_source_000_5_3_two_behind_translators_of_one_kind_meet_where_that_can_be() -> Result<()> {
+    let twice = |(kind, name): (Kind, &str)| [(kind, name.to_owned()), (kind, format!("{name}-2"))];
+    let nodes: Vec<_> = KINDS.into_iter().flat_map(twice).collect();
+    let pairs = (0..nodes.len()).step_by(2).map(|i| (i, i + 1)).collect();
+    let (topology, table) = (include_str!("twins.toml"), include_str!("twins.txt"));
+    met(&Grid { topology, name: "twins", table, nodes, pairs })
+}
+
+fn met(grid: &Grid) -> Result<()> {
     let _turn = turn::shared();
-    let lab = lab_of("grid", TOPOLOGY, "grid.toml")?;
-    let node = |(_, name): &(Kind, &str)| -> Result<Node> { Ok(Node::new(name, lab.host(name)?)) };
-    let nodes = KINDS.iter().map(node).collect::<Result<_>>()?;
+    let lab = lab_of(grid.name, grid.topology, grid.name)?;
+    let node =
+        |(_, name): &(Kind, String)| -> Result<Node> { Ok(Node::new(name, lab.host(name)?)) };
+    let nodes = grid.nodes.iter().map(node).collect::<Result<_>>()?;
     // By its name, which is in every host's /etc/hosts with the addresses of both families.
     let place = ["[::]:443", "https://server", "[::]:3478"].map(str::to_owned);
-    let mut lan = Lan::on("grid", lab.host("server")?.clone(), Place(place), nodes)?;
-    let result = every_pair(&mut lan).and_then(|()| named(&lan));
+    let mut lan = Lan::on(grid.name, lab.host("server")?.clone(), Place(place), nodes)?;
+    let result = every_pair(&mut lan, grid).and_then(|()| named(&lan, grid));
     lan.told(result)
 }
 
 /// Six of them have the same address where they are; inside, each has its own, and a name that
 /// everybody knows.
-fn named(lan: &Lan) -> Result<()> {
-    for index in 0..KINDS.len() {
+fn named(lan: &Lan, grid: &Grid) -> Result<()> {
+    let count = grid.nodes.len();
+    for index in 0..count {
         let status = lan.status(index)?;
         for peer in status["peers"].as_array().into_iter().flatten() {
             let why = peer["path"]["why"].as_str().unwrap_or_default();
             ensure!(!why.is_empty(), "why is {} reached so? {peer}", peer["name"]);
         }
-        let (host, to) = (&lan.nodes[index].host, (index + 1) % KINDS.len());
-        let name = KINDS[to].1;
+        let (host, to) = (&lan.nodes[index].host, (index + 1) % count);
+        let name = &grid.nodes[to].1;
         let found = host.sh(&format!("getent ahostsv4 {name}.warren.internal"))?;
         ensure!(found.starts_with(&format!("100.64.0.{} ", to + 1)), "{name} is {found}");
         let v6 = lan.node(index, &["ip", "-6"])?;
@@ -97,20 +128,18 @@ fn named(lan: &Lan) -> Result<()> {
 }
 
 /// Has everybody speak with everybody, and compares what came of it with the table.
-fn every_pair(lan: &mut Lan) -> Result<()> {
+fn every_pair(lan: &mut Lan, grid: &Grid) -> Result<()> {
     let token = lan.token(&["--reusable"])?;
     lan.all_up(&token)?;
     let begin = Instant::now();
     let mut pairs = Vec::new();
-    for i in 0..KINDS.len() {
-        for j in i + 1..KINDS.len() {
-            let to = format!("100.64.0.{}", j + 1);
-            let echoes = lan.nodes[i].host.spawn(&["ping", "-n", "-i", "0.2", &to])?;
-            pairs.push(Pair { ends: (i, j), echoes, settled: None, now: String::new() });
-        }
+    for &(i, j) in &grid.pairs {
+        let to = format!("100.64.0.{}", j + 1);
+        let echoes = lan.nodes[i].host.spawn(&["ping", "-n", "-i", "0.2", &to])?;
+        pairs.push(Pair { ends: (i, j), echoes, settled: None, now: String::new() });
     }
     loop {
-        look(lan, &mut pairs, begin)?;
+        look(lan, grid, &mut pairs, begin)?;
         let is_settled = pairs.iter().all(|pair| pair.settled.is_some() && pair.is_heard());
         if is_settled && begin.elapsed() > SETTLED || begin.elapsed() > seconds(PATIENCE) {
             break;
@@ -119,25 +148,27 @@ fn every_pair(lan: &mut Lan) -> Result<()> {
     let mut table = String::from("# One end, the other end, how they speak.\n");
     let mut slowest = Duration::ZERO;
     for pair in &pairs {
-        let ((a, a_name), (b, b_name)) = (KINDS[pair.ends.0], KINDS[pair.ends.1]);
+        let ((a, a_name), (b, b_name)) = (&grid.nodes[pair.ends.0], &grid.nodes[pair.ends.1]);
         ensure!(pair.is_heard(), "{a_name} does not reach {b_name}:\n{}", pair.echoes.log());
         writeln!(table, "{a_name:17}{b_name:17}{}", pair.now)?;
         eprintln!("{a_name}, {b_name}: {} since {:?}", pair.now, pair.settled);
-        if theory(a, b) == "direct" {
+        if theory(*a, *b) == "direct" {
             slowest = slowest.max(pair.settled.unwrap_or(Duration::MAX));
         }
     }
     eprintln!("the last pair was direct {slowest:?} after the first packet of all");
     if std::env::var_os("WARREN_REWRITE").is_some() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network");
-        std::fs::write(folder.join("grid.txt"), &table)?;
+        std::fs::write(folder.join(format!("{}.txt", grid.name)), &table)?;
     } else {
-        ensure!(table == TABLE, "the table differs from tests/network/grid.txt:\n{table}");
+        let name = grid.name;
+        ensure!(table == grid.table, "the table differs from tests/network/{name}.txt:\n{table}");
     }
     for pair in &pairs {
-        let (a, b) = (KINDS[pair.ends.0].0, KINDS[pair.ends.1].0);
+        let (a, b) = (grid.nodes[pair.ends.0].0, grid.nodes[pair.ends.1].0);
         ensure!(pair.now == theory(a, b), "{a:?}, {b:?}: {}", pair.now);
     }
+    ensure!(slowest <= SETTLED, "a pair was direct only after {slowest:?}");
     Ok(())
 }
 
@@ -148,11 +179,11 @@ impl Pair {
 }
 
 /// Asks all nodes how they reach the others.
-fn look(lan: &Lan, pairs: &mut [Pair], begin: Instant) -> Result<()> {
-    let all = (0..KINDS.len()).map(|index| lan.status(index)).collect::<Result<Vec<_>>>()?;
+fn look(lan: &Lan, grid: &Grid, pairs: &mut [Pair], begin: Instant) -> Result<()> {
+    let all = (0..grid.nodes.len()).map(|index| lan.status(index)).collect::<Result<Vec<_>>>()?;
     let way = |from: usize, to: usize| {
         let mut peers = all[from]["peers"].as_array().into_iter().flatten();
-        let peer = peers.find(|peer| peer["name"] == KINDS[to].1);
+        let peer = peers.find(|peer| peer["name"] == grid.nodes[to].1.as_str());
         peer.and_then(|peer| peer["path"]["kind"].as_str()).unwrap_or("none").to_owned()
     };
     let at = begin.elapsed();
@@ -160,7 +191,7 @@ fn look(lan: &Lan, pairs: &mut [Pair], begin: Instant) -> Result<()> {
         let (i, j) = pair.ends;
         let (forth, back) = (way(i, j), way(j, i));
         pair.now = if forth == back { forth } else { format!("{forth}/{back}") };
-        let is_right = pair.now == theory(KINDS[i].0, KINDS[j].0);
+        let is_right = pair.now == theory(grid.nodes[i].0, grid.nodes[j].0);
         pair.settled = if is_right { Some(pair.settled.unwrap_or(at)) } else { None };
     }
     Ok(())

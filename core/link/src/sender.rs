@@ -472,6 +472,9 @@ impl Sender {
         let taken = taken + seen.queued.discount(strays - taken);
         let are_over = at.is_older_than(STRAYS_FOR, now);
         self.strays.0 = if are_over { 0 } else { strays - taken };
+        if let Some(rtt_us) = self.rtt_us {
+            self.control.handle_rtt(rtt_us.saturating_sub(report.queue_us));
+        }
         self.control.handle_report(&seen, std::mem::take(&mut self.sent), now_us);
         self.spread.heed(&self.control);
     }

@@ -1,7 +1,8 @@
 //! How many repair chunks a block gets. A table, made when a report comes; a look-up for a block.
 //!
 //! For each k the table has the smallest r whose residual loss under the fitted model is at most
-//! [`TARGET`], and at most half of k. Three factors stand between model and table: a boost
+//! the target, and at most half of k. The target is [`TARGET`], or more where TCP would not feel
+//! more ([`Control::target`]). Three factors stand between model and table: a boost
 //! while more is lost for good than promised, trust, which falls while repair rebuilds little of
 //! what is missing, and the estimate itself, which leaves out what was lost in a queue. The
 //! equations stand in docs/repair.md.
@@ -14,6 +15,15 @@ use crate::spread::{DEPTH_MAX, FEW, HOLD_US, LANE_CHUNKS};
 
 /// Residual loss aimed at, share of data chunks.
 pub const TARGET: f64 = 1e-5;
+/// The most runs of losses that are left to TCP where it bears them, and the most losses.
+const RUNS_MAX: f64 = 1e-3;
+const TARGET_MAX: f64 = 5e-3;
+/// TCP must be able to be so many times as quick as it is.
+const HEADROOM: f64 = 2.0;
+/// And no slower than this, in chunks a second (100 Mbit/s): who is slow now may just begin.
+const RATE_MIN: f64 = 10_000.0;
+/// TCP's window, in segments, is this by the root of its loss (Mathis, Semke, Mahdavi, Ott 1997).
+const MATHIS: f64 = 1.22;
 /// Repair chunks of a block: at most one for so many data chunks (threat BC-09).
 pub const CAP: usize = 2;
 /// Loss assumed of a path that is not known: a new flow can bear the least, and that is when a path
@@ -44,6 +54,8 @@ pub struct Control {
     /// Data chunks a second, smoothed, and when the last report came.
     rate: f64,
     before_us: Option<u64>,
+    /// Round trip without the queue, smoothed, in seconds.
+    rtt_s: Option<f64>,
     /// Lanes that pay; the tables are for blocks dealt to so many.
     depth: usize,
 }
@@ -72,6 +84,7 @@ impl Control {
             sent: 0,
             rate: 0.0,
             before_us: None,
+            rtt_s: None,
             depth: 1,
         };
         control.tabulate();
@@ -86,6 +99,26 @@ impl Control {
         self.weigh(report, sent);
         self.note_rate(sent, now_us);
         self.tabulate();
+    }
+
+    /// Takes in a round trip, without what it waited in queues. Call before
+    /// [`Control::handle_report`].
+    pub fn handle_rtt(&mut self, rtt_us: u32) {
+        let rtt_s = f64::from(rtt_us) / 1e6;
+        let before = self.rtt_s.unwrap_or(rtt_s);
+        self.rtt_s = Some(before + (rtt_s - before) / 8.0);
+    }
+
+    /// Residual loss aimed at in blocks of more than [`FEW`] chunks. With round trips as short as
+    /// a loss is soon made up for, TCP pays less for it than repair would cost: what lets it be
+    /// [`HEADROOM`] times as quick as it is, or as 100 Mbit/s, within 1e-5 and 5e-3.
+    #[must_use]
+    pub fn target(&self) -> f64 {
+        let Some(rtt_s) = self.rtt_s else { return TARGET };
+        let root = MATHIS / (rtt_s * self.rate.max(RATE_MIN) * HEADROOM).max(1.0);
+        // A run of losses is one to TCP.
+        let runs = (root * root).clamp(TARGET, RUNS_MAX);
+        if runs > TARGET { (runs * self.estimate.model.burst()).min(TARGET_MAX) } else { TARGET }
     }
 
     /// Repair chunks for a block of `data` chunks dealt to [`Control::depth`] lanes; at most half
@@ -157,7 +190,7 @@ impl Control {
             self.trust = (self.trust + 0.1).min(1.0);
         }
         // Three chunks more than promised are no chance.
-        if share > 0.5 && gone > 3.0 + 10.0 * TARGET * self.sent as f64 {
+        if share > 0.5 && gone > 3.0 + 10.0 * self.target() * self.sent as f64 {
             self.boost = (self.boost + 0.1).min(BOOST_MAX);
         }
         (self.missing, self.rebuilt, self.sent) = (0, 0, 0);
@@ -177,9 +210,10 @@ impl Control {
             return;
         }
         let model = self.estimate.model.with_loss(self.expected_loss());
-        let residuals = self.choose_depth(&model);
+        let target = self.target();
+        let residuals = self.choose_depth(&model, target);
         for (data, repair) in self.table.iter_mut().enumerate() {
-            *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, TARGET));
+            *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, target));
         }
         if self.trust > TRUST_MIN {
             // One or two packets on a path that is not known travel as they are: most paths are
@@ -193,9 +227,9 @@ impl Control {
 
     /// Deals to the fewest lanes that save a tenth over fewer, or, where the cap binds, half of the
     /// residual loss; returns what is lost with so many.
-    fn choose_depth(&mut self, model: &Model) -> Residuals {
+    fn choose_depth(&mut self, model: &Model, target: f64) -> Residuals {
         let cost = |residuals: &Residuals| {
-            let repair = residuals.fewest(LANE_CHUNKS, LANE_CHUNKS / CAP, TARGET);
+            let repair = residuals.fewest(LANE_CHUNKS, LANE_CHUNKS / CAP, target);
             (repair as f64 / LANE_CHUNKS as f64, residuals.residual(LANE_CHUNKS, repair))
         };
         let fits = self.rate * HOLD_US as f64 / 1e6 / LANE_CHUNKS as f64;
@@ -207,7 +241,7 @@ impl Control {
             }
             let tried = Residuals::new(&model.interleaved(depth));
             let (share, residual) = cost(&tried);
-            let mends = least.1 > TARGET && residual < least.1 / 2.0 && share <= least.0 * 1.05;
+            let mends = least.1 > target && residual < least.1 / 2.0 && share <= least.0 * 1.05;
             if share < least.0 * 0.9 || mends {
                 (self.depth, least, residuals) = (depth, (share, residual), tried);
             }
@@ -295,6 +329,27 @@ mod tests {
         assert_eq!((control.repair_chunks(45), control.repair_chunks(8)), (1, 0));
         (0..20).for_each(|n| control.handle_report(&report(5_000, 100), 4_000, (30 + n) * 100_000));
         assert!(control.trust() > 0.9 && control.repair_chunks(45) > 3, "{control:?}");
+    }
+
+    #[test]
+    fn where_tcp_mends_its_losses_soon_less_is_spent_and_never_elsewhere() {
+        let chunks = |rtt_us: Option<u32>, sent: u64| {
+            let mut control = Control::default();
+            for n in 0..200 {
+                rtt_us.into_iter().for_each(|us| control.handle_rtt(us));
+                control.handle_report(&report(5_000, 50), sent, n * 100_000);
+            }
+            (control.target(), control.repair_chunks(48))
+        };
+        let (target, most) = chunks(None, 900);
+        assert!(target <= TARGET && most > 3, "{target} {most}");
+        // 100 Mbit/s and 2 ms; then 850 Mbit/s and 6 ms, and 100 Mbit/s and 100 ms.
+        let (target, few) = chunks(Some(2_000), 900);
+        assert!((5e-4..=1e-3).contains(&target) && few < most, "{target} {few}");
+        assert_eq!(chunks(Some(6_000), 7_500), (TARGET, most));
+        assert_eq!(chunks(Some(100_000), 900), (TARGET, most));
+        assert_eq!(chunks(Some(100_000), 1), (TARGET, most), "it may just begin");
+        assert!((RUNS_MAX..=TARGET_MAX).contains(&chunks(Some(0), 0).0));
     }
 
     #[test]

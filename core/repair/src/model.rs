@@ -38,6 +38,13 @@ pub struct Counts {
 }
 
 impl Model {
+    /// Chunks that are lost in a row, on average.
+    #[must_use]
+    pub fn burst(&self) -> f64 {
+        let follows = self.loss + (self.loss_in_bad - self.loss) * self.memory;
+        1.0 / (1.0 - follows.clamp(0.0, 0.99))
+    }
+
     /// No losses.
     pub const CLEAR: Self = Self { loss: 0.0, loss_in_bad: 1.0, memory: 0.0 };
 

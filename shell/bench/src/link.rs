@@ -32,6 +32,8 @@ pub struct Settings {
     pub rounds: u32,
     /// What is measured; each once.
     pub scenarios: Vec<Scenario>,
+    /// Whether Warren speaks frames with itself.
+    pub frames: bool,
     /// The words that the user typed, for the report.
     pub command: String,
 }
@@ -161,6 +163,7 @@ impl Settings {
             udp_bytes: UDP_BYTES,
             mtu_inner: INNER_MTU,
             mtu_outer: OUTER_MTU,
+            frames: self.frames,
             scenarios: self.scenarios.clone(),
         }
     }
@@ -248,6 +251,7 @@ mod tests {
             prefix: "wt-bench-unit".to_owned(),
             seconds: 5,
             rounds: 5,
+            frames: false,
             scenarios: Scenario::ALL.to_vec(),
             command: "warren bench link".to_owned(),
         }

@@ -60,7 +60,7 @@ pub struct Report {
 pub(crate) type Figure = (&'static str, &'static str, &'static str, Option<Bound>);
 
 #[rustfmt::skip]
-const FIGURES: [Figure; 20] = {
+const FIGURES: [Figure; 26] = {
     use Bound::{AtLeast, AtMost};
     [
         ("join", "a daemon's start to its first echo, one LAN", "ms", Some(AtMost(1000.0))),
@@ -79,8 +79,14 @@ const FIGURES: [Figure; 20] = {
         ("loaded-ratio", "echo under 5 relayed streams and 3 % loss", "×", Some(AtMost(10.0))),
         ("loaded-quic-ratio", "the same by QUIC", "×", Some(AtMost(10.0))),
         ("pairs-1", "one relayed pair, no limit", "Mbit/s", None),
+        ("cores-1", "the relay's share of a core", "cores", None),
         ("pairs-2", "two relayed pairs, together", "Mbit/s", None),
+        ("cores-2", "the relay's share of a core", "cores", None),
         ("pairs-4", "four relayed pairs, together", "Mbit/s", None),
+        ("cores-4", "the relay's share of a core", "cores", None),
+        ("pairs-4-two", "four relayed pairs by two relays, together", "Mbit/s", None),
+        ("cores-4-two", "the server's relay's share of a core", "cores", None),
+        ("share-two", "the busier relay's part of both relays' time", "%", None),
         ("relay-cpu", "the relay's processor time for four pairs", "s/GB", None),
         ("relay-rss", "the relay's memory after that", "MiB", None),
     ]

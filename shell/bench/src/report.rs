@@ -72,6 +72,8 @@ pub struct SettingsNote {
     pub mtu_inner: u32,
     /// Largest packet on the ground.
     pub mtu_outer: u32,
+    /// Whether Warren spoke frames with itself.
+    pub frames: bool,
     /// What was measured.
     pub scenarios: Vec<Scenario>,
 }
@@ -266,6 +268,7 @@ pub(crate) mod tests {
                 udp_bytes: 1_200,
                 mtu_inner: 1_420,
                 mtu_outer: 1_500,
+                frames: false,
                 scenarios: Scenario::ALL.to_vec(),
             },
             contestants: names.iter().map(name).collect(),

@@ -95,6 +95,22 @@ const CLAIMS: &[Claim] = {
     ]
 };
 
+/// What the issue of weather requires where frames are on, more than of plain WireGuard.
+fn with_frames(what: &str, ours: Side, theirs: Side) -> Option<Bound> {
+    let bound = match (what, ours.0, theirs) {
+        ("throughput", Scenario::Tcp1, (Scenario::Tcp1, WIREGUARD_GO)) => Bound::AtLeast(2.0),
+        ("CPU per GB", Scenario::Tcp1, (Scenario::Tcp1, WIREGUARD_GO)) => Bound::AtMost(0.4),
+        ("throughput", Scenario::NoOffloads, (Scenario::NoOffloads, WIREGUARD_GO)) => {
+            Bound::AtLeast(1.5)
+        }
+        ("CPU per GB", Scenario::NoOffloads, (Scenario::NoOffloads, WIREGUARD_GO)) => {
+            Bound::AtMost(0.6)
+        }
+        _ => return None,
+    };
+    Some(bound)
+}
+
 /// Every row of a report whose scenarios were measured.
 #[must_use]
 pub fn rows(report: &Report) -> Vec<Row> {
@@ -102,7 +118,9 @@ pub fn rows(report: &Report) -> Vec<Row> {
     let rows = CLAIMS.iter().filter_map(|claim| match claim {
         Claim::Ratio(what, value, ours, theirs, required) => {
             let both = measured(&ours.0) && measured(&theirs.0);
-            both.then(|| ratio(report, what, *value, *ours, *theirs, *required))
+            let stricter =
+                report.settings.frames.then(|| with_frames(what, *ours, *theirs)).flatten();
+            both.then(|| ratio(report, what, *value, *ours, *theirs, stricter.or(*required)))
         }
         Claim::Above(what, value, ours, theirs, bound) => {
             let both = measured(&ours.0) && measured(&theirs.0);

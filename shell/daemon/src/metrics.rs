@@ -110,6 +110,16 @@ pub fn text(status: &Value) -> String {
             "warren_peer_path{{peer=\"{name}\",path=\"{kind}\",carrier=\"{carrier}\"}} 1"
         );
     }
+    head(&mut out, "warren_peer_link", "1, with what is on and why.", "gauge");
+    for peer in peers.iter().filter(|peer| peer["link"].is_object()) {
+        let cipher = peer["link"]["cipher"].as_str().unwrap_or_default();
+        let repair = peer["link"]["repair"]["state"].as_str().unwrap_or_default();
+        let name = label(peer);
+        let _ = writeln!(
+            out,
+            "warren_peer_link{{peer=\"{name}\",cipher=\"{cipher}\",repair=\"{repair}\"}} 1"
+        );
+    }
     for (name, help, kind, pointer, unit) in PEER {
         head(&mut out, name, help, kind);
         for peer in &peers {
@@ -181,7 +191,9 @@ mod tests {
             "state": "running", "health": ["x"], "server": { "in_touch": true },
             "drops": { "no-route": 3 },
             "peers": [{ "name": "b", "rx_bytes": 5, "rtt_ms": 12.5, "link": null,
-                        "path": { "kind": "direct", "carrier": "udp" } }],
+                        "path": { "kind": "direct", "carrier": "udp" } },
+                      { "name": "c", "link": { "cipher": "AES-256-GCM",
+                        "repair": { "state": "off: nothing is lost" } } }],
         });
         let text = text(&status);
         for line in [
@@ -190,6 +202,7 @@ mod tests {
             "warren_health_messages 1",
             "warren_dropped_packets_total{reason=\"no-route\"} 3",
             "warren_peer_path{peer=\"b\",path=\"direct\",carrier=\"udp\"} 1",
+            "warren_peer_link{peer=\"c\",cipher=\"AES-256-GCM\",repair=\"off: nothing is lost\"} 1",
             "warren_peer_inbound_bytes_total{peer=\"b\"} 5",
             "warren_peer_rtt_seconds{peer=\"b\"} 0.0125",
         ] {

@@ -30,6 +30,8 @@ mod restore;
 mod sql;
 #[path = "service/stage.rs"]
 mod stage;
+#[path = "service/surface.rs"]
+mod surface;
 #[path = "service/trust.rs"]
 mod trust;
 

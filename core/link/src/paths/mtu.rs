@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nt_08_what_fits_is_found_and_a_black_hole_left_in_two_seconds() {
+    fn nt_08_lc_10_what_fits_is_found_and_a_black_hole_left_in_two_seconds() {
         for (room, found) in [(2_000, 1_420), (1_419, 1_360), (1_300, 1_280), (1_279, 1_200)] {
             let mut mtu = Mtu::new(&to());
             assert_eq!(mtu.room(1_420), 1_420);

@@ -575,7 +575,7 @@ fn dp_18_random_datagrams_of_every_length_do_nothing() {
 }
 
 #[test]
-fn dp_16_a_datagram_with_any_byte_changed_is_dropped() {
+fn dp_16_nt_04_a_datagram_with_any_byte_changed_is_dropped() {
     let (mut a, mut b) = pair();
     a.send(&packet_to(1, 2, 1));
     let genuine = a.out.sent.pop().expect("sealed").1;

@@ -435,7 +435,7 @@ fn a_new_private_key_drops_sessions_and_shakes_hands_at_once() {
 }
 
 #[test]
-fn suspend_longer_than_a_session_is_survived_with_a_handshake_from_each_end_at_most() {
+fn lc_06_suspend_longer_than_a_session_is_survived_with_a_handshake_from_each_end_at_most() {
     let mut link = up(24);
     // Nothing runs for an hour; then a packet is sent before any timer was looked at.
     link.now = at(3600.0);

@@ -100,7 +100,7 @@ fn a_future_timestamp_and_a_restart_leave_only_the_other_end_able_to_begin() {
 }
 
 #[test]
-fn a_machine_that_slept_is_reached_again() {
+fn lc_06_a_machine_that_slept_is_reached_again() {
     for sleep_s in [2, 200, 3600] {
         for other_talks in [false, true] {
             let (mut world, a, b) = pair(50);

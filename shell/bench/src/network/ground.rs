@@ -54,6 +54,18 @@ impl Ground {
         self.refuse(index, "", "")
     }
 
+    /// Nothing leaves or enters a host but TCP to or from port 443, and ARP.
+    pub(super) fn block_all_but_https(&self, index: usize) -> Result<()> {
+        self.block_udp(index)?;
+        self.ends[index].host.sh(&format!(
+            "nft add rule inet bench leaving oifname {IFNAME} meta l4proto != tcp drop
+             nft add rule inet bench coming iifname {IFNAME} meta l4proto != tcp drop
+             nft add rule inet bench leaving oifname {IFNAME} tcp dport != 443 tcp sport != 443 drop
+             nft add rule inet bench coming iifname {IFNAME} tcp dport != 443 tcp sport != 443 drop"
+        ))?;
+        Ok(())
+    }
+
     /// No UDP in or out of a host, but for what it and the server's host say to each other.
     pub(super) fn block_udp_but_to_server(&self, index: usize) -> Result<()> {
         let server = outer(0);

@@ -16,8 +16,22 @@ use crate::vpn::{Headscale, Network, Running, Vpn};
 
 /// How long a daemon is watched at rest.
 const REST: Duration = Duration::from_secs(10);
-/// Pairs of the relay's study.
-const PAIRS: [(usize, &str); 3] = [(1, "pairs-1"), (2, "pairs-2"), (4, "pairs-4")];
+/// Pairs of the relays' study, relays beside the server's, and the names of what is measured:
+/// the rate of all, and what the server's relay takes of a core.
+const STUDY: [Study; 4] = [
+    Study { pairs: 1, relays: 0, rate: "pairs-1", cores: "cores-1" },
+    Study { pairs: 2, relays: 0, rate: "pairs-2", cores: "cores-2" },
+    Study { pairs: 4, relays: 0, rate: "pairs-4", cores: "cores-4" },
+    Study { pairs: 4, relays: 1, rate: "pairs-4-two", cores: "cores-4-two" },
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Study {
+    pairs: usize,
+    relays: usize,
+    rate: &'static str,
+    cores: &'static str,
+}
 
 /// One step.
 #[derive(Debug)]
@@ -37,13 +51,13 @@ enum Kind {
     Relayed(Way),
     RelayedHeadscale,
     Loaded(Way),
-    Pairs(usize, &'static str),
+    Pairs(Study),
 }
 
 /// What a relay is reached by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// No UDP leaves.
+    /// Nothing but TCP to port 443 leaves.
     Https,
     /// UDP passes to the relay and nowhere else.
     Quic,
@@ -66,7 +80,7 @@ impl Step {
             kinds.push(Kind::RelayedHeadscale);
         }
         kinds.extend([Way::Https, Way::Quic].map(Kind::Loaded));
-        kinds.extend(PAIRS.map(|(count, name)| Kind::Pairs(count, name)));
+        kinds.extend(STUDY.map(Kind::Pairs));
         let step = |kind| Self {
             kind,
             prefix: settings.prefix.clone(),
@@ -85,7 +99,9 @@ impl Step {
             Kind::Relayed(way) => format!("one relayed stream, {way:?}"),
             Kind::RelayedHeadscale => "one relayed stream, Headscale".to_owned(),
             Kind::Loaded(way) => format!("round trips under relayed streams, {way:?}"),
-            Kind::Pairs(count, _) => format!("relayed pairs: {count}"),
+            Kind::Pairs(Study { pairs, relays, .. }) => {
+                format!("relayed pairs: {pairs}, relays: {}", relays + 1)
+            }
         }
     }
 
@@ -116,7 +132,7 @@ impl Step {
                 Ok(vec![("relayed-headscale", self.relayed(&theirs, Way::Https)?)])
             }
             Kind::Loaded(way) => self.loaded(way),
-            Kind::Pairs(count, name) => self.pairs(count, name),
+            Kind::Pairs(study) => self.pairs(study),
         }
     }
 
@@ -166,7 +182,7 @@ impl Step {
     fn blocked(&self, count: usize, way: Way, last: Option<Impairment>) -> Result<Ground> {
         let ground = Ground::lay(&self.prefix, count, last)?;
         (1..count).try_for_each(|index| match way {
-            Way::Https => ground.block_udp(index),
+            Way::Https => ground.block_all_but_https(index),
             Way::Quic => ground.block_udp_but_to_server(index),
         })?;
         Ok(ground)
@@ -215,23 +231,35 @@ impl Step {
         Ok(vec![(name, loaded / idle)])
     }
 
-    fn pairs(&self, count: usize, name: &'static str) -> Result<Values> {
-        let ground = self.blocked(1 + 2 * count, Way::Https, None)?;
-        let vpn = Network::relayed(&self.warren);
+    fn pairs(&self, study: Study) -> Result<Values> {
+        let Study { pairs: count, relays, rate, cores } = study;
+        let first = 1 + relays;
+        let ground = self.blocked(first + 2 * count, Way::Https, None)?;
+        let vpn = Network::with_relays(&self.warren, relays);
         let running = Running::start(&vpn, &ground.ends)?;
-        let before = running.each_cpu_s()[0];
+        // The server and its host's node, then a relay and its host's node.
+        let relay_cpu_s = || {
+            let each = running.each_cpu_s();
+            (0..=relays).map(|relay| each[2 * relay]).collect::<Vec<f64>>()
+        };
+        let before = relay_cpu_s();
         let rates = std::thread::scope(|scope| {
             let (ground, running) = (&ground, &running);
-            let pair = |n: usize| (1 + 2 * n, 2 + 2 * n);
+            let pair = |n: usize| (first + 2 * n, first + 2 * n + 1);
             let load = |n| scope.spawn(move || self.rate(ground, running, pair(n), 1));
             let loads: Vec<_> = (0..count).map(load).collect();
             loads.into_iter().map(joined).collect::<Result<Vec<f64>>>()
         })?;
         let all: f64 = rates.iter().sum();
-        let mut values = vec![(name, all)];
-        if count == PAIRS[PAIRS.len() - 1].0 {
+        let spent: Vec<f64> =
+            relay_cpu_s().iter().zip(before).map(|(now, before)| now - before).collect();
+        let mut values = vec![(rate, all), (cores, spent[0] / f64::from(self.seconds))];
+        if relays > 0 {
+            let busiest = spent.iter().copied().fold(0.0, f64::max);
+            values.push(("share-two", busiest / spent.iter().sum::<f64>() * 100.0));
+        } else if count == STUDY[2].pairs {
             let gigabytes = all * 1e6 / 8.0 * f64::from(self.seconds) / 1e9;
-            values.push(("relay-cpu", (running.each_cpu_s()[0] - before) / gigabytes));
+            values.push(("relay-cpu", spent[0] / gigabytes));
             values.push(("relay-rss", running.rss_kib()[0] as f64 / 1024.0));
         }
         Ok(values)

@@ -16,19 +16,27 @@ pub struct Network {
     program: PathBuf,
     /// Whether the hosts cannot reach each other but by the server.
     relayed: bool,
+    /// Relays beside the server's, on the hosts behind the first.
+    relays: usize,
 }
 
 impl Network {
     /// Paths are direct before anything is measured.
     #[must_use]
     pub fn direct(program: &Path) -> Self {
-        Self { program: program.to_owned(), relayed: false }
+        Self { program: program.to_owned(), relayed: false, relays: 0 }
     }
 
     /// For ground that lets no UDP pass.
     #[must_use]
     pub fn relayed(program: &Path) -> Self {
-        Self { program: program.to_owned(), relayed: true }
+        Self { program: program.to_owned(), relayed: true, relays: 0 }
+    }
+
+    /// The same with so many relays beside the server's, on the hosts behind the first.
+    #[must_use]
+    pub fn with_relays(program: &Path, relays: usize) -> Self {
+        Self { relays, ..Self::relayed(program) }
     }
 }
 
@@ -57,12 +65,14 @@ impl Vpn for Network {
         let warren = self.program.to_str().context("its path is not UTF-8")?;
         let outer = &ends[0].outer;
         let token = format!("{}/token", ends[0].shared.display());
+        let token_of_relays = format!("{}/relay-token", ends[0].shared.display());
         let data = "/run/warren-server";
         let server = Daemon {
             ready: format!("{warren} key list --data {data} >/dev/null"),
             // A server that was started again has its key already.
             after: format!(
-                "test -s {token} || {warren} key create --reusable --data {data} > {token}"
+                "test -s {token} || {warren} key create --reusable --data {data} > {token}
+                 {warren} token create --scope relay:serve --data {data} > {token_of_relays}"
             ),
             ..Daemon::new(&[
                 warren,
@@ -78,7 +88,10 @@ impl Vpn for Network {
             ])
         };
         let ask = format!("{warren} --socket /run/warren.sock");
-        let settled = if self.relayed {
+        let settled = if self.relays > 0 {
+            let connected = r#"grep -o '"connected":true'"#;
+            format!("test $({ask} netcheck --json | {connected} | wc -l) -gt {}", self.relays)
+        } else if self.relayed {
             String::new()
         } else {
             let direct = r#"grep -o '"kind":"direct"'"#;
@@ -105,6 +118,20 @@ impl Vpn for Network {
         };
         let mut members: Vec<Member> = ends.iter().map(member).collect();
         members[0].daemons.insert(0, server);
+        for (end, member) in ends.iter().zip(&mut members).skip(1).take(self.relays) {
+            let own = format!("{}/relay-token", end.shared.display());
+            let (outer, token) = (&end.outer, format!("file:{own}"));
+            let (listen, url) = (format!("{outer}:{PORT}"), format!("https://{outer}"));
+            let words =
+                ["relay", "--data", "/run/warren-relay", "--token", &token, "--listen", &listen];
+            member.daemons.insert(
+                0,
+                Daemon {
+                    ready: format!("ss -Hltn 'sport = :{PORT}' | grep -q ."),
+                    ..Daemon::new(&[&[warren], &words[..], &["--url", &url]].concat())
+                },
+            );
+        }
         Ok(members)
     }
 }

@@ -148,7 +148,7 @@ fn what_has_no_way_is_counted_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_batch_of_both_families_through_a_full_socket_loses_and_repeats_nothing() {
+fn lc_14_a_batch_of_both_families_through_a_full_socket_loses_and_repeats_nothing() {
     in_fresh_namespace(|| {
         for units in [true, false] {
             let mut ends = Ends::new();

@@ -78,10 +78,20 @@ pub struct RelayServer {
 struct Told(Mutex<Option<(BTreeSet<PublicKey>, Instant)>>);
 
 impl Told {
-    fn ask<T: Default>(&self, ask: impl FnOnce(&BTreeSet<PublicKey>) -> T) -> T {
+    fn ask<T: Default>(&self, now: Instant, ask: impl FnOnce(&BTreeSet<PublicKey>) -> T) -> T {
         match &*lock(&self.0) {
-            Some((keys, until)) if Instant::now() < *until => ask(keys),
+            Some((keys, until)) if now < *until => ask(keys),
             _ => T::default(),
+        }
+    }
+
+    fn tell(&self, keys: BTreeSet<PublicKey>, good_for: Duration, now: Instant) {
+        *lock(&self.0) = Some((keys, now + good_for));
+    }
+
+    fn renew(&self, good_for: Duration, now: Instant) {
+        if let Some((_, until)) = &mut *lock(&self.0) {
+            *until = now + good_for;
         }
     }
 }
@@ -91,11 +101,11 @@ struct Asked(Arc<Told>);
 
 impl Members for Asked {
     fn keys(&self) -> BTreeSet<PublicKey> {
-        self.0.ask(BTreeSet::clone)
+        self.0.ask(Instant::now(), BTreeSet::clone)
     }
 
     fn is_member(&self, key: &PublicKey) -> bool {
-        self.0.ask(|keys| keys.contains(key))
+        self.0.ask(Instant::now(), |keys| keys.contains(key))
     }
 
     /// A relay of its own knows no policy: it tells nobody.
@@ -177,15 +187,13 @@ impl RelayServer {
 
     /// These keys are the members', and that is good for so long. Who is none of them is cut.
     pub fn set_members(&self, keys: BTreeSet<PublicKey>, good_for: Duration) {
-        *lock(&self.told.0) = Some((keys, Instant::now() + good_for));
+        self.told.tell(keys, good_for, Instant::now());
         self.changed.send_modify(|version| *version += 1);
     }
 
     /// What was told has not changed, and is good for so long from now on.
     pub fn renew_members(&self, good_for: Duration) {
-        if let Some((_, until)) = &mut *lock(&self.told.0) {
-            *until = Instant::now() + good_for;
-        }
+        self.told.renew(good_for, Instant::now());
     }
 
     /// Waits for SIGTERM or SIGINT, and meanwhile does `work` as often as it wants to be done:
@@ -314,11 +322,16 @@ mod tests {
         let asked = Asked(Arc::clone(&told));
         let key = PublicKey([1; 32]);
         assert!(!asked.is_member(&key), "nobody before anything was told");
-        let keys = BTreeSet::from([key]);
-        *lock(&told.0) = Some((keys.clone(), Instant::now() + Duration::from_secs(60)));
+        let (keys, begin) = (BTreeSet::from([key]), Instant::now());
+        let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+        told.tell(keys.clone(), hour * 24, begin);
         assert!(asked.is_member(&key) && asked.keys() == keys);
         assert!(!asked.is_member(&PublicKey([2; 32])));
-        *lock(&told.0) = Some((keys, Instant::now()));
+        let is_member = |at| told.ask(at, |keys| keys.contains(&key));
+        assert!(is_member(begin + hour * 24 - minute) && !is_member(begin + hour * 24));
+        told.renew(hour * 24, begin + hour);
+        assert!(is_member(begin + hour * 25 - minute) && !is_member(begin + hour * 25));
+        told.tell(keys, Duration::ZERO, Instant::now());
         assert!(!asked.is_member(&key) && asked.keys().is_empty(), "closed, never open");
         assert!(!asked.may_know(&key, &key));
     }

@@ -142,7 +142,7 @@ fn co_09_every_route_of_the_document_admits_its_scope_and_nobody_else() {
 }
 
 #[test]
-fn errors_are_problems_and_never_500() {
+fn wb_01_errors_are_problems_and_never_500() {
     let stage = Stage::new();
     let token = stage.api_token(&["users:write", "keys:write", "tokens:write", "audit:read"]);
     for (method, path, body, status) in [

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-type Tls = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-fn connect(stage: &Stage) -> Tls {
+pub(crate) fn connect(stage: &Stage) -> Tls {
     let tcp = TcpStream::connect(stage.address).unwrap();
     tcp.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     tcp.set_write_timeout(Some(Duration::from_secs(15))).unwrap();
@@ -25,7 +25,7 @@ fn connect(stage: &Stage) -> Tls {
 }
 
 /// All that is answered until the server closes.
-fn rest(stream: &mut Tls) -> String {
+pub(crate) fn rest(stream: &mut Tls) -> String {
     let mut answer = Vec::new();
     // A server that closes while we send resets the connection; what it said before counts.
     let _ = stream.read_to_end(&mut answer);

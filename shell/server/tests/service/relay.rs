@@ -291,7 +291,7 @@ fn upgraded(stage: &Stage) -> Tls {
 }
 
 #[test]
-fn rl_16_only_what_a_node_says_word_by_word_is_upgraded() {
+fn rl_06_rl_16_only_what_a_node_says_word_by_word_is_upgraded() {
     let stage = Stage::new();
     for (line, fields, status) in [
         ("GET /relay", "", 426),
