@@ -38,7 +38,7 @@ const RATE_SHARE_MIN: f64 = 0.9;
 const TARGET: Ipv4Addr = Ipv4Addr::new(10, 66, 0, 2);
 /// Nobody listens there.
 const CLOSED_PORT: u16 = 9;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 const ATTEMPTS: u32 = 4;
 const STREAM_S: &str = "2";
 const INITIATION_BYTES: usize = 148;
