@@ -25,6 +25,8 @@ use serde_json::Value;
 mod cluster;
 #[path = "serve/durability.rs"]
 mod durability;
+#[path = "serve/logs.rs"]
+mod logs;
 #[path = "serve/yesterday.rs"]
 mod yesterday;
 
