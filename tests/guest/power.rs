@@ -254,7 +254,7 @@ fn has(console: &str, kind: &str) -> bool {
 #[test]
 fn lc_01_what_was_acknowledged_is_there_after_the_power_was_cut() {
     let asked = std::env::var("WARREN_SEEDS").ok().and_then(|text| text.parse::<u64>().ok());
-    let cuts = asked.map_or(CUTS, |cuts| cuts.min(CUTS_MAX));
+    let cuts = asked.map_or(CUTS, |cuts| cuts.clamp(2, CUTS_MAX));
     let mut machine = Machine::new().unwrap();
     let mut sum = [0; 3];
     for cut in 0..cuts {
@@ -279,7 +279,7 @@ fn lc_01_what_was_acknowledged_is_there_after_the_power_was_cut() {
     machine.check(&guest).unwrap_or_else(|why| panic!("at the end: {why:#}"));
     drop(guest);
     println!("without a sync {} of {} files were lost", machine.lost, machine.written);
-    assert!(sum.iter().all(|count| *count > 3), "the cuts came too early");
+    assert!(sum.iter().all(|count| *count > 0), "the cuts came too early");
     assert!(machine.lost > 0, "nothing that was never synced was lost: these were no cuts");
 }
 
