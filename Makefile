@@ -30,7 +30,8 @@ PROFILE := checked
 PROGRAMS := cc:gcc git:git ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump ethtool:ethtool \
 	ping:iputils-ping wg:wireguard-tools wg-quick:wireguard-tools wireguard-go:wireguard-go \
 	curl:curl dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 busybox:busybox-static \
-	miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql psql:postgresql-client pebble:pebble
+	mke2fs:e2fsprogs strip:binutils miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql \
+	psql:postgresql-client pebble:pebble
 
 # The fuzz crate is a workspace of its own; its bodies run on the pinned toolchain too.
 FUZZ = CARGO_TARGET_DIR=$(TARGET)/fuzz cargo $(1) --manifest-path fuzz/Cargo.toml --locked \

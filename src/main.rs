@@ -19,7 +19,6 @@
 //! and how to mend it. A reader that goes away early, as in `warren genkey | head -c 0`, is no
 //! error. Colours are used on terminals only.
 
-mod acme;
 mod admin;
 mod audit;
 mod backup;
@@ -35,6 +34,7 @@ mod key;
 mod keys;
 mod lab;
 mod link;
+mod listen;
 mod log;
 mod man;
 mod netcheck;

@@ -14,7 +14,7 @@ use dial::proxy::Proxies;
 use noise::PublicKey;
 use serde_json::{Value, json};
 
-use crate::acme;
+use crate::listen::Listen;
 use crate::log::{self, Level};
 
 /// How often the server is asked for members.
@@ -42,26 +42,14 @@ pub(crate) struct Args {
     /// The directory of the relay, which is made if it is missing
     #[arg(long, value_name = "DIR", default_value = "/var/lib/warren-relay")]
     data: PathBuf,
-    /// Where TCP connections are taken
-    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443")]
-    listen: SocketAddr,
-    /// Relay over HTTPS alone, and not over QUIC at the UDP port of the same number, too
-    #[arg(long)]
-    no_quic: bool,
+    #[command(flatten)]
+    listen: Listen,
     /// What nodes connect to, as in https://HOST:PORT
     #[arg(long, value_name = "URL")]
     url: ServerUrl,
     /// Where STUN requests are answered, too, as in 0.0.0.0:3478
     #[arg(long, value_name = "ADDR:PORT")]
     stun: Vec<SocketAddr>,
-    /// A certificate chain in PEM instead of our own
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Its key in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    #[command(flatten)]
-    acme: acme::Certificate,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
 }
@@ -78,14 +66,16 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let most = control::limits::RELAY_STUN_MAX;
     ensure!(args.stun.len() <= most, "--stun: {most} addresses are enough");
     let mut admin = Admin::remote(args.server, &token, Proxies::from_environment()?)?;
+    let (listen, quic) = (args.listen.listen, !args.listen.no_quic);
+    let (tls, acme) = args.listen.certificate()?;
     let config = RelayConfig {
         data: args.data.clone(),
-        listen: args.listen,
-        quic: !args.no_quic,
+        listen,
+        quic,
         url: args.url.clone(),
         stun: args.stun,
-        tls: args.tls_cert.zip(args.tls_key),
-        acme: args.acme.wanted()?,
+        tls,
+        acme,
     };
     let relay = RelayServer::start(&config)?;
     let mut books =

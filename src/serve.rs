@@ -9,8 +9,8 @@ use ::server::{Config, Server};
 use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
 
-use crate::acme;
 use crate::admin::{DATA, lifetime};
+use crate::listen::Listen;
 use crate::log::{self, Level};
 
 /// Run the coordination service: names, addresses, keys and policy, and no traffic.
@@ -29,12 +29,8 @@ pub(crate) struct Args {
     /// or file:PATH of a file that has it, password and all
     #[arg(long, value_name = "URL", env = "WARREN_STORE", hide_env_values = true)]
     store: Option<String>,
-    /// Where TCP connections are taken
-    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443")]
-    listen: SocketAddr,
-    /// Relay over HTTPS alone, and not over QUIC at the UDP port of the same number, too
-    #[arg(long)]
-    no_quic: bool,
+    #[command(flatten)]
+    listen: Listen,
     /// What nodes connect to, as in https://HOST:PORT; several, the preferred first
     #[arg(long, value_name = "URL", required = true)]
     url: Vec<ServerUrl>,
@@ -54,14 +50,6 @@ pub(crate) struct Args {
     /// How long a node's key lasts before it must rotate, as in 180d [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     node_lifetime: Option<u64>,
-    /// A certificate chain in PEM instead of our own
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Its key in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    #[command(flatten)]
-    acme: acme::Certificate,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
 }
@@ -74,18 +62,20 @@ pub(crate) fn run(args: Args) -> Result<()> {
         "--domain {:?} is no domain; give lower-case labels with dots, as in warren.internal",
         args.domain
     );
+    let (listen, quic) = (args.listen.listen, !args.listen.no_quic);
+    let (tls, acme) = args.listen.certificate()?;
     let config = Config {
         data: args.data,
         store: args.store.map(store).transpose()?,
-        listen: args.listen,
-        quic: !args.no_quic,
+        listen,
+        quic,
         urls: args.url,
         stun: args.stun,
         range: args.range,
         domain: args.domain,
         terms: Enrolment { needs_approval: args.approve, lifetime_s: args.node_lifetime },
-        tls: args.tls_cert.zip(args.tls_key),
-        acme: args.acme.wanted()?,
+        tls,
+        acme,
         clock: server::unix_s,
         ephemeral_away_s: None,
     };

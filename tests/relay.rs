@@ -80,6 +80,12 @@ fn rl_05_rl_15_thousands_of_half_open_connections_of_quic_cost_a_bounded_memory(
     scene("rl10", quic::half_open_connections_are_bounded)
 }
 
+#[test]
+#[ignore = "soak"]
+fn rl_15_half_a_million_half_open_connections_of_quic_do_not_add_up() -> Result<()> {
+    scene("rl11", quic::half_open_connections_do_not_add_up)
+}
+
 /// Prints round trips beside load where datagrams are lost, for docs/measurements.
 #[test]
 #[ignore = "a measurement of two minutes"]

@@ -25,6 +25,10 @@ use serde_json::Value;
 mod cluster;
 #[path = "serve/durability.rs"]
 mod durability;
+#[path = "serve/logs.rs"]
+mod logs;
+#[path = "serve/yesterday.rs"]
+mod yesterday;
 
 const WARREN: &str = env!("CARGO_BIN_EXE_warren");
 const PATIENCE: Duration = Duration::from_secs(30);

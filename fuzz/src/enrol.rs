@@ -56,40 +56,26 @@ pub fn message(data: &[u8]) {
 
 fn peer(id: u64) -> Peer {
     Peer {
-        id: NodeId(id),
-        name: format!("robot-{id}"),
-        key: PublicKey([id as u8; 32]),
         addresses: vec![[100, 64, 0, id as u8].into()],
         endpoints: vec!["192.0.2.7:41641".parse().expect("an address")],
         relay: Some(0),
         tags: vec!["tag:robot".to_owned()],
         routes: vec!["10.7.0.0/16".parse().expect("a prefix")],
         online: true,
-        expires_unix_s: None,
+        ..Peer::new(NodeId(id), format!("robot-{id}"), PublicKey([id as u8; 32]))
     }
 }
 
 fn base() -> Map {
-    let me = SelfNode {
-        id: NodeId(1),
-        name: "dev".to_owned(),
-        addresses: vec![[100, 64, 0, 1].into()],
-        tags: Vec::new(),
-        routes: Vec::new(),
-        approved: true,
-        expires_unix_s: Some(9),
-    };
+    let addresses = vec![[100, 64, 0, 1].into()];
+    let me = SelfNode { addresses, expires_unix_s: Some(9), ..SelfNode::new(NodeId(1), "dev") };
     let url = "https://vpn.example".parse().expect("a URL");
     Map {
-        machine: PublicKey([1; 32]),
-        epoch: 4,
         sequence: 7,
         made_unix_s: 8,
-        me,
         peers: vec![peer(2), peer(3)],
         ranges: vec!["100.64.0.0/10".parse().expect("a prefix")],
         dns: Dns { domain: "warren.internal".to_owned(), ..Dns::default() },
-        policy: Policy::default(),
         relays: vec![Relay {
             id: 0,
             url,
@@ -98,21 +84,19 @@ fn base() -> Map {
             quic: true,
         }],
         stun: vec!["vpn.example:3478".to_owned()],
+        ..Map::new(PublicKey([1; 32]), 4, me)
     }
 }
 
 fn delta() -> Delta {
     let map = base();
+    let delta = map.delta(map.sequence + 2, 9);
     Delta {
-        machine: map.machine,
-        epoch: map.epoch,
-        from: map.sequence,
-        to: map.sequence + 2,
-        made_unix_s: 9,
         me: Some(map.me),
         upsert: vec![Peer { online: false, ..peer(2) }, peer(5)],
         remove: vec![NodeId(3)],
         policy: Some(Policy { version: 1, rules: String::new() }),
+        ..delta
     }
 }
 

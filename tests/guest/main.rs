@@ -1,4 +1,5 @@
-//! The WireGuard and the netem of a real Linux kernel, in a guest, as judges of ours.
+//! The WireGuard and the netem of a real Linux kernel, in a guest, as judges of ours; and a guest
+//! with a disk, whose power is cut.
 //!
 //! Interoperation: one end is the kernel's WireGuard in a guest, the other a user-space
 //! implementation on a host of the lab. Every case below runs once per implementation; a case
@@ -10,6 +11,7 @@
 
 mod link;
 mod netem;
+mod power;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

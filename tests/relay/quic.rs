@@ -35,6 +35,22 @@ fn mend(host: &Host) -> Result<()> {
     Ok(())
 }
 
+/// Each node counts what became of its streams: those over QUIC and HTTPS, at least so many, and
+/// those over QUIC that broke.
+fn counted(network: &Network, quic: u64, https: u64, broken: u64) -> Result<()> {
+    for number in 0..2 {
+        let status = network.node(number, &["status", "--json"])?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        let relay = &status["relays"][0];
+        let count = |pointer: &str| relay.pointer(pointer).and_then(serde_json::Value::as_u64);
+        ensure!(relay["connected"] == true && count("/streams/quic") >= Some(quic), "{relay}");
+        ensure!(count("/streams/https") >= Some(https), "{relay}");
+        ensure!(count("/quic_broken") >= Some(broken), "{relay}");
+        ensure!(count("/stream/sent") > Some(0) && count("/stream/received") > Some(0), "{relay}");
+    }
+    Ok(())
+}
+
 /// By QUIC, then by HTTPS in the middle of a transfer, then by QUIC again.
 pub(crate) fn quic_until_it_is_cut(scene: &Scene) -> Result<()> {
     const BYTES: u64 = 150_000_000;
@@ -46,6 +62,7 @@ pub(crate) fn quic_until_it_is_cut(scene: &Scene) -> Result<()> {
         let mtu = way["mtu"].as_u64().unwrap_or(0);
         ensure!((1280..1420).contains(&mtu), "what a datagram of QUIC holds: {way}");
     }
+    counted(&network, 1, 0, 0)?;
     let [a, b] = network.hosts.each_ref().map(Clone::clone);
     eprintln!("20 MB took {:?}", traffic::exact_stream(&a, &b, INSIDE[1], 20_000_000)?);
     let before = network.node_cpu_s(0);
@@ -71,7 +88,7 @@ pub(crate) fn quic_until_it_is_cut(scene: &Scene) -> Result<()> {
     mend(&b)?;
     eprintln!("by quic again {:?} after UDP passed", carried(&network, "quic", seconds(60))?);
     traffic::exact_stream(&b, &a, INSIDE[0], 20_000_000)?;
-    Ok(())
+    counted(&network, 2, 1, 1)
 }
 
 /// From the start of a daemon to its first echo, where the relay answers QUIC and UDP is dropped,
@@ -145,6 +162,36 @@ pub(crate) fn half_open_connections_are_bounded(scene: &Scene) -> Result<()> {
     eprintln!("{COUNT} half-open connections: {grown} KiB more than the {before} before");
     ensure!(grown < 32 * 1024, "{grown} KiB");
     network.reaches(1)?;
+    Ok(())
+}
+
+/// Floods one after the other, each from as many addresses: what they cost does not add up.
+pub(crate) fn half_open_connections_do_not_add_up(scene: &Scene) -> Result<()> {
+    const COUNT: u16 = 20_000;
+    const ROUNDS: usize = 25;
+    let network = Network::new(scene, THE_RELAYS_PORT)?;
+    network.reaches(0)?;
+    carried(&network, "quic", seconds(10))?;
+    let a = network.hosts[0].clone();
+    a.run(&["ip", "route", "add", "local", "10.77.0.0/16", "dev", "lo"])?;
+    network.server.run(&["ip", "route", "add", "10.77.0.0/16", "via", "192.0.2.2"])?;
+    let mut after = Vec::new();
+    for round in 1..=ROUNDS {
+        let sent = AtomicU64::new(0);
+        inside::join(inside::start(&a, move || flood(COUNT, &sent))?)?;
+        after.push(network.server_kib());
+        eprintln!(
+            "after {} half-open connections: {} KiB",
+            round * usize::from(COUNT),
+            after[round - 1]
+        );
+        // Members go on meanwhile.
+        network.reaches(round % 2)?;
+        carried(&network, "quic", seconds(20))?;
+    }
+    // The first rounds fill what is kept for later use.
+    let (early, last) = (after[4], after[ROUNDS - 1]);
+    ensure!(last < early + 8 * 1024, "{early} KiB after five floods, {last} at the end");
     Ok(())
 }
 

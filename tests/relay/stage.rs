@@ -1,7 +1,6 @@
 //! A server with its relay, and two nodes in hosts of their own, each a loop of this process.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -11,13 +10,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use control::client::Settings;
 use control::{HostInfo, Kind, Map, Token};
+use daemon::Loop;
 use dial::proxy::Proxies;
-use dial::relay::{Admitted, Answered, Connected};
-use dial::relays::{Hand, OnEnd};
 use dial::{Membership, Notify, Relays, Start, SystemRandom};
 use host::driver::Driver;
 use host::mail::Remote;
-use host::relay::{Carrier, NewStream, StreamEnd, StreamStatus};
+use host::relay::StreamStatus;
 use lab::netns::Host;
 use lab::process::Process;
 use node::{AllowedIp, Candidate, Change, Destination, PeerChange};
@@ -37,7 +35,7 @@ const SERVERS: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
 /// A node: its loop runs in a thread inside its host.
 pub(crate) struct Node {
     pub(crate) host: Host,
-    remote: Arc<Remote>,
+    remote: Remote,
     peer: PublicKey,
     relays: Option<Relays>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -68,35 +66,6 @@ pub(crate) struct Stage {
     data: PathBuf,
     relays: Vec<Relaying>,
     pub(crate) nodes: [Node; 2],
-}
-
-/// Hands streams to a node's loop.
-struct Loop(Arc<Remote>);
-
-impl Hand for Loop {
-    fn set_relay(&self, relay: u32, admitted: Admitted, on_end: OnEnd) -> io::Result<()> {
-        let (carrier, decoder) = match admitted {
-            Admitted::Https(connected) => {
-                let Connected { socket, tls, decoder } = *connected;
-                (Carrier::Https(socket, Box::new(tls)), decoder)
-            }
-            Admitted::Quic(answered) => {
-                let Answered { line, decoder } = *answered;
-                (Carrier::Quic(Box::new(line)), decoder)
-            }
-        };
-        let on_end = Box::new(move |end: StreamEnd| on_end(end.notice()));
-        let new = NewStream { relay, carrier, decoder, on_end };
-        self.0.call(move |desk| desk.set_relay(new)).map_err(io::Error::other)?
-    }
-
-    fn check_relay(&self, relay: u32) {
-        let _ = self.0.post(move |desk| desk.check_relay(relay));
-    }
-
-    fn remove_relay(&self, relay: u32) {
-        let _ = self.0.post(move |desk| desk.remove_relay(relay));
-    }
 }
 
 impl Stage {
@@ -312,11 +281,10 @@ impl Joining {
             let changes = configuration(&key, peer, number);
             run(&here, &name, &changes, number, peer, &told)
         })?;
-        let remote = match ready.recv() {
-            Ok(remote) => Arc::new(remote),
-            Err(_) => return Err(inside::join(thread).err().unwrap_or_else(|| anyhow!("ended"))),
+        let Ok(remote) = ready.recv() else {
+            return Err(inside::join(thread).err().unwrap_or_else(|| anyhow!("ended")));
         };
-        let hand = Arc::new(Loop(Arc::clone(&remote)));
+        let hand = Arc::new(Loop(remote.another()?));
         // Each is to reach a relay by an address of its own.
         let relays: Vec<control::Relay> = relays
             .into_iter()

@@ -256,8 +256,41 @@ fn check_node(
 }
 
 impl SelfNode {
+    /// A node that is let in and has nothing but its name.
+    #[must_use]
+    pub fn new(id: NodeId, name: impl Into<String>) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            addresses: Vec::new(),
+            tags: Vec::new(),
+            routes: Vec::new(),
+            approved: true,
+            expires_unix_s: None,
+        }
+    }
+
     fn check(&self) -> Result<(), BadMap> {
         check_node(&self.name, &self.addresses, &self.tags, &self.routes)
+    }
+}
+
+impl Peer {
+    /// A peer of which nothing more is known, and which is not in touch.
+    #[must_use]
+    pub fn new(id: NodeId, name: impl Into<String>, key: PublicKey) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            key,
+            addresses: Vec::new(),
+            endpoints: Vec::new(),
+            relay: None,
+            tags: Vec::new(),
+            routes: Vec::new(),
+            online: false,
+            expires_unix_s: None,
+        }
     }
 }
 
@@ -275,6 +308,24 @@ fn check_peers(peers: &[Peer]) -> Result<(), BadMap> {
 }
 
 impl Map {
+    /// The map of a machine that is alone, first of its epoch.
+    #[must_use]
+    pub fn new(machine: PublicKey, epoch: u64, me: SelfNode) -> Self {
+        Self {
+            machine,
+            epoch,
+            sequence: 1,
+            made_unix_s: 0,
+            me,
+            peers: Vec::new(),
+            ranges: Vec::new(),
+            dns: Dns::default(),
+            policy: Policy::default(),
+            relays: Vec::new(),
+            stun: Vec::new(),
+        }
+    }
+
     /// Checks all bounds and names.
     ///
     /// # Errors
@@ -312,6 +363,22 @@ impl Map {
     #[must_use]
     pub const fn is_older_than(&self, epoch: u64, sequence: u64) -> bool {
         self.epoch < epoch || self.epoch == epoch && self.sequence < sequence
+    }
+
+    /// A delta from here to a later sequence that changes nothing yet.
+    #[must_use]
+    pub const fn delta(&self, to: u64, made_unix_s: u64) -> Delta {
+        Delta {
+            machine: self.machine,
+            epoch: self.epoch,
+            from: self.sequence,
+            to,
+            made_unix_s,
+            me: None,
+            upsert: Vec::new(),
+            remove: Vec::new(),
+            policy: None,
+        }
     }
 
     /// Applies a delta; on an error nothing has changed.
@@ -376,55 +443,29 @@ pub(crate) mod tests {
 
     pub(crate) fn peer(id: u64) -> Peer {
         Peer {
-            id: NodeId(id),
-            name: format!("node-{id}"),
-            key: PublicKey([id as u8; 32]),
             addresses: vec![IpAddr::from([100, 64, 0, id as u8])],
-            endpoints: Vec::new(),
-            relay: None,
-            tags: Vec::new(),
-            routes: Vec::new(),
             online: true,
-            expires_unix_s: None,
+            ..Peer::new(NodeId(id), format!("node-{id}"), PublicKey([id as u8; 32]))
         }
     }
 
     pub(crate) fn map(peers: &[u64]) -> Map {
+        let addresses = vec![IpAddr::from([100, 64, 0, 1])];
         Map {
-            machine: PublicKey([9; 32]),
-            epoch: 3,
             sequence: 10,
             made_unix_s: 1000,
-            me: SelfNode {
-                id: NodeId(1),
-                name: "me".to_owned(),
-                addresses: vec![IpAddr::from([100, 64, 0, 1])],
-                tags: Vec::new(),
-                routes: Vec::new(),
-                approved: true,
-                expires_unix_s: None,
-            },
             peers: peers.iter().map(|id| peer(*id)).collect(),
-            ranges: Vec::new(),
             dns: Dns { domain: "warren.internal".to_owned(), ..Dns::default() },
-            policy: Policy::default(),
-            relays: Vec::new(),
-            stun: Vec::new(),
+            ..Map::new(
+                PublicKey([9; 32]),
+                3,
+                SelfNode { addresses, ..SelfNode::new(NodeId(1), "me") },
+            )
         }
     }
 
     pub(crate) fn delta(from: u64, to: u64) -> Delta {
-        Delta {
-            machine: PublicKey([9; 32]),
-            epoch: 3,
-            from,
-            to,
-            made_unix_s: 2000,
-            me: None,
-            upsert: Vec::new(),
-            remove: Vec::new(),
-            policy: None,
-        }
+        Delta { from, ..map(&[]).delta(to, 2000) }
     }
 
     #[test]

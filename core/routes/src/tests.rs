@@ -45,6 +45,35 @@ fn gw_06_a_gateway_that_dies_is_replaced_after_its_grace_and_not_returned_to() {
     assert!(choices.is_reachable(&lan));
 }
 
+/// Gateways have no role that two could believe to have: whom a user goes through is its own to
+/// say, and each goes through one, whatever another sees.
+#[test]
+fn gw_07_users_who_see_otherwise_go_through_one_gateway_each_and_stay() {
+    let (mut one, lan) = choices(&[3, 7]);
+    let (mut other, _) = choices(&[3, 7]);
+    for user in [&mut one, &mut other] {
+        user.handle_health(3, Health::Direct, at(0));
+        user.handle_health(7, Health::Direct, at(0));
+        assert_eq!(changes(user, at(0)), [Some(3)], "who sees the same chooses the same");
+    }
+    // The network is cut between 3 and the other; one still sees both.
+    other.handle_health(3, Health::Dead, at(10_000));
+    assert_eq!(
+        (changes(&mut one, at(11_000)), changes(&mut other, at(11_000))),
+        (vec![], vec![Some(7)])
+    );
+    assert!(one.is_reachable(&lan) && other.is_reachable(&lan));
+    // Then between 7 and one, and then it is whole again: nobody moves without a reason.
+    one.handle_health(7, Health::Dead, at(20_000));
+    assert_eq!((changes(&mut one, at(30_000)), changes(&mut other, at(30_000))), (vec![], vec![]));
+    one.handle_health(7, Health::Direct, at(40_000));
+    other.handle_health(3, Health::Direct, at(40_000));
+    for minute in 1..60 {
+        let now = at(60_000 * minute);
+        assert_eq!((changes(&mut one, now), changes(&mut other, now)), (vec![], vec![]));
+    }
+}
+
 #[test]
 fn a_lost_probe_is_no_failure() {
     let (mut choices, lan) = choices(&[3, 7]);

@@ -60,6 +60,7 @@ use std::sync::mpsc::sync_channel;
 use host::driver::{self, Driver};
 
 pub use member::PORT;
+pub use relays::Loop;
 pub use settings::{Changes, Settings};
 pub use socket::{Client, SOCKET};
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -120,6 +120,7 @@ pub fn text(status: &Value) -> String {
             "warren_peer_link{{peer=\"{name}\",cipher=\"{cipher}\",repair=\"{repair}\"}} 1"
         );
     }
+    relays(&mut out, status);
     for (name, help, kind, pointer, unit) in PEER {
         head(&mut out, name, help, kind);
         for peer in &peers {
@@ -129,6 +130,75 @@ pub fn text(status: &Value) -> String {
         }
     }
     out
+}
+
+/// What is told of each relay. What a stream counts begins anew with the next one.
+const RELAY: &[Row] = &[
+    ("warren_stream_connected", "Whether the relay is connected.", "gauge", "/connected", 1.0),
+    ("warren_stream_rtt_seconds", "Round trip to the relay.", "gauge", "/rtt_ms", 1e-3),
+    (
+        "warren_stream_quic_unanswered_total",
+        "Times that QUIC did not answer, or not before HTTPS did.",
+        "counter",
+        "/quic_unanswered",
+        1.0,
+    ),
+    (
+        "warren_stream_quic_broken_total",
+        "Streams over QUIC that broke.",
+        "counter",
+        "/quic_broken",
+        1.0,
+    ),
+    (
+        "warren_stream_outbound_datagrams_total",
+        "Datagrams that left on the stream there is.",
+        "counter",
+        "/stream/sent",
+        1.0,
+    ),
+    (
+        "warren_stream_inbound_datagrams_total",
+        "Datagrams that came on it.",
+        "counter",
+        "/stream/received",
+        1.0,
+    ),
+    ("warren_stream_queued_datagrams", "Datagrams that wait.", "gauge", "/stream/queued", 1.0),
+];
+
+fn relays(out: &mut String, status: &Value) {
+    let relays: Vec<&Value> = status["relays"].as_array().into_iter().flatten().collect();
+    let number = |relay: &Value| relay["id"].as_u64().unwrap_or_default();
+    for (name, help, kind, pointer, unit) in RELAY {
+        head(out, name, help, kind);
+        for relay in &relays {
+            let value = relay.pointer(pointer);
+            let value = value.and_then(|value| value.as_bool().map(f64::from).or(value.as_f64()));
+            if let Some(value) = value {
+                let _ = writeln!(out, "{name}{{relay=\"{}\"}} {}", number(relay), value * unit);
+            }
+        }
+    }
+    for (name, help, kind, pointer, label) in [
+        ("warren_streams_total", "Streams, by carrier.", "counter", "/streams", "carrier"),
+        (
+            "warren_stream_dropped_datagrams_total",
+            "Datagrams that the stream there is did not carry.",
+            "counter",
+            "/stream/drops",
+            "reason",
+        ),
+    ] {
+        head(out, name, help, kind);
+        for relay in &relays {
+            let counts = relay.pointer(pointer).and_then(Value::as_object);
+            for (what, count) in counts.into_iter().flatten() {
+                let id = number(relay);
+                let _ = writeln!(out, "{name}{{relay=\"{id}\",{label}=\"{what}\"}} {count}");
+            }
+        }
+    }
 }
 
 fn head(out: &mut String, name: &str, help: &str, kind: &str) {
@@ -169,7 +239,11 @@ fn serve(mut stream: TcpStream, carry: &Carry) -> io::Result<()> {
             return Ok(());
         }
     }
-    let (status, body) = if head.starts_with(b"GET /metrics ") {
+    let (status, body) = if !is_for_us(&head) {
+        let why = "ask by an address, localhost, or a name of one label: a page whose name was \
+                   made to lead here could ask by any other\n";
+        ("421 Misdirected Request", why.to_owned())
+    } else if head.starts_with(b"GET /metrics ") {
         ("200 OK", text(&ask(Request::Status, &**carry)))
     } else {
         ("404 Not Found", "there is /metrics here, and nothing else\n".to_owned())
@@ -177,6 +251,25 @@ fn serve(mut stream: TcpStream, carry: &Carry) -> io::Result<()> {
     let fields = "Content-Type: text/plain; version=0.0.4\r\nConnection: close";
     let len = body.len();
     write!(stream, "HTTP/1.1 {status}\r\n{fields}\r\nContent-Length: {len}\r\n\r\n{body}")
+}
+
+/// Whether a request names this listener in a way that no page elsewhere can have made its
+/// browser's name for it (threat DN-01): names of the Internet have two labels or more.
+fn is_for_us(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
+    let mut hosts = head.lines().skip(1).filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then(|| value.trim())
+    });
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+    if host.parse::<SocketAddr>().is_ok() {
+        return true;
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| {
+        if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host }
+    });
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.parse::<IpAddr>().is_ok() || control::name::is_label(&name.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -194,6 +287,13 @@ mod tests {
                         "path": { "kind": "direct", "carrier": "udp" } },
                       { "name": "c", "link": { "cipher": "AES-256-GCM",
                         "repair": { "state": "off: nothing is lost" } } }],
+            "relays": [
+                { "id": 0, "connected": true, "rtt_ms": 20.0, "quic_unanswered": 2,
+                  "quic_broken": 1, "streams": { "https": 3, "quic": 4 },
+                  "stream": { "sent": 5, "received": 6, "queued": 0, "drops": { "stale": 7 } } },
+                { "id": 9, "connected": false, "rtt_ms": null, "quic_unanswered": 0,
+                  "quic_broken": 0, "streams": { "https": 0, "quic": 0 }, "stream": null },
+            ],
         });
         let text = text(&status);
         for line in [
@@ -205,9 +305,53 @@ mod tests {
             "warren_peer_link{peer=\"c\",cipher=\"AES-256-GCM\",repair=\"off: nothing is lost\"} 1",
             "warren_peer_inbound_bytes_total{peer=\"b\"} 5",
             "warren_peer_rtt_seconds{peer=\"b\"} 0.0125",
+            "warren_stream_connected{relay=\"0\"} 1",
+            "warren_stream_connected{relay=\"9\"} 0",
+            "warren_stream_rtt_seconds{relay=\"0\"} 0.02",
+            "warren_streams_total{relay=\"0\",carrier=\"https\"} 3",
+            "warren_streams_total{relay=\"0\",carrier=\"quic\"} 4",
+            "warren_stream_quic_unanswered_total{relay=\"0\"} 2",
+            "warren_stream_quic_broken_total{relay=\"0\"} 1",
+            "warren_stream_outbound_datagrams_total{relay=\"0\"} 5",
+            "warren_stream_inbound_datagrams_total{relay=\"0\"} 6",
+            "warren_stream_dropped_datagrams_total{relay=\"0\",reason=\"stale\"} 7",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }
-        assert!(!text.contains("warren_peer_repair_ratio{"), "what is not known is not told");
+        for unknown in ["warren_peer_repair_ratio{", "datagrams_total{relay=\"9\""] {
+            assert!(!text.contains(unknown), "what is not known is not told");
+        }
+    }
+
+    #[test]
+    fn dn_01_a_page_whose_name_was_made_to_lead_here_reads_no_metrics() {
+        let carry: Carry = std::sync::Arc::new(|_| false);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let asks = |fields: &str| {
+            let mut client = TcpStream::connect(at).unwrap();
+            write!(client, "GET /metrics HTTP/1.1\r\n{fields}\r\n").unwrap();
+            serve(listener.accept().unwrap().0, &carry).unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(!answer.to_ascii_lowercase().contains("access-control"), "{answer}");
+            answer.lines().next().unwrap().split(' ').nth(1).unwrap().to_owned()
+        };
+        for host in [
+            "127.0.0.1:9100",
+            "127.0.0.1",
+            "[::1]:9100",
+            "[::1]",
+            "localhost:9100",
+            "robot",
+            "Robot:9100",
+        ] {
+            assert_eq!(asks(&format!("Host: {host}\r\n")), "200", "{host}");
+        }
+        for host in ["evil.example:9100", "evil.example", "127.0.0.1.evil.example", "a.b:1:2", ""] {
+            assert_eq!(asks(&format!("Host: {host}\r\n")), "421", "{host}");
+        }
+        assert_eq!(asks("Origin: null\r\n"), "421", "and who names nobody");
+        assert_eq!(asks("Host: localhost\r\nHost: evil.example\r\n"), "421");
     }
 }

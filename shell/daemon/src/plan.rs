@@ -242,7 +242,7 @@ pub(crate) fn wire_prefix(prefix: &Prefix) -> node::Prefix {
 
 #[cfg(test)]
 mod tests {
-    use control::{Dns, Policy, SelfNode};
+    use control::SelfNode;
 
     use super::*;
 
@@ -252,41 +252,19 @@ mod tests {
 
     fn peer(id: u64, routes: &[&str]) -> Peer {
         Peer {
-            id: NodeId(id),
-            name: format!("node-{id}"),
-            key: PublicKey([id as u8; 32]),
             addresses: vec![IpAddr::from([100, 64, 0, id as u8])],
             endpoints: vec![SocketAddr::from(([192, 0, 2, id as u8], 1))],
-            relay: None,
-            tags: Vec::new(),
             routes: routes.iter().map(|route| prefix(route)).collect(),
             online: true,
-            expires_unix_s: None,
+            ..Peer::new(NodeId(id), format!("node-{id}"), PublicKey([id as u8; 32]))
         }
     }
 
     fn map(peers: Vec<Peer>) -> Map {
-        Map {
-            machine: PublicKey([9; 32]),
-            epoch: 1,
-            sequence: 1,
-            made_unix_s: 1000,
-            me: SelfNode {
-                id: NodeId(1),
-                name: "me".to_owned(),
-                addresses: vec![IpAddr::from([100, 64, 0, 1])],
-                tags: Vec::new(),
-                routes: Vec::new(),
-                approved: true,
-                expires_unix_s: None,
-            },
-            peers,
-            ranges: vec![prefix("100.64.0.0/10")],
-            dns: Dns::default(),
-            policy: Policy::default(),
-            relays: Vec::new(),
-            stun: Vec::new(),
-        }
+        let addresses = vec![IpAddr::from([100, 64, 0, 1])];
+        let me = SelfNode { addresses, ..SelfNode::new(NodeId(1), "me") };
+        let ranges = vec![prefix("100.64.0.0/10")];
+        Map { peers, ranges, ..Map::new(PublicKey([9; 32]), 1, me) }
     }
 
     #[test]

@@ -39,8 +39,8 @@ impl Daemon {
     }
 }
 
-/// Gives streams to the data loop.
-pub(crate) struct Loop(pub(crate) Remote);
+/// Gives streams to a data loop.
+pub struct Loop(pub Remote);
 
 impl Hand for Loop {
     fn set_relay(&self, relay: u32, admitted: Admitted, on_end: OnEnd) -> io::Result<()> {

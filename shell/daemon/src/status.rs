@@ -153,6 +153,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         },
         "peers": peers,
         "port_mapping": daemon.port_mapping(),
+        "relays": relays(daemon, &streams),
         "drops": drops,
     }))
 }
@@ -218,26 +219,50 @@ fn add_path(
     value["tx_bytes"] = json!(known.map_or(0, |known| known.tx_bytes));
 }
 
+/// The relays of the map: how each is reached, and what became of datagrams on the stream there is.
+fn relays(daemon: &Daemon, streams: &[StreamStatus]) -> Vec<Value> {
+    let known = daemon.relays.as_ref().map(|relays| relays.states()).unwrap_or_default();
+    let told = known.iter().map(|(id, state)| {
+        let stream = streams.iter().find(|stream| stream.relay == *id);
+        let rtt_us = stream.and_then(|stream| stream.rtt_us);
+        let tries = state.tries;
+        json!({
+            "id": id,
+            "url": daemon.map.as_ref().and_then(|map| url_of(map, *id)),
+            "connected": state.is_connected,
+            "carrier": stream.map(|stream| stream.carrier.name()),
+            "rtt_ms": rtt_us.map(|us| us as f64 / 1000.0),
+            "trouble": state.trouble,
+            "streams": { "https": tries.https, "quic": tries.quic },
+            "quic_unanswered": tries.quic_unanswered,
+            "quic_broken": tries.quic_broken,
+            "stream": stream.map(datagrams),
+        })
+    });
+    told.collect()
+}
+
+fn datagrams(stream: &StreamStatus) -> Value {
+    let counters = &stream.counters;
+    json!({
+        "sent": counters.sent,
+        "received": stream.received,
+        "queued": stream.queued,
+        "drops": {
+            "stale": counters.stale,
+            "overflow": counters.overflow,
+            "refused": counters.refused,
+            "malformed": stream.dropped,
+        },
+    })
+}
+
 /// What the network lets through.
 pub(crate) fn netcheck(daemon: &mut Daemon) -> Result<Value, Fault> {
     let (port, streams, reach) = daemon
         .remote
         .call(|desk| (desk.status().listen_port, desk.relays(), desk.node().0.reach()))?;
-    let known = daemon.relays.as_ref().map(|relays| relays.states()).unwrap_or_default();
-    let relays: Vec<Value> = known
-        .iter()
-        .map(|(id, state)| {
-            let stream = streams.iter().find(|stream| stream.relay == *id);
-            let rtt_us = stream.and_then(|stream| stream.rtt_us);
-            json!({
-                "id": id,
-                "url": daemon.map.as_ref().and_then(|map| url_of(map, *id)),
-                "connected": state.is_connected,
-                "rtt_ms": rtt_us.map(|us| us as f64 / 1000.0),
-                "trouble": state.trouble,
-            })
-        })
-        .collect();
+    let relays = relays(daemon, &streams);
     let local = crate::system::local_addresses(daemon.interface.name()).unwrap_or_default();
     Ok(json!({
         "schema": SCHEMA,

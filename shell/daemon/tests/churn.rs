@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use control::{Delta, Dns, Map, NodeId, Peer, Policy, SelfNode};
+use control::{Delta, Map, NodeId, Peer, SelfNode};
 use daemon::Settings;
 use daemon::plan::Plan;
 use dial::SystemRandom;
@@ -34,56 +34,24 @@ fn peer(id: u64, moved: u64) -> Peer {
     let number = (id % 4_000_000) as u32;
     let place = [192, 0, 2, (id + moved) as u8];
     Peer {
-        id: NodeId(id),
-        name: format!("node-{id}"),
-        key: key(id),
         addresses: vec![IpAddr::from((0x6440_0000 + number).to_be_bytes())],
         endpoints: vec![SocketAddr::from((place, 1000 + (moved % 60_000) as u16))],
-        relay: None,
-        tags: Vec::new(),
         routes: vec![format!("10.{}.{}.0/24", id / 256 % 256, id % 256).parse().unwrap()],
         online: moved.is_multiple_of(2),
-        expires_unix_s: None,
+        ..Peer::new(NodeId(id), format!("node-{id}"), key(id))
     }
 }
 
 fn first() -> Map {
-    Map {
-        machine: PublicKey([9; 32]),
-        epoch: 1,
-        sequence: 1,
-        made_unix_s: 1000,
-        me: SelfNode {
-            id: NodeId(1),
-            name: "me".to_owned(),
-            addresses: vec![IpAddr::from([100, 127, 0, 1])],
-            tags: Vec::new(),
-            routes: Vec::new(),
-            approved: true,
-            expires_unix_s: None,
-        },
-        peers: Vec::new(),
-        ranges: vec!["100.64.0.0/10".parse().unwrap()],
-        dns: Dns::default(),
-        policy: Policy::default(),
-        relays: Vec::new(),
-        stun: Vec::new(),
-    }
+    let addresses = vec![IpAddr::from([100, 127, 0, 1])];
+    let me = SelfNode { addresses, ..SelfNode::new(NodeId(1), "me") };
+    let ranges = vec!["100.64.0.0/10".parse().unwrap()];
+    Map { ranges, ..Map::new(PublicKey([9; 32]), 1, me) }
 }
 
 /// One goes and one comes, or one that is there moves.
 fn delta(map: &Map, step: u64, newest: &mut u64) -> Delta {
-    let mut delta = Delta {
-        machine: map.machine,
-        epoch: map.epoch,
-        from: map.sequence,
-        to: map.sequence + 1,
-        made_unix_s: 1000 + step,
-        me: None,
-        upsert: Vec::new(),
-        remove: Vec::new(),
-        policy: None,
-    };
+    let mut delta = map.delta(map.sequence + 1, 1000 + step);
     if step.is_multiple_of(3) || (map.peers.len() as u64) < LIVE {
         *newest += 1;
         delta.upsert.push(peer(*newest, step));

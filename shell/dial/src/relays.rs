@@ -63,9 +63,24 @@ pub struct RelayState {
     pub is_connected: bool,
     /// Why the latest attempt failed, since the last one that did not.
     pub trouble: Option<String>,
+    /// What was tried since it is kept.
+    pub tries: Counts,
     /// When it was seen last that another machine uses this node's key: a stream of ours is
     /// replaced by nobody else, since one is kept at a time.
     pub twin: Option<Instant>,
+}
+
+/// How often something became of a relay's streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Streams over HTTPS that the loop took.
+    pub https: u64,
+    /// Streams over QUIC that the loop took.
+    pub quic: u64,
+    /// Times that QUIC was tried and did not answer, or not before HTTPS did.
+    pub quic_unanswered: u64,
+    /// Streams over QUIC that broke, and the relay had not said why.
+    pub quic_broken: u64,
 }
 
 /// Streams to relays. They end when this is dropped.
@@ -226,7 +241,7 @@ impl Keeper {
         }
         let admitted = race(&self.relay, &self.node, &self.proxies)?;
         if matches!(admitted, Admitted::Https(_)) {
-            self.quic.put_off(Instant::now());
+            self.put_off_quic();
         }
         Ok(admitted)
     }
@@ -262,6 +277,7 @@ impl Keeper {
         let (lasted, is_quic) = (current.begin.elapsed(), current.is_quic);
         if is_quic {
             self.quic.handle_end(lasted, Instant::now());
+            lock(&self.state).tries.quic_broken += u64::from(why.is_none());
         }
         Ok(Ended { lasted, is_quic, by_itself: why.is_none() })
     }
@@ -274,6 +290,11 @@ impl Keeper {
         let on_end = Box::new(move |why| drop(own.try_send(Order::Ended(number, why))));
         let taken = self.hand.set_relay(self.relay.id, admitted, on_end);
         self.note(taken.is_ok(), taken.as_ref().err().map(ToString::to_string));
+        if taken.is_ok() {
+            let mut state = lock(&self.state);
+            state.tries.quic += u64::from(is_quic);
+            state.tries.https += u64::from(!is_quic);
+        }
         taken.ok().map(|()| Current { number, begin: Instant::now(), is_quic })
     }
 
@@ -282,10 +303,15 @@ impl Keeper {
         match connect_quic(&self.relay, &self.node, self.proxies.mark()) {
             Ok(answered) => self.hand_over(Admitted::Quic(Box::new(answered))),
             Err(_) => {
-                self.quic.put_off(Instant::now());
+                self.put_off_quic();
                 None
             }
         }
+    }
+
+    fn put_off_quic(&mut self) {
+        self.quic.put_off(Instant::now());
+        lock(&self.state).tries.quic_unanswered += 1;
     }
 
     fn is_stopped(&self) -> bool {

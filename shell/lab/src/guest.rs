@@ -3,11 +3,11 @@
 //! Namespaces share the kernel of the machine, and that kernel may lack the very parts we want to
 //! meet: the WireGuard of Linux as a peer, `netem` as the reference for our own impaired wire. A
 //! guest brings Debian's kernel, run by qemu in software; it needs neither KVM nor a disk, and
-//! boots in a few seconds.
+//! boots in a few seconds. Given a disk, it is a machine whose power can be cut: [`Guest::cut`].
 //!
 //! It is a peer to talk to, not one to measure speed with: emulation costs a factor of ten to
-//! thirty. It is not a machine either: nothing is kept, and every program in it is one of the
-//! host's, copied with its libraries.
+//! thirty. But for the disk nothing is kept, and every program in it is one of the host's, copied
+//! with its libraries.
 //!
 //! One guest lives as follows.
 //!
@@ -52,6 +52,9 @@ const RUN_LIMIT: Duration = Duration::from_secs(20);
 /// What our side waits longer than the guest does, before it takes the guest for dead.
 const ANSWER_SLACK: Duration = Duration::from_secs(10);
 
+/// How long the kernel may take to end a qemu that was killed.
+const CUT_LIMIT: Duration = Duration::from_secs(10);
+
 /// A booted guest; killed and removed on drop.
 pub struct Guest {
     qemu: Process,
@@ -68,6 +71,10 @@ pub struct Options {
     /// Programs of this machine to copy to `/usr/bin`, by name or path, with their libraries;
     /// busybox, `sh`, `wg`, `ip`, `tc` and `ping` are there anyway.
     pub programs: Vec<String>,
+    /// Modules of the kernel to load beside those for network cards, WireGuard and netem.
+    pub modules: Vec<String>,
+    /// A file that is the guest's disk, `/dev/vda`; what is on it is the caller's to say.
+    pub disk: Option<PathBuf>,
     /// Memory of the guest in MiB; 256 is enough for a kernel, WireGuard and small files.
     pub memory_mib: u32,
     /// Longest time from starting qemu to the first command answered.
@@ -110,9 +117,17 @@ impl Options {
     /// One network card and nothing optional.
     #[must_use]
     pub fn new(nic: Nic, kernel_cache: impl Into<PathBuf>) -> Self {
+        Self { nics: vec![nic], ..Self::without_nics(kernel_cache) }
+    }
+
+    /// Nothing optional, and no network card either.
+    #[must_use]
+    pub fn without_nics(kernel_cache: impl Into<PathBuf>) -> Self {
         Self {
-            nics: vec![nic],
+            nics: Vec::new(),
             programs: Vec::new(),
+            modules: Vec::new(),
+            disk: None,
             memory_mib: 256,
             boot_limit: Duration::from_secs(90),
             kernel_cache: kernel_cache.into(),
@@ -175,6 +190,17 @@ impl Guest {
     #[must_use]
     pub fn console(&self) -> String {
         console(&self.scrap.directory)
+    }
+
+    /// Cuts the guest's power, and returns what it printed until then. All that its kernel held in
+    /// memory is gone; what it had written to its disk is there, whether it was flushed or not.
+    ///
+    /// # Errors
+    /// Qemu had ended before, or does not end.
+    pub fn cut(self) -> Result<String> {
+        self.qemu.signal(libc::SIGKILL)?;
+        self.qemu.wait(CUT_LIMIT)?;
+        Ok(self.console())
     }
 
     /// Runs a shell script in the guest, for at most 20 s, and returns its standard output.
@@ -310,6 +336,14 @@ fn qemu_command(
         .args(["-device", "virtio-serial-pci"])
         .args(["-chardev", &format!("socket,id=port,path={},server=on,wait=off", inside("port"))])
         .args(["-device", "virtserialport,chardev=port,name=warren.command"]);
+    if let Some(disk) = &options.disk {
+        // It is the guest that loses its memory, and not this machine: writes need not wait for
+        // the disk below the file.
+        let path = disk.display();
+        command
+            .args(["-drive", &format!("file={path},format=raw,if=none,id=disk,cache=unsafe")])
+            .args(["-device", "virtio-blk-pci,drive=disk"]);
+    }
     for (index, nic) in options.nics.iter().enumerate() {
         let tap = &nic.tap;
         command

@@ -367,3 +367,6 @@ impl Members for Books {
         self.0.upgrade().is_some_and(|app| app.network().may_know(one, other, app.now()))
     }
 }
+
+#[cfg(test)]
+mod tests;

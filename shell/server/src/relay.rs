@@ -40,8 +40,9 @@ mod strangers;
 mod stream;
 
 pub use alone::{RelayConfig, RelayServer};
-pub(crate) use door::Door;
+pub(crate) use door::{Door, QuicCounts};
 
+use self::door::Seen;
 use self::strangers::Strangers;
 
 /// A connection that takes nothing for so long, while something waits for it, is cut.
@@ -69,6 +70,7 @@ pub(crate) struct Relay {
     floor: Mutex<Floor>,
     /// Connections over HTTPS without a proven key.
     strangers: Arc<Strangers>,
+    by_quic: Seen,
     started: SystemInstant,
 }
 
@@ -106,6 +108,7 @@ impl Relay {
             members,
             floor: Mutex::default(),
             strangers: Arc::default(),
+            by_quic: Seen::default(),
             started: SystemInstant::now(),
         })
     }
@@ -191,6 +194,7 @@ impl Relay {
             strangers,
             queued_bytes: floor.switch.queued_bytes(),
             counters: *floor.switch.counters(),
+            quic: self.by_quic.counts(),
         }
     }
 }
@@ -202,6 +206,7 @@ pub(crate) struct Counts {
     pub(crate) strangers: usize,
     pub(crate) queued_bytes: usize,
     pub(crate) counters: Counters,
+    pub(crate) quic: QuicCounts,
 }
 
 /// Answers a request for [`control::relay::PATH`]: 101 with the stream taken over, or why not.

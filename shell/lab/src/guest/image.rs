@@ -49,7 +49,10 @@ pub(super) fn write(path: &Path, kernel: &Kernel, options: &Options) -> Result<(
         add_program(&mut archive, name)?;
     }
     let mut load = String::new();
-    for module in kernel.modules(&MODULES)? {
+    let mut modules = MODULES.to_vec();
+    modules.extend(options.disk.as_ref().map(|_| "virtio_blk"));
+    modules.extend(options.modules.iter().map(String::as_str));
+    for module in kernel.modules(&modules)? {
         let name = module.file_name().context("a module has a name")?.to_string_lossy();
         let inside = format!("/modules/{}", name.trim_end_matches(".xz"));
         archive.file(&inside, &module_bytes(&module)?);

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write as _};
 
 use super::handlers::Answer;
 use super::{Call, Reply};
+use crate::relay::QuicCounts;
 use crate::tls::{Origin, Shown};
 
 /// A list of metrics as text.
@@ -85,6 +86,23 @@ fn relay(text: &mut Text, call: &Call) {
     let drops = carrier::switch::Reason::ALL
         .map(|reason| (format!("{{reason=\"{}\"}}", reason.name()), counters.dropped(reason)));
     text.put(("relay_dropped_datagrams_total", "counter", help), drops);
+    relay_by_quic(text, seen.quic);
+}
+
+/// The same connections and datagrams as far as they came by QUIC, and what only that has.
+fn relay_by_quic(text: &mut Text, seen: QuicCounts) {
+    text.gauge("relay_quic_connections", "Members at the relay by QUIC.", seen.connections);
+    let help = "Times that a member came by QUIC.";
+    text.counter("relay_quic_connections_total", help, seen.entered);
+    let help = "Connections of QUIC that have proven no key.";
+    text.gauge("relay_quic_strangers", help, seen.strangers);
+    let help = "Times that an address had to show first that it receives.";
+    text.counter("relay_quic_retries_total", help, seen.asked);
+    let help = "Connections of QUIC for which there was no place.";
+    text.counter("relay_quic_refused_connections_total", help, seen.full);
+    let help = "Datagrams of QUIC that reached no switch.";
+    let drops = seen.dropped.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count));
+    text.put(("relay_quic_dropped_datagrams_total", "counter", help), drops);
 }
 
 /// The outer certificate: a renewal that fails is an alarm long before its end is one.

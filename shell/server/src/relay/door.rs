@@ -32,9 +32,14 @@ const KERNEL_LEN: usize = 8 * 1024 * 1024;
 /// Goodbyes may take so long.
 const CLOSE_WITHIN: Duration = Duration::from_millis(300);
 
-/// What was dropped or turned away, since the start.
+/// What came by QUIC, and what was dropped or turned away, since the start.
 #[derive(Debug, Default)]
-pub(super) struct Turned {
+pub(super) struct Seen {
+    /// Connections that have proven nothing yet.
+    pub(super) strangers: Arc<Strangers>,
+    /// Connections of members, and those of them that are over.
+    pub(super) entered: AtomicU64,
+    pub(super) left: AtomicU64,
     /// Addresses that were asked to show that they receive.
     pub(super) asked: AtomicU64,
     /// Connections for which there was no place.
@@ -47,12 +52,43 @@ pub(super) struct Turned {
     pub(super) overrun: AtomicU64,
 }
 
-/// The socket, and who waits at it.
+/// What a monitor is told of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuicCounts {
+    pub(crate) connections: u64,
+    pub(crate) entered: u64,
+    pub(crate) strangers: usize,
+    pub(crate) asked: u64,
+    pub(crate) full: u64,
+    /// Datagrams that were dropped, by reason.
+    pub(crate) dropped: [(&'static str, u64); 3],
+}
+
+impl Seen {
+    pub(super) fn counts(&self) -> QuicCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // First who left, so that nobody leaves who never came.
+        let left = read(&self.left);
+        let entered = read(&self.entered);
+        QuicCounts {
+            connections: entered.saturating_sub(left),
+            entered,
+            strangers: self.strangers.len(),
+            asked: read(&self.asked),
+            full: read(&self.full),
+            dropped: [
+                ("early", read(&self.early)),
+                ("malformed", read(&self.malformed)),
+                ("overrun", read(&self.overrun)),
+            ],
+        }
+    }
+}
+
+/// The socket.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     endpoint: Endpoint,
-    pub(super) strangers: Arc<Strangers>,
-    pub(super) turned: Arc<Turned>,
 }
 
 impl Door {
@@ -75,7 +111,7 @@ impl Door {
         let _ = sizes.set_send_buffer_size(KERNEL_LEN);
         let runtime = Arc::new(TokioRuntime);
         let endpoint = Endpoint::new(EndpointConfig::default(), Some(config), socket, runtime)?;
-        Ok(Self { endpoint, strangers: Arc::default(), turned: Arc::default() })
+        Ok(Self { endpoint })
     }
 
     /// The same where it can be done without: the reason is logged, once.
@@ -93,24 +129,8 @@ impl Door {
     /// Takes connections until the task is dropped.
     pub(crate) async fn serve(self, relay: Arc<Relay>) {
         while let Some(incoming) = self.endpoint.accept().await {
-            self.take(incoming, &relay);
+            take(incoming, &relay);
         }
-    }
-
-    fn take(&self, incoming: Incoming, relay: &Arc<Relay>) {
-        let is_shown = incoming.remote_address_validated();
-        if !is_shown && self.strangers.len() >= UNSHOWN_MAX {
-            self.turned.asked.fetch_add(1, Ordering::Relaxed);
-            // It can be asked once; whoever comes back without the answer is nobody.
-            let _ = incoming.retry();
-            return;
-        }
-        let Some(place) = self.strangers.enter(incoming.remote_address().ip()) else {
-            self.turned.full.fetch_add(1, Ordering::Relaxed);
-            return incoming.ignore();
-        };
-        let turned = Arc::clone(&self.turned);
-        tokio::spawn(connection::serve(Arc::clone(relay), incoming, place, turned));
     }
 
     /// Tells all that this relay ends.
@@ -118,4 +138,20 @@ impl Door {
         self.endpoint.close(quic::code_of(Some(Notice::Leaving)), b"");
         let _ = tokio::time::timeout(CLOSE_WITHIN, self.endpoint.wait_idle()).await;
     }
+}
+
+fn take(incoming: Incoming, relay: &Arc<Relay>) {
+    let seen = &relay.by_quic;
+    let is_shown = incoming.remote_address_validated();
+    if !is_shown && seen.strangers.len() >= UNSHOWN_MAX {
+        seen.asked.fetch_add(1, Ordering::Relaxed);
+        // It can be asked once; whoever comes back without the answer is nobody.
+        let _ = incoming.retry();
+        return;
+    }
+    let Some(place) = seen.strangers.enter(incoming.remote_address().ip()) else {
+        seen.full.fetch_add(1, Ordering::Relaxed);
+        return incoming.ignore();
+    };
+    tokio::spawn(connection::serve(Arc::clone(relay), incoming, place));
 }

@@ -22,7 +22,6 @@ use tokio::time::timeout;
 use wire::relay::{Decoder, Frame, Notice, split_first, whole};
 
 use super::connection::judge;
-use super::door::Turned;
 use super::place::Place;
 use super::strangers::Stranger;
 use super::{Floor, Relay};
@@ -41,29 +40,27 @@ const READ_LEN: usize = 64 * 1024;
 type End = io::Result<Option<Notice>>;
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(
-    relay: Arc<Relay>,
-    incoming: Incoming,
-    stranger: Stranger,
-    turned: Arc<Turned>,
-) {
-    let entered = timeout(PROVE_WITHIN, enter(&relay, incoming, stranger, &turned)).await;
+pub(super) async fn serve(relay: Arc<Relay>, incoming: Incoming, stranger: Stranger) {
+    let entered = timeout(PROVE_WITHIN, enter(&relay, incoming, stranger)).await;
     let Ok(Ok(Some(entered))) = entered else { return };
+    let seen = Arc::clone(&relay);
+    let seen = &seen.by_quic;
+    seen.entered.fetch_add(1, Ordering::Relaxed);
     let Entered { connection, sending, receiving, decoder, key, id, taken } = entered;
     let place = Place::new(Arc::clone(&relay), id, key);
     let (reading, writing) = (connection.clone(), connection.clone());
-    let mut reader = Reader { connection: reading, receiving, decoder, place, turned, taken };
+    let mut reader = Reader { connection: reading, receiving, decoder, place, taken };
     let mut writer = Writer { relay, id, connection: writing, sending };
     let end = drive(&mut reader, &mut writer).await;
+    seen.left.fetch_add(1, Ordering::Relaxed);
     // What is left in the library, or went there because it came faster than it was taken.
     let came = connection.stats().frame_rx.datagram;
-    reader.turned.overrun.fetch_add(came.saturating_sub(reader.taken), Ordering::Relaxed);
+    seen.overrun.fetch_add(came.saturating_sub(reader.taken), Ordering::Relaxed);
     match end {
         Ok(notice) => connection.close(quic::code_of(notice), b""),
         Err(error) => {
             connection.close(quic::code_of(None), b"");
-            let turned = &reader.turned;
-            tracing::debug!(%error, ?turned, "a relay's connection of QUIC ended");
+            tracing::debug!(%error, "a relay's connection of QUIC ended");
         }
     }
 }
@@ -86,11 +83,10 @@ async fn enter(
     relay: &Arc<Relay>,
     incoming: Incoming,
     _stranger: Stranger,
-    turned: &Arc<Turned>,
 ) -> io::Result<Option<Entered>> {
     let connection = incoming.accept()?.await?;
     let dropped = AtomicU64::new(0);
-    let mut early = pin!(drop_datagrams(&connection, &dropped));
+    let mut early = pin!(drop_datagrams(&connection, relay, &dropped));
     let mut proof = pin!(prove(relay, &connection));
     // Nothing that comes before the proof is kept.
     let (sending, receiving, decoder, key) = poll_fn(|context| {
@@ -101,7 +97,6 @@ async fn enter(
     })
     .await?;
     let taken = dropped.load(Ordering::Relaxed);
-    turned.early.fetch_add(taken, Ordering::Relaxed);
     match relay.admit(key) {
         Ok(id) => {
             let connection = connection.clone();
@@ -114,12 +109,13 @@ async fn enter(
     }
 }
 
-async fn drop_datagrams(connection: &Connection, dropped: &AtomicU64) -> io::Error {
+async fn drop_datagrams(connection: &Connection, relay: &Relay, dropped: &AtomicU64) -> io::Error {
     loop {
         if let Err(error) = connection.read_datagram().await {
             return error.into();
         }
         dropped.fetch_add(1, Ordering::Relaxed);
+        relay.by_quic.early.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -201,14 +197,13 @@ struct Reader {
     receiving: RecvStream,
     decoder: Decoder,
     place: Place,
-    turned: Arc<Turned>,
     taken: u64,
 }
 
 impl Reader {
     /// Gives the switch what comes.
     async fn run(&mut self) -> End {
-        let Self { connection, receiving, decoder, place, turned, taken } = self;
+        let Self { connection, receiving, decoder, place, taken } = self;
         let mut frames = Decoder::default();
         // One that is dropped while it waits is not woken.
         let mut datagrams = pin!(connection.read_datagram());
@@ -226,7 +221,7 @@ impl Reader {
                     if whole(&datagram).is_some() {
                         frames.push(&datagram);
                     } else {
-                        turned.malformed.fetch_add(1, Ordering::Relaxed);
+                        place.relay.by_quic.malformed.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 let chunk = pin!(receiving.read_chunk(READ_LEN, true)).poll(context);

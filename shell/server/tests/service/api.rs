@@ -226,3 +226,38 @@ fn users_keys_policy_and_audit_do_what_they_say() {
     assert_eq!(audit["entries"][0]["actor"], "local:0");
     assert_eq!(audit["entries"].as_array().unwrap().len(), 2);
 }
+
+/// A page elsewhere has a browser that reaches the server, by its own name or by one that was made
+/// to lead here. It has no token, and there is nothing that a browser would add by itself.
+#[test]
+fn dn_01_the_api_answers_no_page_of_another_origin() {
+    let stage = Stage::new();
+    let port = stage.address.port();
+    let curl = |words: &[&str]| {
+        let mut command = std::process::Command::new("curl");
+        let output = command.args(["-sk", "-i", "-m", "10"]).args(words).output();
+        let text = String::from_utf8(output.expect("install curl").stdout).unwrap();
+        let status: u16 = text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or_default();
+        (status, text.to_ascii_lowercase())
+    };
+    for host in ["127.0.0.1", "evil.example"] {
+        let resolve = format!("{host}:{port}:127.0.0.1");
+        for ((method, path), (body, _)) in rows() {
+            let url = format!("https://{host}:{port}{}", path.replace("{id}", "1"));
+            let body = body.to_string();
+            let simple = ["-H", "Origin: https://evil.example", "-H", "Content-Type: text/plain"];
+            let simple = [&["--resolve", &resolve, "-X", method, &url][..], &simple].concat();
+            let asked = [&simple[..], &["-H", "Cookie: session=1", "-d", &body]].concat();
+            let (status, text) = curl(&asked);
+            let is_public = path.ends_with("/openapi.json") || path.ends_with("/health");
+            assert!(status == 401 || is_public, "{method} {path}: {text}");
+            assert!(!text.contains("access-control-") && !text.contains("set-cookie"), "{text}");
+        }
+        let url = format!("https://{host}:{port}/api/v1/nodes");
+        let asks =
+            ["-H", "Origin: https://evil.example", "-H", "Access-Control-Request-Method: GET"];
+        let (status, text) =
+            curl(&[&["--resolve", &resolve, "-X", "OPTIONS", &url][..], &asks].concat());
+        assert!(status >= 400 && !text.contains("access-control-"), "{text}");
+    }
+}

@@ -167,6 +167,31 @@ fn rl_01_rl_15_what_comes_before_the_proof_or_is_no_frame_is_dropped() {
     }
     send(&mut two, a.public(), b"first");
     assert_eq!(receive(&mut one).1, b"first", "nothing came before it");
+    // And all of it is counted.
+    until_told(&stage, "warren_relay_quic_connections", 2);
+    until_told(&stage, "warren_relay_quic_connections_total", 2);
+    until_told(&stage, "warren_relay_quic_strangers", 0);
+    until_told(&stage, "warren_relay_quic_dropped_datagrams_total{reason=\"early\"}", 2);
+    until_told(&stage, "warren_relay_quic_dropped_datagrams_total{reason=\"malformed\"}", 4);
+    drop(two);
+    until_told(&stage, "warren_relay_quic_connections", 1);
+    until_told(&stage, "warren_relay_quic_connections_total", 2);
+}
+
+/// A value of `/metrics`.
+fn told(stage: &Stage, name: &str) -> u64 {
+    let text = stage.admin().call("GET", "/metrics", "").unwrap().body;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("{name} is not told: {text}")).parse().unwrap()
+}
+
+/// Waits until `/metrics` has this value.
+fn until_told(stage: &Stage, name: &str, value: u64) {
+    let begin = Instant::now();
+    while told(stage, name) != value {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{name}: {}", told(stage, name));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -227,6 +252,7 @@ fn rl_15_while_many_have_proven_nothing_an_address_shows_first_that_it_receives(
     assert_eq!(silent.len(), 64);
     let (asked, answer) = first_answer(&relay);
     assert!(is_retry(&answer) && answer.len() < asked, "{} bytes", answer.len());
+    assert!(told(&stage, "warren_relay_quic_retries_total") > 0);
     // Members and strangers who receive it come in all the same.
     let (mut one, mut two) = (connect(&a, &stage), connect(&b, &stage));
     drop(unproven(&relay, "127.0.0.4"));
