@@ -116,6 +116,14 @@ fn show(answer: &Value) -> String {
         line("repair", format!("{state} ({ratio:.1} % more bytes)"));
         line("cipher", plain(text(link, "cipher")));
     }
+    if answer["policy"]["compress"] == true {
+        let bytes = |when: &str| link["compression"][when].as_u64().unwrap_or_default();
+        let (before, after) = (bytes("bytes_before"), bytes("bytes_after"));
+        line(
+            "packed",
+            format!("wherever it helps: {after} bytes for {before} on this link so far"),
+        );
+    }
     out + &format!("{}\n", plain(text(answer, "verdict")))
 }
 
