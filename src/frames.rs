@@ -6,12 +6,16 @@ use clap::ValueEnum;
 pub(crate) const HELP: &str = "Whether to repair loss and disorder between Warren nodes; off is \
                                plain WireGuard toward everybody";
 
-/// Whether frames are spoken with peers that know them.
+/// What `--compress` does, in its help.
+pub(crate) const COMPRESS: &str = "Whether to compress what goes to Warren nodes; lengths then \
+                                   tell of contents, so it is off unless asked for";
+
+/// On or off. Of frames: whether they are spoken with peers that know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Frames {
-    /// With peers that know them.
+    /// It is done.
     On,
-    /// With nobody.
+    /// It is not.
     Off,
 }
 

@@ -42,6 +42,9 @@ struct Up {
     #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_FRAMES", ignore_case = true)]
     #[arg(help = format!("{} [default: the file's Frames, or on]", frames::HELP))]
     frames: Option<Frames>,
+    #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_COMPRESS", ignore_case = true)]
+    #[arg(help = format!("{} [default: as the file says of each peer]", frames::COMPRESS))]
+    compress: Option<Frames>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
 }
@@ -54,7 +57,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         host::affinity::pin(cpu)?;
     }
     let path = std::path::absolute(quick::locate(&args.file))?;
-    let mut settings = quick::read(&path)?;
+    let compress = args.compress.map(|compress| compress == Frames::On);
+    let mut settings = with_compress(quick::read(&path)?, compress);
     if let Some(frames) = args.frames {
         settings.interface.frames = Some(frames == Frames::On);
     }
@@ -68,11 +72,19 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if !args.allow_scripts {
         say(&passed_over(&settings));
     }
-    let mut reload = || read_again(&path);
+    let mut reload = || Ok(with_compress(read_again(&path)?, compress));
     let scripts = Scripts { name: &name, allowed: args.allow_scripts };
     let end = quick::run(&name, &settings, scripts, &mut reload, up)?;
     tracing::info!(?end, "link down");
     Ok(())
+}
+
+/// What the command says of compression stands above what the file says.
+fn with_compress(mut settings: Settings, compress: Option<bool>) -> Settings {
+    for peer in &mut settings.peers {
+        peer.compress = compress.unwrap_or(peer.compress);
+    }
+    settings
 }
 
 fn read_again(path: &Path) -> Result<Settings, String> {

@@ -26,6 +26,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_FRAMES", default_value = "on")]
     #[arg(help = frames::HELP, ignore_case = true)]
     frames: Frames,
+    #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_COMPRESS", default_value = "off")]
+    #[arg(help = frames::COMPRESS, ignore_case = true)]
+    compress: Frames,
     /// The interface to create, at most 15 characters
     name: String,
 }
@@ -41,23 +44,24 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let in_foreground = std::env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|v| v == "1");
     if args.foreground || in_foreground {
         log::start(level);
-        return serve(&args.name, args.frames, Readiness::take());
+        return serve(&args.name, [args.frames, args.compress], Readiness::take());
     }
     // who asked for a log wants it; who did not must not wait for the end of standard error
     let keep_stderr = asked.is_some_and(|level| level != Level::Silent);
-    let frames = args.frames.word();
-    let words = ["wg", "--foreground", "--log", level.word(), "--frames", frames, "--", &args.name];
-    daemon::start(words, keep_stderr)?;
+    let (frames, compress) = (args.frames.word(), args.compress.word());
+    let words = ["wg", "--foreground", "--log", level.word(), "--frames", frames, "--compress"];
+    daemon::start(words.into_iter().chain([compress, "--", &args.name]), keep_stderr)?;
     Ok(())
 }
 
 /// Runs the node until something ends it; tells `readiness` when `wg` can talk to it.
-fn serve(name: &str, frames: Frames, readiness: Option<Readiness>) -> Result<()> {
+fn serve(name: &str, [frames, compress]: [Frames; 2], readiness: Option<Readiness>) -> Result<()> {
     let mut driver = match Driver::new(name) {
         Ok(driver) => driver,
         Err(error) => return refuse(readiness, error),
     };
     driver.set_frames(frames == Frames::On);
+    driver.set_compress(compress == Frames::On);
     if let Some(readiness) = readiness {
         readiness.ready();
     }

@@ -123,6 +123,14 @@ fn show(answer: &Value) -> String {
             ["order_waited", "order_given_up"].map(|field| link["in"][field].as_u64().unwrap_or(0));
         line("order", format!("{ms:.1} ms of disorder; {waited} waited, {given_up} in vain"));
     }
+    if answer["policy"]["compress"] == true {
+        let bytes = |when: &str| link["compression"][when].as_u64().unwrap_or_default();
+        let (before, after) = (bytes("bytes_before"), bytes("bytes_after"));
+        line(
+            "packed",
+            format!("wherever it helps: {after} bytes for {before} on this link so far"),
+        );
+    }
     out + &format!("{}\n", plain(text(answer, "verdict")))
 }
 

@@ -4,7 +4,7 @@
 //! and against boringtun (the crate, in a thread of this test with a TUN of its own), in both
 //! roles, over both outer families, with and without a preshared key; then what changes a
 //! running link: roaming, new sessions, keepalives, new keys. [`link`] is what source 004 asks of
-//! a link of two nodes, statement by statement (004.5 numbers 1, 11, 12, 13, 14). [`clock`] is
+//! a link of two nodes, statement by statement (004.5 numbers 1, 10 to 14). [`clock`] is
 //! the part of it that is about time. [`quick`] is wg-quick, which knows us by a name only.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
@@ -13,6 +13,8 @@
 mod boring;
 #[path = "interop/clock.rs"]
 mod clock;
+#[path = "interop/compress.rs"]
+mod compress;
 #[path = "interop/foreign.rs"]
 mod foreign;
 #[path = "interop/link.rs"]

@@ -113,6 +113,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut bundle = vec![0; frame::Bundle::FIXED_LEN];
     frame::Bundle::write_fixed(3, &mut bundle);
     let bundle = [bundle, entry(&packet), entry(&ordered), entry(&foreign)].concat();
+    let squeezed = |inner: &[u8]| [&[0x8c], &crate::squeezed::block(inner, 0)[..]].concat();
     let report = frame::Report { number: 1, ..Default::default() }.build();
     vec![
         [hello.clone(), step(&head), step(&chunk)].concat(),
@@ -120,6 +121,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         [hello.clone(), step(&protect(0, &packet)), step(&repair)].concat(),
         [hello.clone(), step(&protect(1, &head)), step(&protect(0, &chunk)), vec![0, 0]].concat(),
         [hello.clone(), step(&bundle), step(&protect(2, &bundle))].concat(),
+        [hello.clone(), step(&head), step(&squeezed(&chunk)), step(&squeezed(&bundle))].concat(),
+        [hello.clone(), step(&protect(0, &squeezed(&packet))), step(&squeezed(&ordered))].concat(),
         [&hello[..], &paths].concat(),
         [&hello[..], &paths, &[0]].concat(),
         [hello, step(&ordered), step(&report), vec![0; 12]].concat(),

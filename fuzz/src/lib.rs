@@ -17,6 +17,8 @@
 //!
 //! - [`datagram`]: a node with a session, and anything from outside or from its own machine.
 //! - [`frames`]: the same node, whose peer seals anything at all.
+//! - [`squeezed`]: a block as a peer may send it; it holds what it says or is refused, and nothing
+//!   is written beside it.
 //! - [`relay`]: any bytes as the streams of three connections of a relay's switch; the same frames
 //!   however they are cut, one out for one in at most, everything counted.
 //! - [`control`], [`link_file`], [`topology`]: the texts of the control socket, of wg-quick and of
@@ -43,6 +45,7 @@ mod frames;
 mod machine;
 mod query;
 mod relay;
+mod squeezed;
 mod text;
 
 use std::collections::BTreeMap;
@@ -58,13 +61,14 @@ pub use frames::frames;
 pub use machine::datagram;
 pub use query::query;
 pub use relay::relay;
+pub use squeezed::squeezed;
 pub use text::{control, link_file, topology};
 
 /// A body: takes any bytes, panics when an oracle is broken.
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 18] = [
+pub const TARGETS: [(&str, Body); 19] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("stun", stun),
@@ -72,6 +76,7 @@ pub const TARGETS: [(&str, Body); 18] = [
     ("coalesce", coalesce),
     ("datagram", datagram),
     ("frames", frames),
+    ("squeezed", squeezed),
     ("relay", relay),
     ("control", control),
     ("link_file", link_file),
@@ -266,6 +271,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             (0..40).flat_map(|step| [step & 1, 0, 5, 0, step / 9, step]).collect(),
         ],
         "datagram" => machine::seeds(),
+        "squeezed" => squeezed::seeds(),
         "frames" => frames::seeds(),
         "relay" => relay::seeds(),
         "control" | "link_file" | "topology" => text::seeds(target),

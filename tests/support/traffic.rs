@@ -86,6 +86,17 @@ fn stream_byte(position: u64) -> u8 {
 
 /// Sends `bytes` over one TCP connection; every byte must arrive as it was, and in time.
 pub fn exact_stream(from: &Host, to: &Host, address: &str, bytes: u64) -> Result<Duration> {
+    exact_stream_of(from, to, address, bytes, stream_byte)
+}
+
+/// The same with other bytes: `content` says which stands where.
+pub fn exact_stream_of(
+    from: &Host,
+    to: &Host,
+    address: &str,
+    bytes: u64,
+    content: fn(u64) -> u8,
+) -> Result<Duration> {
     let listener = inside::inside(to, || Ok(TcpListener::bind((address, 0))?))?;
     let port = listener.local_addr()?.port();
     let start = Instant::now();
@@ -97,7 +108,7 @@ pub fn exact_stream(from: &Host, to: &Host, address: &str, bytes: u64) -> Result
             let mut at = 0;
             while at < bytes {
                 let end = bytes.min(at + 65_536);
-                let chunk: Vec<u8> = (at..end).map(stream_byte).collect();
+                let chunk: Vec<u8> = (at..end).map(content).collect();
                 stream.write_all(&chunk).with_context(|| format!("sending at byte {at}"))?;
                 at = end;
             }
@@ -118,7 +129,7 @@ pub fn exact_stream(from: &Host, to: &Host, address: &str, bytes: u64) -> Result
             break;
         }
         for byte in &buffer[..n] {
-            ensure!(*byte == stream_byte(at), "byte {at} of the stream is wrong");
+            ensure!(*byte == content(at), "byte {at} of the stream is wrong");
             at += 1;
         }
     }

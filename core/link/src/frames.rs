@@ -6,7 +6,8 @@ use wire::frame::{Features, Frame, Hello};
 use crate::outbox::{Destination, Outbox};
 use crate::piece::Judge;
 use crate::receiver::Receiver;
-use crate::sender::{Sender, Way};
+use crate::sender::Sender;
+use crate::way::Way;
 
 /// What is not answered is said again after so long, and then after twice as long.
 const AGAIN_NS: u64 = 250_000_000;
@@ -98,7 +99,8 @@ impl Frames {
         let takes = features.has(Features::REPAIR);
         let halves = self.halves.as_deref_mut().filter(|_| takes)?;
         halves.sender.begin(current);
-        halves.sender.set_bundles(features.has(Features::BUNDLES));
+        let squeezed = features.has(Features::SQUEEZED);
+        halves.sender.set_reads(features.has(Features::BUNDLES), squeezed);
         Some(&mut halves.sender)
     }
 
@@ -301,7 +303,7 @@ pub(crate) fn carries_data(frame: &Frame<'_>) -> bool {
 /// What we can do, for [`Hello`].
 #[must_use]
 pub fn features() -> Features {
-    Features::REPAIR.with(Features::PATHS).with(Features::BUNDLES)
+    Features::REPAIR.with(Features::PATHS).with(Features::BUNDLES).with(Features::SQUEEZED)
 }
 
 #[cfg(test)]

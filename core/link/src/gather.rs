@@ -36,7 +36,11 @@ impl Gathered {
         if self.bytes.is_empty() {
             self.bytes.resize(Bundle::FIXED_LEN, 0);
         }
-        self.manner.get_or_insert(manner);
+        let first = self.manner.get_or_insert(manner);
+        if first.ticket != manner.ticket {
+            // Of two flows, which share no context (threat BC-02).
+            first.ticket = None;
+        }
         self.count += 1;
         self.bytes.extend((len as u16).to_le_bytes());
         let begin = self.bytes.len();

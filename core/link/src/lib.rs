@@ -21,6 +21,8 @@
 //! packet waits until the turn is over, and leaves with others that came in it as a bundle
 //! (`gather`).
 //!
+//! Where the user asked for it, what one datagram is to hold is compressed by itself (`squeeze`).
+//!
 //! And on its way in: [`Link::receive`] opens a datagram where the shell received it and tells
 //! where the plaintext lies; the datagram's source becomes the link's endpoint, since it was
 //! authentic and fresh (roaming). What the plaintext may claim is the node's to judge. Frames go to
@@ -50,7 +52,9 @@ mod pool;
 mod receiver;
 mod report;
 mod sender;
+mod squeeze;
 mod staged;
+mod way;
 mod weather;
 
 pub use self::frames::features;
@@ -60,5 +64,6 @@ pub use self::outbox::{Destination, Endpoint, Outbox, Relayed, Source};
 pub use self::paths::{CANDIDATES_MAX, Candidate, PathStatus};
 pub use self::piece::{Counters as PieceCounters, Judge};
 pub use self::receiver::{ORPHANS_MAX, UNITS_MAX};
+pub use self::squeeze::{PORTS_LEFT_ALONE, Squeezes, open as open_squeezed};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
 pub use self::weather::Weather;

@@ -19,8 +19,8 @@ use crate::inbox::Inbox;
 use crate::outbox::{Destination, Outbox};
 use crate::paths::Paths;
 use crate::piece::Judge;
-use crate::sender::Way;
 use crate::staged::Staged;
+use crate::way::Way;
 use crate::weather::Weather;
 
 /// What a link needs from outside for anything that may send: our keys and indices, randomness,
@@ -103,6 +103,8 @@ pub struct Link {
     frames: Option<Box<Frames>>,
     /// Whether our Hello offers AES-256-GCM.
     aes: bool,
+    /// Whether what is sent is compressed, without a policy that says so.
+    squeeze: bool,
     /// The session on which a Hello came that wants an answer.
     answer: Option<Index>,
     /// Of a managed peer: its paths. `endpoint` is where the best of them leads.
@@ -155,6 +157,7 @@ impl Link {
             salt: u32::from_le_bytes(salt),
             frames: None,
             aes: false,
+            squeeze: false,
             answer: None,
             paths: None,
             room: usize::MAX,
@@ -180,6 +183,12 @@ impl Link {
     /// session are sealed with AES-256-GCM.
     pub fn set_aes(&mut self, aes: bool) {
         self.aes = aes;
+    }
+
+    /// Whether flows to this peer are compressed where the peer reads that; off at first, for what
+    /// a length tells (docs/compression.md).
+    pub fn set_squeeze(&mut self, squeeze: bool) {
+        self.squeeze = squeeze;
     }
 
     /// What the peer can do on the session that is sent on; none if it is a plain peer.
@@ -259,14 +268,15 @@ impl Link {
         self.staged.clear()
     }
 
-    /// Sends a superpacket, or stages it. On the path of every packet.
+    /// Sends a superpacket, or stages it. `squeeze` says whether a policy lets it be compressed;
+    /// where [`Link::set_squeeze`] does, it need not. On the path of every packet.
     #[inline]
     pub fn send<O: Outbox>(
         &mut self,
         header: virtio::Header,
         packet: &Superpacket<'_>,
-        now: Instant,
-        mtu: usize,
+        (now, mtu): (Instant, usize),
+        squeeze: bool,
         out: &mut O,
     ) -> Outcome {
         let segments = packet.segments() as u64;
@@ -290,10 +300,11 @@ impl Link {
             return outcome;
         };
         let mtu = room;
+        let squeeze = squeeze || self.squeeze;
         let index = session.index();
         if let Some(sender) = self.frames.as_mut().and_then(|frames| frames.sender(index)) {
             let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
-            let outcome = sender.send(header, packet, now, mtu, &mut way);
+            let outcome = sender.send(header, packet, (now, mtu), squeeze, &mut way);
             let (datagrams, bytes) = (way.datagrams, way.bytes);
             self.tx_bytes += bytes;
             self.peer.data_sent(now, datagrams, bytes);

@@ -30,6 +30,10 @@ pub struct Counters {
     pub no_room: u64,
     /// Of a unit or a packet that the machine does not take, or that is none.
     pub refused: u64,
+    /// Compressed ones that were opened.
+    pub opened: u64,
+    /// Compressed ones that do not hold what they say, or hold what they must not.
+    pub unopened: u64,
 }
 
 /// A unit whose chunks are expected.
@@ -70,6 +74,8 @@ pub(crate) enum Origin {
     Lent(usize),
     /// They were rebuilt, and will not stay.
     Rebuilt,
+    /// They were opened, and will not stay.
+    Opened { rebuilt: bool },
     /// They waited for their head, in the pool.
     Waited { kept: Kept, rebuilt: bool },
 }
@@ -105,6 +111,10 @@ impl Origin {
     }
 
     pub(crate) fn is_rebuilt(self) -> bool {
-        matches!(self, Self::Rebuilt | Self::Waited { rebuilt: true, .. })
+        match self {
+            Self::Lent(_) => false,
+            Self::Rebuilt => true,
+            Self::Opened { rebuilt } | Self::Waited { rebuilt, .. } => rebuilt,
+        }
     }
 }

@@ -11,7 +11,7 @@ use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
-use wire::frame::{self, Bundle, Chunk, Frame, Head, Ordered, Protected};
+use wire::frame::{self, Bundle, Chunk, Frame, Head, Ordered, Protected, Squeezed};
 use wire::ip::protocol;
 use wire::packet::{self, Ecn, Packet};
 use wire::unit::Unit;
@@ -21,6 +21,7 @@ use crate::inbox::{Inbox, Place};
 use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Orphan, Piece};
 use crate::pool::Pool;
 use crate::report::told;
+use crate::squeeze;
 
 /// Units whose chunks may still come.
 pub const UNITS_MAX: usize = 1_024;
@@ -329,7 +330,27 @@ impl Receiver {
             }
             Frame::Ordered(ref ordered) => self.take_ordered(ordered, origin, judge, now_us),
             Frame::Bundle(ref bundle) => self.take_bundle(bundle, origin, judge, now_us),
+            Frame::Squeezed(ref squeezed) => self.take_squeezed(squeezed, origin, judge, now_us),
             _ => self.counters.refused += 1,
+        }
+    }
+
+    /// What is in a block was judged to be none itself, so this calls itself no deeper.
+    fn take_squeezed(
+        &mut self,
+        squeezed: &Squeezed<'_>,
+        origin: Origin,
+        judge: &mut impl Judge,
+        now_us: u64,
+    ) {
+        let mut memory = [0; Squeezed::OPENED_LEN_MAX];
+        match squeeze::open(squeezed, &mut memory) {
+            Some(plain) => {
+                self.counters.opened += 1;
+                let origin = Origin::Opened { rebuilt: origin.is_rebuilt() };
+                self.take(plain, origin, judge, now_us);
+            }
+            None => self.counters.unopened += 1,
         }
     }
 
@@ -465,13 +486,15 @@ impl Receiver {
         let at = match origin {
             Origin::Lent(start) if !ahead && self.ready.is_empty() => At::Lent(start..start + len),
             Origin::Waited { kept, .. } => At::Kept(kept),
-            Origin::Lent(_) | Origin::Rebuilt => match self.pool.keep(bytes) {
-                Some(kept) => At::Kept(kept),
-                None => {
-                    self.counters.no_room += 1;
-                    return self.give_up(order, now_us);
+            Origin::Lent(_) | Origin::Rebuilt | Origin::Opened { .. } => {
+                match self.pool.keep(bytes) {
+                    Some(kept) => At::Kept(kept),
+                    None => {
+                        self.counters.no_room += 1;
+                        return self.give_up(order, now_us);
+                    }
                 }
-            },
+            }
         };
         self.counters.rebuilt += u64::from(origin.is_rebuilt());
         let piece = Piece { chunk, marked: congested, at };

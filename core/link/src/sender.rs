@@ -3,11 +3,12 @@
 //!
 //! Stages, in the order in which they appear below: `send` decides how a packet travels, `unit`
 //! and `lone` cut it, `gather` lets a small one wait for others and `close` sends them as a bundle,
-//! `piece` protects and seals one plaintext, `flush` sends repair chunks.
+//! `piece` compresses one plaintext where that is wanted, `emit` protects and seals it, `flush`
+//! sends repair chunks.
 
 use std::time::Duration;
 
-use noise::{Index, Instant, Session};
+use noise::{Index, Instant};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
 use repair::spread::Spread;
@@ -20,8 +21,10 @@ use wire::{virtio, wireguard};
 
 use crate::gather::{self, Gathered};
 use crate::link::{Outcome, Refusal};
-use crate::outbox::{Destination, Outbox};
+use crate::outbox::Outbox;
 use crate::report::seen;
+use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
+use crate::way::Way;
 
 /// A superpacket of fewer segments travels as bare packets where there is no weather.
 const UNIT_SEGMENTS_MIN: usize = 3;
@@ -59,6 +62,10 @@ pub(crate) struct Sender {
     gathered: Gathered,
     /// Packets that were sent in bundles.
     bundled: u64,
+    /// Whether the peer reads what is compressed.
+    reads_squeezed: bool,
+    /// Made when something may be compressed first.
+    squeezer: Option<Box<Squeezer>>,
     /// Data chunks since the last report.
     sent: u64,
     /// The report that was taken in last.
@@ -74,21 +81,14 @@ pub(crate) struct Sender {
     repair_bytes: u64,
 }
 
-/// What sealing one datagram needs, and how many were sealed.
-pub(crate) struct Way<'a, O> {
-    pub(crate) session: &'a mut Session,
-    pub(crate) to: Destination,
-    pub(crate) out: &'a mut O,
-    pub(crate) datagrams: u32,
-    pub(crate) bytes: u64,
-}
-
 /// How a packet's pieces are told apart and in what order they are wanted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     /// The flow's tag, if it suffers from disorder.
     tag: Option<u8>,
     protect: bool,
+    /// Leave to compress, of the flow at hand; those of other flows share nothing with it.
+    pub(crate) ticket: Option<Ticket>,
     now_us: u64,
     /// The inner MTU in bytes; 0 = unknown.
     mtu: usize,
@@ -136,6 +136,8 @@ impl Sender {
             bundles: false,
             gathered: Gathered::default(),
             bundled: 0,
+            reads_squeezed: false,
+            squeezer: None,
             sent: 0,
             report: None,
             rtt_us: None,
@@ -162,18 +164,19 @@ impl Sender {
         self.numbers.fill(salt);
     }
 
-    /// Says whether the other end reads bundles.
-    pub(crate) fn set_bundles(&mut self, bundles: bool) {
-        self.bundles = bundles;
+    /// Says whether the other end reads bundles, and what is compressed.
+    pub(crate) fn set_reads(&mut self, bundles: bool, squeezed: bool) {
+        (self.bundles, self.reads_squeezed) = (bundles, squeezed);
     }
 
-    /// Sends a packet or superpacket. On the path of every packet.
+    /// Sends a packet or superpacket; `squeeze` says whether it may be compressed. On the path of
+    /// every packet.
     pub(crate) fn send<O: Outbox>(
         &mut self,
         header: virtio::Header,
         packet: &Superpacket<'_>,
-        now: Instant,
-        mtu: usize,
+        (now, mtu): (Instant, usize),
+        squeeze: bool,
         way: &mut Way<'_, O>,
     ) -> Outcome {
         let protect = !self.control.is_calm();
@@ -181,6 +184,7 @@ impl Sender {
         let manner = Manner {
             tag: if disorder { flow_tag(packet.packet()) } else { None },
             protect,
+            ticket: if squeeze { self.ticket(packet.packet()) } else { None },
             now_us: now.0 / 1_000,
             mtu,
         };
@@ -231,13 +235,13 @@ impl Sender {
         };
         self.chunk_len = parts.segment_size;
         let head = self.head(&parts, segments, manner);
-        self.piece(head.len(), manner, way, |out| head.write(out))?;
+        self.emit(head.len(), manner, way, |out| head.write(out))?;
         for index in 0..segments {
             self.chunk(head.unit, index, packet.segment_payload(index), manner, way)?;
             outcome.sent += 1;
         }
         if !manner.protect && segments >= HEAD_TWICE {
-            self.piece(head.len(), manner, way, |out| head.write(out))?;
+            self.emit(head.len(), manner, way, |out| head.write(out))?;
         }
         Ok(())
     }
@@ -256,10 +260,8 @@ impl Sender {
             let order_len = manner.order_len();
             let framed = manner.protect || manner.tag.is_some();
             if !framed {
-                let padded = wireguard::padded_len(len, manner.mtu);
-                way.seal(padded, |plain| {
+                self.bare(len, manner, way, |plain| {
                     packet.write_segment(index, plain);
-                    plain[len..].fill(0);
                 })?;
             } else if order_len + len + spent <= manner.room() {
                 let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
@@ -304,11 +306,7 @@ impl Sender {
         if let Some((plain, manner, count)) = gathered.plain() {
             let is_bare = count == 1 && manner.tag.is_none() && !manner.protect;
             let result = if is_bare {
-                way.seal(wireguard::padded_len(plain.len(), manner.mtu), |padded| {
-                    let (packet, padding) = padded.split_at_mut(plain.len());
-                    packet.copy_from_slice(plain);
-                    padding.fill(0);
-                })
+                self.bare(plain.len(), manner, way, |out| out.copy_from_slice(plain))
             } else {
                 self.piece(plain.len(), manner, way, |out| out.copy_from_slice(plain))
             };
@@ -351,7 +349,7 @@ impl Sender {
         let parts =
             Parts { gso_type: virtio::GSO_NONE, header, segment_size: payload.len(), payload };
         let head = self.head(&parts, 1, manner);
-        self.piece(head.len(), manner, way, |out| head.write(out))?;
+        self.emit(head.len(), manner, way, |out| head.write(out))?;
         self.chunk(head.unit, 0, payload, manner, way)
     }
 
@@ -395,7 +393,7 @@ impl Sender {
 
     /// Seals one plaintext of `len` bytes, protected if that is wanted.
     #[inline]
-    fn piece<O: Outbox>(
+    fn emit<O: Outbox>(
         &mut self,
         len: usize,
         manner: Manner,
@@ -548,25 +546,6 @@ struct Parts<'a> {
     payload: &'a [u8],
 }
 
-impl<O: Outbox> Way<'_, O> {
-    /// One datagram with a plaintext of `len` bytes, which `write` fills.
-    #[inline]
-    pub(crate) fn seal(
-        &mut self,
-        len: usize,
-        write: impl FnOnce(&mut [u8]),
-    ) -> Result<(), Refusal> {
-        let total = len + wireguard::OVERHEAD_LEN;
-        let slot = self.out.reserve(&self.to, total).ok_or(Refusal::NoRoom)?;
-        write(&mut slot[wireguard::TRANSPORT_HEADER_LEN..][..len]);
-        self.session.seal(slot).map_err(|_| Refusal::Exhausted)?;
-        self.out.commit();
-        self.datagrams += 1;
-        self.bytes += total as u64;
-        Ok(())
-    }
-}
-
 /// The tag of a packet that suffers when its flow's order is lost: of TCP with payload.
 fn flow_tag(packet: &Packet<'_>) -> Option<u8> {
     if packet.protocol() != protocol::TCP {
@@ -597,3 +576,5 @@ fn upper_of(header: virtio::Header) -> u8 {
         _ => 255,
     }
 }
+
+mod squeezed;

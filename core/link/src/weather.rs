@@ -5,6 +5,7 @@ use noise::Cipher;
 use crate::piece::Counters;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
+use crate::squeeze::Squeezes;
 
 /// One link's weather. Shares lie between zero and one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,6 +33,10 @@ pub struct Weather {
     pub repair_bytes: u64,
     /// Small packets sent in bundles.
     pub bundled: u64,
+    /// Outwards: whether the peer reads what is compressed.
+    pub reads_squeezed: bool,
+    /// Outwards: what was compressed.
+    pub squeezes: Squeezes,
     /// Round trip by the last report, microseconds.
     pub rtt_us: Option<u32>,
     /// Outwards: how late datagrams come behind younger ones, microseconds.
@@ -68,6 +73,8 @@ impl Weather {
             data_bytes,
             repair_bytes,
             bundled: sender.bundled(),
+            reads_squeezed: sender.reads_squeezed(),
+            squeezes: sender.squeezes(),
             rtt_us: sender.rtt_us(),
             reorder_us_out: estimate.reorder_us,
             reorder_us_in: receiver.reorder_us(),

@@ -41,6 +41,8 @@ pub struct PeerChange {
     pub replace_allowed_ips: bool,
     /// Prefixes to give to the peer or to take from it, in order.
     pub allowed_ips: Vec<AllowedIp>,
+    /// Whether what goes to the peer is compressed, where the peer reads that.
+    pub compress: Option<bool>,
 }
 
 impl PeerChange {
@@ -55,6 +57,7 @@ impl PeerChange {
             keepalive_s: None,
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
+            compress: None,
         }
     }
 }

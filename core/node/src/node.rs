@@ -64,6 +64,7 @@ pub struct Node {
     up: bool,
     frames: bool,
     aes: bool,
+    compress: bool,
     reach: Asker,
     /// What our own machine is told about packets that do not fit.
     replies: VecDeque<Vec<u8>>,
@@ -113,6 +114,7 @@ impl Node {
             up: false,
             frames: false,
             aes: false,
+            compress: false,
             reach: Asker::default(),
             replies: VecDeque::new(),
             counters: Counters::default(),
@@ -158,6 +160,7 @@ impl Node {
             self.counters.drop(Reason::PolicyOut, segments);
             return;
         }
+        let squeeze = self.guard.lets_compress();
         let circle = own_datagram(packet.packet(), self.listen_port).and_then(|to| {
             let via = link.endpoint()?.udp()?.remote;
             let via = SocketAddr::new(via.ip(), via.port());
@@ -176,7 +179,7 @@ impl Node {
             };
             packet = clamped;
         }
-        let outcome = link.send(header, &packet, now, self.mtu, out);
+        let outcome = link.send(header, &packet, (now, self.mtu), squeeze, out);
         let room = link.room();
         self.count(&outcome);
         self.touch(id);
@@ -521,8 +524,12 @@ mod guard;
 #[cfg(test)]
 mod guarded;
 #[cfg(test)]
+mod guesses;
+#[cfg(test)]
 mod pathless;
 mod reachable;
+#[cfg(test)]
+mod squeezed;
 #[cfg(test)]
 mod tests;
 

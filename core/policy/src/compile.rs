@@ -69,6 +69,7 @@ pub(crate) struct Resolved {
     /// Nodes of the source's own user are destinations as well (`autogroup:self`).
     pub(crate) own_user: bool,
     pub(crate) services: Vec<Service>,
+    pub(crate) compress: bool,
     source_nodes: Sides,
     destination_nodes: Sides,
 }
@@ -167,7 +168,9 @@ impl Compiled {
                 let (sources, destinations) = of_one_family(from, to);
                 if !sources.is_empty() && !destinations.is_empty() {
                     let (services, line) = (rule.services.clone(), rule.place.line);
-                    list(&mut rules).push(Rule { sources, destinations, services, line });
+                    let compress = rule.compress;
+                    let rule = Rule { sources, destinations, services, line, compress };
+                    list(&mut rules).push(rule);
                 }
             };
             if rule.destination_nodes.iter().any(|nodes| nodes.has(at)) {
@@ -389,6 +392,7 @@ impl<'a> Meanings<'a> {
                 destinations,
                 own_user: target.selectors.contains(&Selector::OwnUser),
                 services: target.services.clone(),
+                compress: grant.compress,
                 source_nodes: source_nodes.clone(),
             }
         };

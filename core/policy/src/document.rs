@@ -73,6 +73,8 @@ pub struct Grant {
     pub sources: Vec<Selector>,
     /// `dst`, those with equal services together.
     pub targets: Vec<Target>,
+    /// `compress`: what it lets pass may be compressed on the way.
+    pub compress: bool,
 }
 
 /// Destinations, and what may be used there.
@@ -128,6 +130,7 @@ impl Policy {
                 selectors: vec![Selector::Any, Selector::Internet],
                 services: vec![Service::ANY],
             }],
+            compress: false,
         };
         Self { is_open: true, grants: vec![grant], ..Self::default() }
     }

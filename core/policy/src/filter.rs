@@ -135,6 +135,9 @@ impl Reason {
 pub struct Filter {
     rules: Rules,
     flows: Flows,
+    /// Whether any rule lets flows be compressed, and whether the packet judged last may be.
+    compresses: bool,
+    compress: bool,
     passed: u64,
     drops: [u64; Reason::COUNT],
 }
@@ -151,7 +154,8 @@ impl Filter {
     #[must_use]
     pub fn with_flows_max(secret: [u64; 2], flows_max: usize) -> Self {
         let flows = Flows::new(secret, flows_max.clamp(1, FLOWS_MAX));
-        Self { rules: Rules::default(), flows, passed: 0, drops: [0; Reason::COUNT] }
+        let (rules, drops) = (Rules::default(), [0; Reason::COUNT]);
+        Self { rules, flows, compresses: false, compress: false, passed: 0, drops }
     }
 
     /// Sets the rules, and cuts every flow that they would not let begin; how many those are
@@ -160,10 +164,14 @@ impl Filter {
         if rules == self.rules {
             return 0;
         }
-        self.rules = rules;
+        let mut all = rules.inward.iter().chain(&rules.outward);
+        let compresses = all.any(|rule| rule.compress);
+        (self.rules, self.compresses) = (rules, compresses);
         let rules = &self.rules;
-        self.flows
-            .retain(|flow| !flow.key.is_fragments() && may_begin(rules, &flow.key, flow.began))
+        self.flows.retain(|flow| {
+            flow.compress = compresses && may_compress(rules, &flow.key, flow.began);
+            !flow.key.is_fragments() && may_begin(rules, &flow.key, flow.began)
+        })
     }
 
     /// Forgets every flow with a peer, whose number may be another's soon; how many those were.
@@ -189,6 +197,14 @@ impl Filter {
         self.flows.evicted()
     }
 
+    /// Whether the packet that was judged last, and passed, is of a flow that a rule lets be
+    /// compressed. Of what belongs to no flow that is remembered, none is.
+    #[inline]
+    #[must_use]
+    pub fn lets_compress(&self) -> bool {
+        self.compress
+    }
+
     /// Packets that passed; a superpacket counts once.
     #[must_use]
     pub fn passed(&self) -> u64 {
@@ -212,6 +228,7 @@ impl Filter {
         packet: &Packet<'_>,
         now_ms: u64,
     ) -> Verdict {
+        self.compress = false;
         match self.decide(direction, peer, packet, now_ms) {
             Ok(()) => {
                 self.passed += 1;
@@ -268,6 +285,7 @@ impl Filter {
         {
             return Err(Reason::ReplyOpens);
         }
+        self.compress = flow.compress;
         self.flows.note(at, advance(&flow, direction, hint), now_ms);
         Ok(())
     }
@@ -295,7 +313,9 @@ impl Filter {
             if let Some(at) = known {
                 self.flows.remove(at);
             }
-            self.flows.insert(key, peer.0, direction, first_phase(&key, hint), now_ms);
+            self.compress = self.compresses && may_compress(&self.rules, &key, direction);
+            let phase = first_phase(&key, hint);
+            self.flows.insert(key, peer.0, direction, phase, self.compress, now_ms);
             return Ok(());
         }
         match hint {
@@ -356,7 +376,7 @@ impl Filter {
         if let Some(at) = self.flows.find(&key, now_ms) {
             self.flows.remove(at);
         }
-        self.flows.insert(key, peer.0, direction, Phase::Fragments, now_ms);
+        self.flows.insert(key, peer.0, direction, Phase::Fragments, false, now_ms);
     }
 }
 
@@ -416,13 +436,27 @@ fn first_phase(key: &Key, hint: Hint) -> Phase {
 
 /// Whether a rule lets a flow begin in `direction`.
 fn may_begin(rules: &Rules, key: &Key, direction: Direction) -> bool {
+    allowing(rules, key, direction).next().is_some()
+}
+
+/// Whether one of the rules that let it begin lets it be compressed, too.
+fn may_compress(rules: &Rules, key: &Key, direction: Direction) -> bool {
+    allowing(rules, key, direction).any(|rule| rule.compress)
+}
+
+fn allowing<'a>(
+    rules: &'a Rules,
+    key: &Key,
+    direction: Direction,
+) -> impl Iterator<Item = &'a Rule> + use<'a> {
     let port = |half: u32| if has_ports(key.protocol) { half as u16 } else { 0 };
     let (local, remote) = (joined(key.local), joined(key.remote));
     let (list, source, destination, port): (&[Rule], _, _, _) = match direction {
         Direction::In => (&rules.inward, remote, local, port(key.ports >> 16)),
         Direction::Out => (&rules.outward, local, remote, port(key.ports & 0xffff)),
     };
-    list.iter().any(|rule| rule.allows_numbers(source, destination, key.protocol, port))
+    let protocol = key.protocol;
+    list.iter().filter(move |rule| rule.allows_numbers(source, destination, protocol, port))
 }
 
 #[cfg(test)]

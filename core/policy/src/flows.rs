@@ -121,6 +121,8 @@ pub(crate) struct Flow {
     pub(crate) pieces: u16,
     pub(crate) phase: Phase,
     pub(crate) began: Direction,
+    /// A rule lets it be compressed.
+    pub(crate) compress: bool,
 }
 
 /// One peer's entries of one direction, from the newest to the oldest.
@@ -234,6 +236,7 @@ impl Flows {
         peer: u32,
         began: Direction,
         phase: Phase,
+        compress: bool,
         now_ms: u64,
     ) {
         let account = account_of(peer, began);
@@ -256,7 +259,8 @@ impl Flows {
         let next = self.heads[bucket];
         let (newer, older) = (NONE, NONE);
         let used_ms = now_ms;
-        let flow = Flow { key, used_ms, peer, next, newer, older, pieces: 0, phase, began };
+        let pieces = 0;
+        let flow = Flow { key, used_ms, peer, next, newer, older, pieces, phase, began, compress };
         let at = self.place(flow);
         self.heads[bucket] = at;
         self.len += 1;
@@ -285,15 +289,16 @@ impl Flows {
     }
 
     /// Removes every entry that `keeps` does not want; how many went.
-    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&Flow) -> bool) -> usize {
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&mut Flow) -> bool) -> usize {
         let before = self.len;
         for bucket in 0..self.heads.len() {
             let mut at = self.heads[bucket];
-            while let Some(flow) = self.flows.get(at as usize).copied() {
-                if !keeps(&flow) {
+            while let Some(flow) = self.flows.get_mut(at as usize) {
+                let next = flow.next;
+                if !keeps(flow) {
                     self.remove(at);
                 }
-                at = flow.next;
+                at = next;
             }
         }
         before - self.len

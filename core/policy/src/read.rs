@@ -19,6 +19,9 @@ use crate::selector::{
     NAME_MAX, Refused, Selector, capability, has_host_bits, is_name, ports, prefix, services,
 };
 
+/// Both sides of a rule.
+type SrcAndDst = (Vec<Selector>, Vec<Target>);
+
 /// Mistakes and warnings that are told, at most.
 const FINDINGS_MAX: usize = 20;
 
@@ -125,6 +128,16 @@ impl Reader {
             _ => {
                 self.wrong_kind(json, "a text in double quotes");
                 None
+            }
+        }
+    }
+
+    fn boolean(&mut self, json: &Json) -> bool {
+        match json.value {
+            Value::Bool(value) => value,
+            _ => {
+                self.wrong_kind(json, "true or false");
+                false
             }
         }
     }
@@ -346,13 +359,14 @@ impl Reader {
         let room = RULES_MAX - self.policy.grants.len();
         for (index, entry) in self.list(&field.value, "a list of rules", room).iter().enumerate() {
             let fields = self.object(entry, "an object with src and dst");
-            let read = match section {
-                Section::Acls => self.acl(entry.place, fields),
+            let (read, compress) = match section {
+                Section::Acls => (self.acl(entry.place, fields), false),
                 _ => self.grant(entry.place, fields),
             };
             if let Some((sources, targets)) = read {
                 let place = entry.place;
-                self.policy.grants.push(Grant { place, section, index, sources, targets });
+                let grant = Grant { place, section, index, sources, targets, compress };
+                self.policy.grants.push(grant);
             }
         }
     }
@@ -378,7 +392,7 @@ impl Reader {
         narrowing.iter().all(Option::is_none).then_some((sources, dst))
     }
 
-    fn acl(&mut self, place: Place, fields: &[Field]) -> Option<(Vec<Selector>, Vec<Target>)> {
+    fn acl(&mut self, place: Place, fields: &[Field]) -> Option<SrcAndDst> {
         let [action, proto, src, dst, posture] =
             self.sorted(fields, ["action", "proto", "src", "dst", "srcPosture"], &[]);
         match action.map(|field| (field, &field.value.value)) {
@@ -426,9 +440,18 @@ impl Reader {
         }
     }
 
-    fn grant(&mut self, place: Place, fields: &[Field]) -> Option<(Vec<Selector>, Vec<Target>)> {
-        let [src, dst, ip, posture, via, app] =
-            self.sorted(fields, ["src", "dst", "ip", "srcPosture", "via", "app"], &[]);
+    fn grant(&mut self, place: Place, fields: &[Field]) -> (Option<SrcAndDst>, bool) {
+        const KNOWN: [&str; 7] = ["src", "dst", "ip", "srcPosture", "via", "app", "compress"];
+        let [src, dst, ip, posture, via, app, compress] = self.sorted(fields, KNOWN, &[]);
+        let compress = compress.is_some_and(|compress| self.boolean(&compress.value));
+        (self.granted(place, [src, dst, ip, posture, via, app]), compress)
+    }
+
+    fn granted(
+        &mut self,
+        place: Place,
+        [src, dst, ip, posture, via, app]: [Option<&Field>; 6],
+    ) -> Option<SrcAndDst> {
         if let Some(app) = app {
             let what = "capabilities of applications are not handed on";
             self.warn(app.place, what, "only ip lets packets pass");

@@ -105,6 +105,8 @@ pub struct Rule {
     pub services: Vec<Service>,
     /// The line of the policy file that says so; 0 where there is no policy.
     pub line: u32,
+    /// What it allows may be compressed on the way.
+    pub compress: bool,
 }
 
 impl Rule {

@@ -7,14 +7,15 @@
 //! = 100.64.0.2,100.64.0.7-100.64.0.9
 //! = 100.64.0.1
 //! in 4 6:80-81,17:* 0 1
-//! out 9 * 1 0
+//! out 9 * 1 0 compress
 //! ```
 //!
 //! A rule is its direction, the line of the policy file, its services (protocol and ports, `*` for
-//! all), the number of its set of sources and that of its destinations. Where no policy was ever
-//! set the text is [`OPEN`]. A reader takes what this writer writes and nothing else: not a
-//! set that is unsorted or unused, not a number with a zero in front. Whatever is refused is to be
-//! enforced as rules that let nothing pass (PF-08).
+//! all), the number of its set of sources and that of its destinations, and `compress` where what
+//! it allows may be compressed. Where no policy was ever set the text is [`OPEN`]. A reader takes
+//! what this writer writes and nothing else: not a set that is unsorted or unused, not a number
+//! with a zero in front. Whatever is refused is to be enforced as rules that let nothing pass
+//! (PF-08).
 
 use core::fmt::{self, Write as _};
 use core::net::IpAddr;
@@ -76,7 +77,8 @@ impl Rules {
             });
             let _ = write!(rules, "{word} {} ", rule.line);
             print_services(&mut rules, &rule.services);
-            let _ = writeln!(rules, " {} {}", places[0], places[1]);
+            let compress = if rule.compress { " compress" } else { "" };
+            let _ = writeln!(rules, " {} {}{compress}", places[0], places[1]);
             count += 1;
             if sets.len() + rules.len() > TOLD_BYTES_MAX {
                 return None;
@@ -181,7 +183,12 @@ fn read_rule(line: &str, sets: &[Ranges]) -> Option<(bool, Rule)> {
     let services = words.next()?.split(',').map(read_service).collect::<Option<Vec<_>>>()?;
     let mut set = || sets.get(words.next()?.parse::<usize>().ok()?).cloned();
     let (sources, destinations) = (set()?, set()?);
-    let rule = Rule { sources, destinations, services, line };
+    let compress = match words.next() {
+        None => false,
+        Some("compress") => true,
+        Some(_) => return None,
+    };
+    let rule = Rule { sources, destinations, services, line, compress };
     words.next().is_none().then_some((is_in, rule))
 }
 

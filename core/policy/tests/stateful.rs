@@ -171,6 +171,7 @@ fn rules(inward: u8, outward: u8) -> Rules {
         destinations: destinations.clone(),
         services: services(bits),
         line: 1,
+        compress: false,
     };
     Rules { inward: vec![rule(&others, &us, inward)], outward: vec![rule(&us, &others, outward)] }
 }

@@ -217,6 +217,13 @@ impl World {
         host.node.set_aes(aes);
     }
 
+    /// A host compresses from now on, also after a restart, or does so no more.
+    pub fn set_compress(&mut self, id: HostId, compress: bool) {
+        let host = &mut self.hosts[id.0];
+        host.compress = compress;
+        host.node.set_compress(compress);
+    }
+
     /// Two hosts become peers with a pre-shared key; each is told where the other is, unless that
     /// one is behind a translator.
     pub fn join(&mut self, a: HostId, b: HostId) {

@@ -6,9 +6,9 @@
 //!
 //! A superpacket travels as a [`Head`] and its [`Chunk`]s. What is to be repaired travels inside
 //! a [`Protected`], and [`Repair`] chunks follow. [`Ordered`] gives a lone packet its place in its
-//! flow, a [`Bundle`] holds small ones that waited together. A [`Report`] tells the other end what
-//! arrived. A [`Probe`] asks whether a path is open, its [`ProbeAnswer`] says so, and
-//! [`Candidates`] say where else to try.
+//! flow, a [`Bundle`] holds small ones that waited together; each of these may be [`Squeezed`]. A
+//! [`Report`] tells the other end what arrived. A [`Probe`] asks whether a path is open, its
+//! [`ProbeAnswer`] says so, and [`Candidates`] say where else to try.
 
 use crate::Malformed;
 
@@ -17,6 +17,7 @@ mod hello;
 mod path;
 mod repair;
 mod report;
+mod squeezed;
 mod unit;
 
 pub use bundle::Bundle;
@@ -24,6 +25,7 @@ pub use hello::{Features, Hello};
 pub use path::{Candidates, Probe, ProbeAnswer};
 pub use repair::{Protected, Repair};
 pub use report::{Losses, Report};
+pub use squeezed::Squeezed;
 pub use unit::{Chunk, Head, Ordered};
 
 /// What a node that knows frames puts into the low 24 bits of the nanoseconds of its initiation's
@@ -43,6 +45,7 @@ const KIND_PROBE: u8 = FIRST_BYTE_MIN | 8;
 const KIND_PROBE_ANSWER: u8 = FIRST_BYTE_MIN | 9;
 const KIND_CANDIDATES: u8 = FIRST_BYTE_MIN | 10;
 const KIND_BUNDLE: u8 = FIRST_BYTE_MIN | 11;
+const KIND_SQUEEZED: u8 = FIRST_BYTE_MIN | 12;
 
 /// A frame, as parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub enum Frame<'a> {
     Ordered(Ordered<'a>),
     /// Small packets that waited together.
     Bundle(Bundle<'a>),
+    /// A packet or frame that was made shorter.
+    Squeezed(Squeezed<'a>),
     /// Whether a path is open.
     Probe(Probe),
     /// It is.
@@ -94,6 +99,7 @@ pub fn parse(plain: &[u8]) -> Result<Frame<'_>, Malformed> {
         Some(&KIND_HEAD) => Head::parse(plain).map(Frame::Head),
         Some(&KIND_ORDERED) => Ordered::parse(plain).map(Frame::Ordered),
         Some(&KIND_BUNDLE) => Bundle::parse(plain).map(Frame::Bundle),
+        Some(&KIND_SQUEEZED) => Squeezed::parse(plain).map(Frame::Squeezed),
         Some(&KIND_REPORT) => Report::parse(plain).map(Frame::Report),
         Some(&KIND_PROBE) => Probe::parse(plain).map(Frame::Probe),
         Some(&KIND_PROBE_ANSWER) => ProbeAnswer::parse(plain).map(Frame::ProbeAnswer),

@@ -67,6 +67,20 @@ const PEER: &[Row] = &[
         1.0,
     ),
     (
+        "warren_peer_compressed_before_bytes_total",
+        "Bytes that were compressed for the peer, before.",
+        "counter",
+        "/link/compression/bytes_before",
+        1.0,
+    ),
+    (
+        "warren_peer_compressed_after_bytes_total",
+        "The same afterwards.",
+        "counter",
+        "/link/compression/bytes_after",
+        1.0,
+    ),
+    (
         "warren_peer_inbound_reorder_seconds",
         "How late datagrams come behind younger ones.",
         "gauge",

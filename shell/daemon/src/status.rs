@@ -71,6 +71,22 @@ fn weather(weather: &Weather) -> Value {
             "chunks_per_block": weather.repair_chunks,
             "lanes": weather.depth,
         },
+        "compression": compression(weather),
+    })
+}
+
+/// What was compressed on the way to a peer. Nothing was where no rule asks for it.
+fn compression(weather: &Weather) -> Value {
+    let squeezes = &weather.squeezes;
+    let ratio = squeezes.bytes_after as f64 / squeezes.bytes_before.max(1) as f64;
+    json!({
+        "peer_reads": weather.reads_squeezed,
+        "pieces": squeezes.count,
+        "pieces_in_vain": squeezes.in_vain,
+        "bytes_before": squeezes.bytes_before,
+        "bytes_after": squeezes.bytes_after,
+        "ratio": (squeezes.count > 0).then_some(ratio),
+        "pieces_opened": weather.pieces.opened,
     })
 }
 
@@ -79,10 +95,11 @@ fn dropped_in_frames<'a>(
     links: impl Iterator<Item = &'a Weather> + Clone,
 ) -> impl Iterator<Item = (&'static str, u64)> {
     let sum = |of: fn(&Weather) -> u64| links.clone().map(of).sum();
-    let counts: [(&str, u64); 3] = [
+    let counts: [(&str, u64); 4] = [
         ("frame-refused", sum(|link| link.pieces.refused)),
         ("frame-headless", sum(|link| link.pieces.headless)),
         ("frame-no-room", sum(|link| link.pieces.no_room)),
+        ("frame-unopened", sum(|link| link.pieces.unopened)),
     ];
     counts.into_iter().filter(|(_, count)| *count > 0)
 }

@@ -158,7 +158,11 @@ fn judged(
     let rules = if is_out { &rules.outward } else { &rules.inward };
     if let Some(rule) = rules.iter().find(|r| r.allows(source, destination, protocol, port)) {
         let why = format!("line {} of the policy allows it", rule.line);
-        return json!({ "allowed": true, "line": rule.line, "others": [], "why": why });
+        let mut allowing = rules.iter().filter(|r| r.allows(source, destination, protocol, port));
+        let is_left_alone = link::PORTS_LEFT_ALONE.contains(&port) || !matches!(protocol, 6 | 17);
+        let compress = !is_left_alone && allowing.any(|rule| rule.compress);
+        return json!({ "allowed": true, "line": rule.line, "others": [], "why": why,
+                       "compress": compress });
     }
     let joins = |r: &&Rule| r.sources.contains(source) && r.destinations.contains(destination);
     let services = rules.iter().filter(joins).flat_map(|rule| &rule.services);
@@ -201,7 +205,9 @@ mod tests {
     /// What node 1 enforces under a policy of which it may begin SSH to node 2.
     fn rules() -> Rules {
         let text = r#"{ "hosts": { "a": "100.64.0.1", "b": "100.64.0.2" },
-            "acls": [{ "action": "accept", "src": ["a"], "dst": ["b:22", "b:80-81"] }] }"#;
+            "acls": [{ "action": "accept", "src": ["a"], "dst": ["b:22", "b:80-81"] }],
+            "grants": [{ "src": ["a"], "dst": ["b"], "ip": ["tcp:22-80", "icmp:*"],
+                         "compress": true }] }"#;
         let (policy, _) = Policy::parse(text.as_bytes()).expect("a policy");
         let node = |id: u8| Node {
             id: NodeId(u64::from(id)),
@@ -216,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_that_allows_is_named_and_what_else_is_allowed() {
+    fn the_rule_that_allows_is_named_and_what_else_is_allowed_and_what_is_compressed() {
         let ends = (ip("100.64.0.1"), ip("100.64.0.2"));
         let ssh = judged(Some(&rules()), true, ends, (6, 22));
         assert_eq!((&ssh["allowed"], &ssh["line"]), (&json!(true), &json!(2)));
@@ -228,5 +234,10 @@ mod tests {
         let back = judged(Some(&rules()), false, (ends.1, ends.0), (6, 22));
         assert_eq!(back["why"], "no rule lets the one talk to the other");
         assert_eq!(judged(None, true, ends, (17, 9))["allowed"], true);
+        for (asked, compress) in [((6, 80), true), ((6, 81), false), ((6, 22), false)] {
+            let judged = judged(Some(&rules()), true, ends, asked);
+            assert_eq!((&judged["allowed"], &judged["compress"]), (&json!(true), &json!(compress)));
+        }
+        assert_eq!(judged(Some(&rules()), true, ends, (1, 0))["compress"], false);
     }
 }

@@ -130,6 +130,7 @@ fn rules(is_sender: bool) -> Rules {
         destinations: set(2),
         services: vec![Service { protocol: Some(6), first: port, last: port }],
         line: 1,
+        compress: false,
     };
     let list: Vec<Rule> = (0..RULES).map(|n| rule(4_001 + RULES - n)).collect();
     match is_sender {

@@ -236,6 +236,11 @@ impl Driver {
         self.rest.engine.node.set_frames(frames);
     }
 
+    /// Whether what goes to peers is compressed, where nothing else is said of a peer.
+    pub fn set_compress(&mut self, compress: bool) {
+        self.rest.engine.node.set_compress(compress);
+    }
+
     /// A way for other threads to have something done by the loop. From now on they alone change
     /// the configuration; `wg` may look.
     ///

@@ -99,7 +99,7 @@ impl Link {
             let Ok(packet) = superpacket::parse(waiting.header, &mut waiting.bytes) else {
                 continue;
             };
-            let outcome = self.send(waiting.header, &packet, world.now, world.mtu, out);
+            let outcome = self.send(waiting.header, &packet, (world.now, world.mtu), false, out);
             total.sent += outcome.sent;
             total.overflowed += outcome.overflowed;
             if let Some((refusal, segments)) = outcome.refused {

@@ -66,6 +66,17 @@ impl Node {
         }
     }
 
+    /// Whether what goes to peers is compressed where they read that, unless a change of a peer or
+    /// a policy says otherwise; off at first.
+    pub fn set_compress(&mut self, compress: bool) {
+        self.compress = compress;
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.set_squeeze(compress);
+            }
+        }
+    }
+
     /// The session that a live receiver index of ours, its first or its second, belongs to, by
     /// its first; for those who watch the wire and know no more than the index.
     #[must_use]
@@ -192,9 +203,13 @@ impl Node {
             if known.is_none() {
                 link.set_frames(own);
                 link.set_aes(self.aes);
+                link.set_squeeze(self.compress);
             }
             if let Some(key) = &change.preshared_key {
                 link.peer_mut().set_preshared_key(key.clone());
+            }
+            if let Some(compress) = change.compress {
+                link.set_squeeze(compress);
             }
             if let Some(remote) = change.endpoint {
                 link.set_endpoint(Endpoint::new(canonical(remote)).into());

@@ -36,6 +36,12 @@ impl Guard {
         }
     }
 
+    /// Whether the policy lets the packet be compressed that was judged last, and passed.
+    #[inline]
+    pub(super) fn lets_compress(&self) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.lets_compress())
+    }
+
     /// Whether what `id` sent must not go on: at least the headers of one packet.
     ///
     /// # Errors

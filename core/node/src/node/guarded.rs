@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use policy::{Rule, Rules, Service};
 
-use super::tests::{Machine, settle};
+use super::tests::{Machine, Seeded, settle};
 use super::*;
 
 /// An IPv4 or IPv6 address inside, of machine `number`.
@@ -42,7 +42,7 @@ fn datagram(from: (u8, u16), to: (u8, u16), v6: bool, len: usize) -> Vec<u8> {
 fn rule(from: u8, to: u8, port: u16) -> Rule {
     let set = |number| policy::Ranges::of_addresses([false, true].map(|v6| inside(number, v6)));
     let services = vec![Service { protocol: Some(17), first: port, last: port }];
-    Rule { sources: set(from), destinations: set(to), services, line: 1 }
+    Rule { sources: set(from), destinations: set(to), services, line: 1, compress: false }
 }
 
 fn both(first: u8) -> (Rules, Rules) {
@@ -163,4 +163,27 @@ fn a_peers_number_is_given_again_without_its_flows() {
     let gone = PeerChange { remove: true, ..PeerChange::new(a.public()) };
     b.node.change_peer(&gone, &mut secret()).unwrap();
     assert_eq!(b.node.policy().unwrap().flows(), 0);
+}
+
+/// Threat BC-02: what a rule lets be compressed is, and what another lets pass is not.
+#[test]
+fn bc_02_a_policy_says_which_flows_are_compressed() {
+    let (mut a, mut b) = pair(21, true);
+    let asks = vec![Rule { compress: true, ..rule(21, 22, 53) }, rule(21, 22, 54)];
+    let out = Rules { inward: Vec::new(), outward: asks.clone() };
+    a.node.set_policy(Some(out), &mut Seeded(1));
+    b.node.set_policy(Some(Rules { inward: asks, outward: Vec::new() }), &mut Seeded(2));
+    let count = |from: &Machine, to: &Machine| {
+        from.node.weather(&to.public()).expect("frames").squeezes.count
+    };
+    assert!(passes(&mut a, &mut b, &datagram((21, 9), (22, 54), false, 900)));
+    assert_eq!(count(&a, &b), 0);
+    for v6 in [false, true] {
+        assert!(passes(&mut a, &mut b, &datagram((21, 9), (22, 53), v6, 900)));
+        assert!(passes(&mut b, &mut a, &datagram((22, 53), (21, 9), v6, 900)), "the answer");
+    }
+    assert_eq!((count(&a, &b), count(&b, &a)), (2, 2));
+    a.node.set_policy(None, &mut Seeded(3));
+    assert!(passes(&mut a, &mut b, &datagram((21, 9), (22, 53), false, 900)));
+    assert_eq!(count(&a, &b), 2, "no policy asks for it");
 }

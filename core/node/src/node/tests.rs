@@ -8,7 +8,7 @@ use super::*;
 use crate::config::AllowedIp;
 
 /// SplitMix64: different everywhere, and the same every time.
-struct Seeded(u64);
+pub(super) struct Seeded(pub(super) u64);
 
 impl Random for Seeded {
     fn fill(&mut self, bytes: &mut [u8]) {
@@ -22,9 +22,9 @@ impl Random for Seeded {
 
 /// Memory for datagrams; a slot is rubbish until it is written.
 #[derive(Default)]
-struct Tray {
+pub(super) struct Tray {
     slot: Option<(Endpoint, Vec<u8>)>,
-    sent: Vec<(Endpoint, Vec<u8>)>,
+    pub(super) sent: Vec<(Endpoint, Vec<u8>)>,
 }
 
 impl Outbox for Tray {
@@ -45,7 +45,7 @@ pub(super) struct Machine {
     key: PrivateKey,
     address: SocketAddr,
     random: Seeded,
-    out: Tray,
+    pub(super) out: Tray,
     pub(super) delivered: Vec<Vec<u8>>,
     pub(super) now: Instant,
 }
@@ -58,7 +58,7 @@ fn inside(number: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, number])
 }
 
-fn prefix(text: &str) -> Prefix {
+pub(super) fn prefix(text: &str) -> Prefix {
     text.parse().expect("a prefix")
 }
 
@@ -110,7 +110,7 @@ impl Machine {
         Clock { now: self.now, wall }
     }
 
-    fn change(&mut self, change: &PeerChange) {
+    pub(super) fn change(&mut self, change: &PeerChange) {
         self.node.change_peer(change, &mut self.random).expect("there is room");
         self.act();
     }

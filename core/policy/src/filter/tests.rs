@@ -76,7 +76,13 @@ fn echo(kind: u8, identifier: u16) -> Vec<u8> {
 
 fn rule(from: &str, to: &str, services: &[Service]) -> Rule {
     let set = |text: &str| Ranges::of_prefixes(text.split(' ').map(|part| part.parse().unwrap()));
-    Rule { sources: set(from), destinations: set(to), services: services.to_vec(), line: 1 }
+    Rule {
+        sources: set(from),
+        destinations: set(to),
+        services: services.to_vec(),
+        line: 1,
+        compress: false,
+    }
 }
 
 const fn service(number: u8, port: u16) -> Service {
@@ -441,6 +447,7 @@ fn pf_17_pf_06_what_is_not_plain_unicast_passes_under_no_rule() {
         destinations: Ranges::everything(),
         services: vec![Service::ANY],
         line: 1,
+        compress: false,
     };
     filter.set_rules(Rules { inward: vec![all.clone()], outward: vec![all] });
     for direction in [In, Out] {
@@ -540,4 +547,33 @@ fn reasons_have_numbers_and_names_of_their_own() {
         assert_eq!(reason.number(), number);
         assert!(names.insert(reason.name()));
     }
+}
+
+/// Threat BC-02: a flow is compressed where a rule which lets it begin says so, at both ends.
+#[test]
+fn bc_02_flows_are_compressed_where_their_rule_says_so_and_as_long_as_it_does() {
+    let (us, them) = ("100.64.0.1/32", "100.64.0.2/32");
+    let rules = |compress: bool| {
+        let of = |services: &[Service], compress| Rule { compress, ..rule(us, them, services) };
+        let outward =
+            vec![of(&[service(17, 53), service(17, 80)], false), of(&[service(17, 53)], compress)];
+        Rules { inward: Vec::new(), outward }
+    };
+    let mut filter = Filter::new([1, 2]);
+    filter.set_rules(rules(true));
+    let packet = |from: &str, to: &str, (a, b): (u16, u16)| ip(from, to, 17, &udp(a, b), None);
+    let lets = |filter: &mut Filter, direction, packet: &[u8]| {
+        (ask(filter, direction, PEER, packet, 0), filter.lets_compress())
+    };
+    let (one, two) = ("100.64.0.1", "100.64.0.2");
+    assert_eq!(lets(&mut filter, Out, &packet(one, two, (9, 53))), (PASS, true));
+    assert_eq!(lets(&mut filter, In, &packet(two, one, (53, 9))), (PASS, true), "the answer");
+    assert_eq!(lets(&mut filter, Out, &packet(one, two, (9, 80))), (PASS, false));
+    let denied = dropped(Reason::Denied);
+    assert_eq!(lets(&mut filter, Out, &packet(one, two, (9, 81))), (denied, false));
+    // Other rules hold for flows that have begun.
+    filter.set_rules(rules(false));
+    assert_eq!(lets(&mut filter, In, &packet(two, one, (53, 9))), (PASS, false));
+    filter.set_rules(rules(true));
+    assert_eq!(lets(&mut filter, Out, &packet(one, two, (9, 53))), (PASS, true));
 }

@@ -17,19 +17,19 @@ fn has(flows: &mut Flows, number: u64, now_ms: u64) -> bool {
 fn pf_10_a_peer_that_opens_many_flows_displaces_its_own_only() {
     let mut flows = Flows::new([1, 2], 1000);
     for number in 0..300 {
-        flows.insert(key(number), 1, Direction::Out, Phase::Udp, 0);
+        flows.insert(key(number), 1, Direction::Out, Phase::Udp, false, 0);
     }
     for number in 300..600 {
-        flows.insert(key(number), 2, Direction::In, Phase::Udp, 0);
+        flows.insert(key(number), 2, Direction::In, Phase::Udp, false, 0);
     }
     for number in 1000..1_001_000 {
-        flows.insert(key(number), 3, Direction::In, Phase::Udp, 1);
+        flows.insert(key(number), 3, Direction::In, Phase::Udp, false, 1);
     }
     assert_eq!(flows.len(), 1000);
     assert!((0..600).all(|number| has(&mut flows, number, 2)), "what others had is there");
     assert!((1_000_600..1_001_000).all(|number| has(&mut flows, number, 2)));
     // Somebody new still finds room: the largest gives way.
-    flows.insert(key(7_000_000), 4, Direction::In, Phase::Udp, 2);
+    flows.insert(key(7_000_000), 4, Direction::In, Phase::Udp, false, 2);
     assert!(has(&mut flows, 7_000_000, 2));
     assert!((0..600).all(|number| has(&mut flows, number, 2)));
     assert!(!has(&mut flows, 1_000_600, 2));
@@ -38,12 +38,12 @@ fn pf_10_a_peer_that_opens_many_flows_displaces_its_own_only() {
 #[test]
 fn pf_10_many_peers_together_displace_nobody_who_has_less() {
     let mut flows = Flows::new([1, 2], 1024);
-    flows.insert(key(0), 0, Direction::Out, Phase::TcpOpen, 0);
-    flows.insert(key(1), 0, Direction::Out, Phase::TcpOpen, 0);
+    flows.insert(key(0), 0, Direction::Out, Phase::TcpOpen, false, 0);
+    flows.insert(key(1), 0, Direction::Out, Phase::TcpOpen, false, 0);
     for round in 0..1000 {
         for peer in 1..100 {
             let number = 1000 + round * 100 + u64::from(peer);
-            flows.insert(key(number), peer, Direction::In, Phase::Udp, 1);
+            flows.insert(key(number), peer, Direction::In, Phase::Udp, false, 1);
         }
     }
     assert_eq!(flows.len(), 1024);
@@ -58,11 +58,11 @@ fn pf_10_many_peers_together_displace_nobody_who_has_less() {
 fn a_peer_and_direction_has_its_share_and_no_more() {
     let mut flows = Flows::new([1, 2], FLOWS_MAX);
     for number in 0..2 * FLOWS_PER_PEER_MAX as u64 {
-        flows.insert(key(number), 9, Direction::In, Phase::Udp, number);
+        flows.insert(key(number), 9, Direction::In, Phase::Udp, false, number);
     }
     assert_eq!(flows.len(), FLOWS_PER_PEER_MAX);
     assert_eq!(flows.evicted(), FLOWS_PER_PEER_MAX as u64);
-    flows.insert(key(1 << 40), 9, Direction::Out, Phase::Udp, 0);
+    flows.insert(key(1 << 40), 9, Direction::Out, Phase::Udp, false, 0);
     assert_eq!(flows.len(), FLOWS_PER_PEER_MAX + 1, "our own flows are another account");
 }
 
@@ -72,7 +72,7 @@ fn a_table_that_was_full_once_asks_for_no_more_memory() {
     let churn = |flows: &mut Flows, from: u64| {
         for number in from..from + 5000 {
             let peer = (number % 7) as u32;
-            flows.insert(key(number), peer, Direction::In, Phase::Udp, number);
+            flows.insert(key(number), peer, Direction::In, Phase::Udp, false, number);
             if number % 3 == 0 {
                 let at = flows.find(&key(number), number).unwrap();
                 flows.remove(at);
@@ -92,15 +92,15 @@ fn a_table_that_was_full_once_asks_for_no_more_memory() {
 fn what_is_over_gives_way_before_what_is_old() {
     let mut flows = Flows::new([1, 2], 3);
     for number in 0..3 {
-        flows.insert(key(number), 1, Direction::In, Phase::TcpOpen, number);
+        flows.insert(key(number), 1, Direction::In, Phase::TcpOpen, false, number);
     }
     let at = flows.find(&key(2), 3).unwrap();
     flows.note(at, Phase::TcpClosing, 3);
-    flows.insert(key(3), 1, Direction::In, Phase::TcpOpen, 4);
+    flows.insert(key(3), 1, Direction::In, Phase::TcpOpen, false, 4);
     assert_eq!([0, 1, 2, 3].map(|n| has(&mut flows, n, 4)), [true, true, false, true]);
     let at = flows.find(&key(0), 5000).unwrap();
     flows.note(at, Phase::TcpOpen, 5000);
-    flows.insert(key(4), 1, Direction::In, Phase::TcpOpen, 5001);
+    flows.insert(key(4), 1, Direction::In, Phase::TcpOpen, false, 5001);
     assert_eq!([0, 1, 3, 4].map(|n| has(&mut flows, n, 5001)), [true, false, true, true]);
 }
 
@@ -118,7 +118,7 @@ fn every_phase_has_its_time() {
         (Phase::Fragments, FRAGMENT_MS),
     ] {
         let mut flows = Flows::new([1, 2], 9);
-        flows.insert(key(1), 1, Direction::In, phase, 1000);
+        flows.insert(key(1), 1, Direction::In, phase, false, 1000);
         assert!(has(&mut flows, 1, 999), "a clock that goes back ends nothing");
         assert!(has(&mut flows, 1, 1000 + timeout_ms - 1), "{phase:?}");
         assert!(!has(&mut flows, 1, 1000 + timeout_ms), "{phase:?}");
@@ -159,7 +159,7 @@ proptest! {
                     prop_assert_eq!(gone, before - list.len());
                 }
                 _ => {
-                    flows.insert(key(number), peer, began, Phase::TcpOpen, now_ms);
+                    flows.insert(key(number), peer, began, Phase::TcpOpen, false, now_ms);
                     if list.len() == max {
                         // Whoever gave way is told by the table; it must have been the oldest of
                         // its account, of an account not smaller by class than any other.

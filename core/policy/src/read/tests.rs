@@ -198,3 +198,21 @@ fn numbers_of_everything_are_bounded() {
     let text = format!("{{\"grants\": [{{\"src\": [{many}], \"dst\": [], \"ip\": []}}]}}");
     assert_eq!(bad(&text).len(), FINDINGS_MAX);
 }
+
+#[test]
+fn bc_02_only_a_grant_that_says_so_lets_flows_be_compressed() {
+    let grant = |more: &str| {
+        format!("{{\"grants\": [{{\"src\": [\"*\"], \"dst\": [\"*\"], \"ip\": [\"*\"]{more}}}]}}")
+    };
+    let compress = |more: &str| good(&grant(more)).0.grants[0].compress;
+    assert!(!compress("") && !compress(", \"compress\": false"));
+    assert!(compress(", \"compress\": true"));
+    for value in ["1", "\"yes\"", "null", "[true]"] {
+        let faults = bad(&grant(&format!(", \"compress\": {value}")));
+        assert!(faults[0].contains("true or false"), "{faults:?}");
+    }
+    assert!(!Policy::open().grants[0].compress);
+    let acl = "{\"acls\": [{\"action\": \"accept\", \"src\": [\"*\"], \"dst\": [\"*:*\"], \
+               \"compress\": true}]}";
+    assert!(bad(acl)[0].contains("not known"), "acls are as others write them");
+}

@@ -18,15 +18,21 @@ fn web() -> Rules {
         destinations: own.clone(),
         services: vec![tcp(80, 81), Service { protocol: Some(17), first: 0, last: u16::MAX }],
         line: 4,
+        compress: false,
     };
-    let outward =
-        Rule { sources: own, destinations: sources, services: vec![Service::ANY], line: 9 };
+    let outward = Rule {
+        sources: own,
+        destinations: sources,
+        services: vec![Service::ANY],
+        line: 9,
+        compress: true,
+    };
     Rules { inward: vec![inward], outward: vec![outward] }
 }
 
 const WEB: &str = "warren-rules 1\n\
     = 100.64.0.2,100.64.0.8-100.64.0.15,fd7a::-fd7a::ffff:ffff:ffff:ffff\n= 100.64.0.1\n\
-    in 4 6:80-81,17:* 0 1\nout 9 * 1 0\n";
+    in 4 6:80-81,17:* 0 1\nout 9 * 1 0 compress\n";
 
 #[test]
 fn a_set_is_written_once() {
@@ -74,7 +80,9 @@ fn pf_08_whatever_no_writer_writes_is_refused() {
         ("0 1\n", "0\n"),
         ("0 1\n", "0 1 \n"),
         ("0 1\n", "0 1\r\n"),
-        ("1 0\n", "1 0"),
+        ("1 0 compress\n", "1 0 compress"),
+        ("1 0 compress\n", "1 0 compressed\n"),
+        ("1 0 compress\n", "1 0 compress compress\n"),
     ] {
         let text = WEB.replacen(from, to, 1);
         assert_ne!(text, WEB, "{from} {to}");
@@ -115,8 +123,14 @@ fn rule() -> impl Strategy<Value = Rule> {
             last: a.max(b)
         }),
     ];
-    (ranges(), ranges(), vec(service, 1..4), any::<u32>()).prop_map(
-        |(sources, destinations, services, line)| Rule { sources, destinations, services, line },
+    (ranges(), ranges(), vec(service, 1..4), any::<u32>(), any::<bool>()).prop_map(
+        |(sources, destinations, services, line, compress)| Rule {
+            sources,
+            destinations,
+            services,
+            line,
+            compress,
+        },
     )
 }
 

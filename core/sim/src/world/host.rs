@@ -46,6 +46,7 @@ pub(super) struct Host {
     pub(super) up: bool,
     pub(super) frames: bool,
     pub(super) aes: bool,
+    pub(super) compress: bool,
     /// What it was told to enforce, if there is a policy.
     pub(super) rules: Option<Rules>,
     /// It finds its peers by the map.
@@ -83,6 +84,7 @@ impl Host {
             up: true,
             frames: false,
             aes: false,
+            compress: false,
             rules: None,
             managed: false,
             udp_blocked: false,
@@ -105,6 +107,7 @@ impl Host {
         self.node.set_mtu(MTU);
         self.node.set_frames(self.frames);
         self.node.set_aes(self.aes);
+        self.node.set_compress(self.compress);
         self.node.set_policy(self.rules.clone(), &mut self.random);
         self.node.set_identity(Some(Identity::new(self.key.clone())), &mut self.random);
         if self.up {

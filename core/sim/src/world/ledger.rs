@@ -241,9 +241,18 @@ pub struct Route {
     pub genuine: bool,
 }
 
-/// A marker, and bytes that follow from it.
+/// A marker, and bytes that follow from it: as random as they can be, or what can be compressed,
+/// all of it or the second half.
 fn fill(marker: u64, payload: &mut [u8]) {
     Rng::new(marker).fill(payload);
+    let plain = match marker % 4 {
+        0 => 0..payload.len(),
+        1 => payload.len() / 2..payload.len(),
+        _ => 0..0,
+    };
+    for (at, byte) in payload[plain].iter_mut().enumerate() {
+        *byte = (marker.rotate_left(8) as usize + at % 23) as u8;
+    }
     payload[..PAYLOAD_MIN].copy_from_slice(&marker.to_be_bytes());
 }
 

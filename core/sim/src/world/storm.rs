@@ -97,6 +97,7 @@ fn build(world: &mut World, rng: &mut Rng) -> Vec<(HostId, HostId)> {
         let (frames, aes) = (rng.chance(0.7), rng.chance(0.7));
         world.set_frames(id, frames);
         world.set_aes(id, aes);
+        world.set_compress(id, id.0.is_multiple_of(2));
     }
     let mut links = Vec::new();
     for (number, &a) in ids.iter().enumerate() {

@@ -138,6 +138,39 @@ fn dp_07_dp_13_dp_17_replays_change_nothing() {
     expect(&world, heard(a, b) && heard(b, a), "the session goes on");
 }
 
+/// In a line that loses and reorders, repair covers what is compressed: each packet arrives once
+/// and to the byte, which the ledger looks at, or not at all.
+#[test]
+fn bc_08_what_is_compressed_is_repaired_and_arrives_once() {
+    let mut world = fresh(7);
+    let (a, b) = (world.host(false), world.host(false));
+    for host in [a, b] {
+        world.set_frames(host, true);
+    }
+    world.set_compress(a, true);
+    world.join(a, b);
+    world.set_weather(Impairment { jitter_us: 3_000, loss: 0.03, ..line(20) });
+    for at in 0..4_000 {
+        world.send_superpacket(a, b, 1 + at % 40, 40 + at % 1_280);
+        world.send_superpacket(b, a, 1 + at % 40, 40 + at % 1_280);
+        world.run(Duration::from_millis(4));
+    }
+    world.run(seconds(2));
+    let weather = |at, to| world.node(at).weather(&world.key(to)).expect("they speak frames");
+    let (out, back) = (weather(a, b), weather(b, a));
+    let squeezes = out.squeezes;
+    expect(&world, squeezes.count > 2_500, &format!("{squeezes:?}"));
+    expect(&world, squeezes.bytes_after < squeezes.bytes_before / 2, &format!("{squeezes:?}"));
+    expect(&world, back.squeezes.count == 0, "b was not asked to compress");
+    expect(&world, back.pieces.opened > 2_500 && back.pieces.unopened == 0, "opened");
+    expect(&world, back.rebuilt > 500, &format!("{} rebuilt", back.rebuilt));
+    for (from, to) in [(a, b), (b, a)] {
+        let passed = world.ledger().passed(from, to);
+        let lost = passed.sent - passed.delivered;
+        expect(&world, lost * 200 < passed.sent, &format!("{lost} of {} lost", passed.sent));
+    }
+}
+
 /// Both initiate at once, in weather that puts the four messages in any order.
 #[test]
 fn dp_09_crossing_initiations_end_in_one_session() {

@@ -29,6 +29,8 @@ impl Features {
     pub const PATHS: Self = Self(2);
     /// Small packets come in bundles.
     pub const BUNDLES: Self = Self(4);
+    /// Compressed packets and frames are read.
+    pub const SQUEEZED: Self = Self(8);
 
     /// All of both.
     #[must_use]

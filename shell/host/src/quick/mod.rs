@@ -137,6 +137,8 @@ pub struct Peer {
     pub endpoint: Option<Host>,
     /// Seconds between persistent keepalives; 0 is `off`.
     pub keepalive_s: Option<u16>,
+    /// Whether what goes to it is compressed, where it reads that.
+    pub compress: bool,
 }
 
 impl Settings {
@@ -207,6 +209,7 @@ impl Peer {
             keepalive_s: Some(self.keepalive_s.unwrap_or(0)),
             replace_allowed_ips: true,
             allowed_ips: self.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
+            compress: Some(self.compress),
             ..PeerChange::new(self.key)
         })
     }

@@ -36,8 +36,8 @@ const INTERFACE_KEYS: [&str; 13] = [
     "SaveConfig",
     "Frames",
 ];
-const PEER_KEYS: [&str; 5] =
-    ["PublicKey", "PresharedKey", "AllowedIPs", "Endpoint", "PersistentKeepalive"];
+const PEER_KEYS: [&str; 6] =
+    ["PublicKey", "PresharedKey", "AllowedIPs", "Endpoint", "PersistentKeepalive", "Compress"];
 
 /// What is wrong with a value, and how to mend it.
 type Wrong = String;
@@ -75,6 +75,7 @@ struct PeerDraft {
     allowed_ips: Vec<Prefix>,
     endpoint: Option<Host>,
     keepalive_s: Option<u16>,
+    compress: bool,
 }
 
 #[derive(Default)]
@@ -224,13 +225,7 @@ impl Reader {
             "PostUp" => interface.hooks.post_up.push(value.to_owned()),
             "PreDown" => interface.hooks.pre_down.push(value.to_owned()),
             "PostDown" => interface.hooks.post_down.push(value.to_owned()),
-            "Frames" => {
-                interface.frames = match value {
-                    "on" => Some(true),
-                    "off" => Some(false),
-                    _ => return Err(at(format!("`{}` is neither on nor off", cut(value)))),
-                };
-            }
+            "Frames" => interface.frames = Some(switch(value).map_err(at)?),
             _ => {
                 interface.save_config = match value {
                     "true" => true,
@@ -266,6 +261,7 @@ impl Reader {
                     peer.allowed_ips.push(prefix);
                 }
             }
+            "Compress" => peer.compress = switch(value).map_err(at)?,
             "Endpoint" => peer.endpoint = Some(Host::parse(value).map_err(at)?),
             _ if value.eq_ignore_ascii_case("off") => peer.keepalive_s = Some(0),
             _ => peer.keepalive_s = Some(number(value, 0..=65535).map_err(at)? as u16),
@@ -285,12 +281,13 @@ impl Reader {
                 self.fault(1, "this [Peer] has no PublicKey; add the peer's public key");
                 continue;
             };
-            let PeerDraft { line, preshared_key, allowed_ips, endpoint, keepalive_s, .. } = draft;
+            let PeerDraft { line, preshared_key, allowed_ips, endpoint, .. } = draft;
+            let PeerDraft { keepalive_s, compress, .. } = draft;
             if peers.iter().any(|p| p.key == key) {
                 self.line = line;
                 self.fault(1, format!("the peer {key} stands here twice; merge the two sections"));
             }
-            peers.push(Peer { key, preshared_key, allowed_ips, endpoint, keepalive_s });
+            peers.push(Peer { key, preshared_key, allowed_ips, endpoint, keepalive_s, compress });
         }
         let v6 = self.interface.addresses.iter().any(|(a, _)| a.is_ipv6());
         let v6 = v6 || peers.iter().flat_map(|p| &p.allowed_ips).any(|p| p.address().is_ipv6());
@@ -317,6 +314,14 @@ fn items(column: usize, value: &str) -> impl Iterator<Item = (usize, &str)> {
         (at, item.trim())
     });
     with_columns.filter(|(_, item)| !item.is_empty())
+}
+
+fn switch(value: &str) -> Result<bool, Wrong> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("`{}` is neither on nor off", cut(value))),
+    }
 }
 
 fn number(value: &str, range: RangeInclusive<u32>) -> Result<u32, Wrong> {

@@ -32,8 +32,9 @@ fn a_file_with_everything_is_read() {
          DNS = 1.1.1.1, example.org\nTable = 1234\nPreUp = echo %i = 1\nPostUp = a\nPostUp = b\n\
          PreDown = c\nPostDown = d\nSaveConfig = true\n\n[PEER]\nPublicKey = {PEER}\n\
          PresharedKey = {KEY}\nAllowedIPs = 10.0.0.2/32, fd00::2/128,\nAllowedIPs = 10.1.2.3/8\n\
-         Endpoint = [fd00::9]:51820\nPersistentKeepalive = 25\n[Peer]\nPublicKey = {OTHER}\n\
-         AllowedIPs =\nEndpoint = vpn.example.org:1\nPersistentKeepalive = off\n"
+         Endpoint = [fd00::9]:51820\nPersistentKeepalive = 25\nCompress = on\n\
+         [Peer]\nPublicKey = {OTHER}\nAllowedIPs =\n\
+         Endpoint = vpn.example.org:1\nPersistentKeepalive = off\n"
     );
     let Settings { interface, peers, warnings } = good(&text);
     assert_eq!(interface.private_key.unwrap().to_base64(), KEY);
@@ -58,6 +59,7 @@ fn a_file_with_everything_is_read() {
     assert_eq!(allowed, ["10.0.0.2/32", "fd00::2/128", "10.0.0.0/8"]);
     assert_eq!(peers[0].endpoint, Some(Host::Address("[fd00::9]:51820".parse().unwrap())));
     assert_eq!((peers[0].keepalive_s, peers[1].keepalive_s), (Some(25), Some(0)));
+    assert_eq!((peers[0].compress, peers[1].compress), (true, false));
     assert_eq!(peers[1].endpoint, Some(Host::Name("vpn.example.org".to_owned(), 1)));
     assert!(peers[1].allowed_ips.is_empty());
 }
@@ -104,6 +106,7 @@ fn every_fault_has_its_place_and_says_how_to_mend_it() {
             peer("AllowedIPs = 10.0.0.0/8,x/8"),
             "4:25: AllowedIPs: `x/8`: not an IPv4 or IPv6 address",
         ),
+        (peer("Compress = 9"), "4:12: Compress: `9` is neither"),
         (peer("PersistentKeepalive = 1m"), "4:23: PersistentKeepalive: `1m` is not a number"),
         (peer(&format!("[Peer]\nPublicKey={PEER}")), "4:1: the peer xTIBA5"),
         ("[Interface]\n[Peer]\nAllowedIPs=::/0\n".into(), "2:1: this [Peer] has no PublicKey; add"),
