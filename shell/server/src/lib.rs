@@ -60,3 +60,4 @@ pub use app::unix_s;
 pub use backup::backup;
 pub use relay::{RelayConfig, RelayServer};
 pub use serve::{Config, Server};
+pub use stun::Stun;

@@ -21,7 +21,8 @@ use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
 use crate::relay::Door;
 use crate::store::{Enrolment, Place, Store, StoreError};
-use crate::{books, http, relay, stun, watchdog};
+use crate::stun::{self, Stun};
+use crate::{books, http, relay, watchdog};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
 const WORKERS: usize = 2;
@@ -45,7 +46,7 @@ pub struct Config {
     /// What nodes are told to connect to; need not be `listen`. At least one.
     pub urls: Vec<ServerUrl>,
     /// Where STUN requests are answered.
-    pub stun: Vec<SocketAddr>,
+    pub stun: Stun,
     /// The IPv4 range of a new network; 100.64.0.0/10 if not given.
     pub range: Option<Prefix>,
     /// The domain below which nodes have their names.
@@ -83,7 +84,7 @@ impl Server {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(at(data))?;
         let lock = lock(data)?;
         let (mut store, keys) = open(&config)?;
-        let stun: Vec<_> = config.stun.iter().copied().map(stun::bind).collect::<Result<_, _>>()?;
+        let stun = config.stun.bind(config.listen.ip())?;
         let stun_addresses =
             stun.iter().map(std::net::UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
         let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
@@ -308,7 +309,7 @@ mod tests {
             store: None,
             listen: ([127, 0, 0, 1], 0).into(),
             urls: vec!["https://127.0.0.1:1".parse().unwrap()],
-            stun: Vec::new(),
+            stun: Stun::At(Vec::new()),
             range: None,
             domain: "warren.internal".to_owned(),
             terms: Enrolment::default(),
