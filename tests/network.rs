@@ -5,6 +5,8 @@
 mod campus;
 #[path = "network/crowd.rs"]
 mod crowd;
+#[path = "network/dns.rs"]
+mod dns;
 #[path = "network/kills.rs"]
 mod kills;
 #[path = "network/life.rs"]

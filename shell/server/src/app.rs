@@ -21,6 +21,7 @@ use crate::limits::Limits;
 use crate::network::{Network, News};
 use crate::policy::{self, Checked};
 use crate::relay::{Members, Relay};
+use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Node, Store, StoreError, Stored};
 use crate::tls::Outer;
 
@@ -217,6 +218,15 @@ impl App {
         Ok((version, checked))
     }
 
+    /// Stores and publishes the resolvers of other names, which were checked.
+    pub(crate) fn set_resolvers(&self, new: &Resolvers, actor: &str) -> Stored<()> {
+        let mut store = self.store();
+        if store.set_resolvers(new, actor, self.now())? {
+            self.touch(|network| network.set_resolvers(new.clone()));
+        }
+        Ok(())
+    }
+
     /// Changes the network in memory and wakes who waits if that is news.
     pub(crate) fn touch<T>(&self, work: impl FnOnce(&mut Network) -> T) -> T {
         let mut network = lock(&self.network);
@@ -309,13 +319,14 @@ impl App {
                 return Ok(None);
             }
             let users = store.users()?.into_iter().map(|user| user.name).collect();
-            Ok(Some((store.nodes()?, users, store.policy()?, store.relays()?)))
+            let other = (store.relays()?, store.resolvers()?);
+            Ok(Some((store.nodes()?, users, store.policy()?, other)))
         });
         match read {
             Ok(None) => {}
-            Ok(Some((nodes, users, policy, relays))) => {
+            Ok(Some((nodes, users, policy, other))) => {
                 self.touch(|network| {
-                    network.read_again((nodes, users), policy.as_ref(), relays, at);
+                    network.read_again((nodes, users), policy.as_ref(), other, at);
                 });
                 store.is_read_again();
             }

@@ -20,6 +20,7 @@ use crate::backup::{self, KEYS};
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
 use crate::relay::Door;
+use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Place, Store, StoreError};
 use crate::stun::{self, Stun};
 use crate::{books, http, relay, watchdog};
@@ -110,6 +111,7 @@ impl Server {
             stun: stun_addresses.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
             reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
             relays: own_relay(&config, &keys, door.is_some()),
+            resolvers: Resolvers::default(),
         };
         let (clock, began) = (config.clock, Instant::now());
         let clock: Clock =

@@ -18,6 +18,7 @@ use crate::app::{App, Clock, Moment};
 use crate::keys::Keys;
 use crate::network::{Network, Shared};
 use crate::protocol::{self, Failure};
+use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Place, Store};
 use crate::tls::Outer;
 
@@ -131,6 +132,7 @@ impl Office {
                 stun: Vec::new(),
                 quic: false,
             }],
+            resolvers: Resolvers::default(),
         };
         let time_ns = Arc::clone(&self.time_ns);
         let clock: Clock = Box::new(move || {

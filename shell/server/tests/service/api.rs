@@ -53,6 +53,8 @@ fn rows() -> BTreeMap<(&'static str, &'static str), (Value, u16)> {
             ("POST", "/api/v1/policy/explain"),
             (json!({ "source": "192.0.2.1", "destination": "192.0.2.2", "protocol": 6 }), 200),
         ),
+        (("GET", "/api/v1/dns"), (nothing.clone(), 200)),
+        (("PUT", "/api/v1/dns"), (json!({ "upstreams": ["192.0.2.53"] }), 200)),
         (("GET", "/api/v1/audit"), (nothing.clone(), 200)),
         (("GET", "/api/v1/tokens"), (nothing.clone(), 200)),
         (("POST", "/api/v1/tokens"), (json!({ "scopes": ["tokens:write"] }), 201)),
@@ -158,6 +160,7 @@ fn errors_are_problems_and_never_500() {
         ("POST", "/api/v1/tokens", json!({ "scopes": ["nodes:write"] }), 403),
         ("GET", "/api/v1/audit?limit=x", Value::Null, 400),
         ("GET", "/api/v1/audit?limit=99999999999&before=18446744073709551615", Value::Null, 200),
+        ("PUT", "/api/v1/dns", json!({ "upstreams": ["ns1"] }), 403),
         ("PATCH", "/api/v1/users", Value::Null, 405),
         ("GET", "/api/v1/nothing", Value::Null, 404),
     ] {
