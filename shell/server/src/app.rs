@@ -15,6 +15,7 @@ use noise::PublicKey;
 use tokio::sync::watch;
 
 use crate::channels::Channels;
+use crate::copies::Copies;
 use crate::doorstep::Doorstep;
 use crate::keys::{Keys, SystemRandom};
 use crate::limits::Limits;
@@ -47,6 +48,7 @@ pub(crate) struct App {
     network: Mutex<Network>,
     pub(crate) channels: Mutex<Channels>,
     pub(crate) keys: Keys,
+    pub(crate) copies: Copies,
     pub(crate) urls: Vec<ServerUrl>,
     pub(crate) terms: Enrolment,
     pub(crate) limits: Arc<Limits>,
@@ -88,7 +90,7 @@ impl App {
     pub(crate) fn new(
         store: Store,
         network: Network,
-        keys: Keys,
+        (keys, copies): (Keys, Copies),
         urls: Vec<ServerUrl>,
         terms: Enrolment,
         clock: Clock,
@@ -102,6 +104,7 @@ impl App {
             network: Mutex::new(network),
             channels: Mutex::new(Channels::default()),
             keys,
+            copies,
             urls,
             terms,
             limits: Limits::new(),
@@ -298,6 +301,7 @@ impl App {
         let Moment { unix_s: at, up_s } = moment;
         lock(&self.channels).sweep(up_s);
         self.look_after_books(at);
+        self.copies.sweep(up_s);
         let away = self.touch(|network| network.sweep(moment));
         if !away.is_empty()
             && let Err(error) = self.store().note_seen(&away, at)

@@ -38,6 +38,7 @@ mod app;
 mod backup;
 mod books;
 mod channels;
+mod copies;
 mod doorstep;
 mod http;
 pub mod keys;

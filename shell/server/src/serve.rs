@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::acme::{self, Acme};
 use crate::app::{self, App, Clock, Moment};
 use crate::backup::{self, KEYS};
+use crate::copies::Copies;
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
 use crate::relay::Door;
@@ -117,7 +118,10 @@ impl Server {
         let clock: Clock =
             Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
         let network = Network::read(&mut store, shared, clock()).map_err(failed)?;
-        let app = App::new(store, network, keys, config.urls.clone(), config.terms, clock, outer);
+        let copies = Copies::new(data.clone());
+        copies.clear();
+        let urls = config.urls.clone();
+        let app = App::new(store, network, (keys, copies), urls, config.terms, clock, outer);
         let socket = data.join(SOCKET);
         let (local, stun) = runtime.block_on(async {
             Ok::<_, io::Error>((
@@ -201,6 +205,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
+        self.app.copies.clear();
         if let Some(runtime) = self.runtime.take() {
             if let Some(door) = &self.door {
                 runtime.block_on(door.close());

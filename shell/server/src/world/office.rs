@@ -15,6 +15,7 @@ use tokio::task::{JoinHandle, yield_now};
 
 use super::errors::Errors;
 use crate::app::{App, Clock, Moment};
+use crate::copies::Copies;
 use crate::keys::Keys;
 use crate::network::{Network, Shared};
 use crate::protocol::{self, Failure};
@@ -144,7 +145,8 @@ impl Office {
         let keys = Keys { noise, signing, pepper: *pepper };
         let urls = vec![self.url.clone()];
         let outer = Outer::open(&self.folder.0, None, &urls).unwrap();
-        let app = App::new(store, network, keys, urls, self.terms, clock, outer);
+        let copies = Copies::new(PathBuf::new());
+        let app = App::new(store, network, (keys, copies), urls, self.terms, clock, outer);
         let errors = self.errors.clone();
         let runtime = Builder::new_current_thread()
             .enable_time()
