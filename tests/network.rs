@@ -7,12 +7,16 @@ mod campus;
 mod crowd;
 #[path = "network/dns.rs"]
 mod dns;
+#[path = "network/jumbo.rs"]
+mod jumbo;
 #[path = "network/kills.rs"]
 mod kills;
 #[path = "network/life.rs"]
 mod life;
 #[path = "network/lossy.rs"]
 mod lossy;
+#[path = "network/narrow.rs"]
+mod narrow;
 #[path = "network/nats.rs"]
 mod nats;
 #[path = "network/ports.rs"]

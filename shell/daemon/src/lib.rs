@@ -84,6 +84,8 @@ pub struct Options {
     pub tun: String,
     /// The UDP port, if one was named.
     pub port: Option<u16>,
+    /// The interface's MTU, if one was named; else what the machine's links have room for.
+    pub mtu: Option<u32>,
     /// Whether it speaks frames.
     pub frames: bool,
     /// Whether the gateway is asked for a port that leads here.
@@ -153,7 +155,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     }
     let listener = socket::listen(&options.socket, carry)?;
     let port = (options.port.unwrap_or(PORT), options.port.is_some());
-    let interface = Interface::new(options.tun.clone());
+    let interface = Interface::new(options.tun.clone(), options.mtu);
     let gate = gate::Gate::new(&options.state);
     let mut daemon = Daemon::new(state, remote, (interface, gate), port, inputs.clone());
     daemon.promise = promise;

@@ -298,6 +298,9 @@ impl Daemon {
         if self.membership.is_none() {
             return Ok(());
         }
+        if let Err(error) = self.interface.fit() {
+            self.complain(&error);
+        }
         self.gate.look_again();
         self.tell_reach(true)?;
         self.report()?;

@@ -496,7 +496,7 @@ impl Rest {
 
     /// Opens sockets on `port` in place of those there are.
     fn open(&mut self, port: u16) -> Result<(), Refused> {
-        let sockets = Sockets::bind(port, self.fwmark).map_err(|error| {
+        let mut sockets = Sockets::bind(port, self.fwmark).map_err(|error| {
             let errno = match error.kind() {
                 io::ErrorKind::AddrInUse => Errno::PORT_IN_USE,
                 _ => Errno(-error.raw_os_error().unwrap_or(libc::EIO)),
@@ -505,6 +505,9 @@ impl Rest {
         })?;
         for fd in sockets.fds() {
             self.poll.watch(fd, Interest::READ).map_err(|e| (e.to_string(), Errno::IO))?;
+        }
+        if self.is_managed {
+            sockets.keep_whole();
         }
         tracing::info!(port = sockets.port(), "listening");
         self.engine.node.set_listen_port(sockets.port());
