@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// The UDP port [default: 41820, or another if that is taken]
     #[arg(long, value_name = "N")]
     port: Option<u16>,
+    /// The interface's MTU [default: 1420, or more beside links with jumbo frames]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=8920))]
+    mtu: Option<u32>,
     /// Do not ask the gateway for a port that leads here (PCP, NAT-PMP, UPnP)
     #[arg(long, env = "WARREN_NO_PORT_MAPPING")]
     no_port_mapping: bool,
@@ -49,6 +52,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         socket: args.socket.unwrap_or_else(|| SOCKET.into()),
         tun: args.tun,
         port: args.port,
+        mtu: args.mtu,
         frames: args.frames == Frames::On,
         port_mapping: !args.no_port_mapping,
         metrics: args.metrics,

@@ -28,6 +28,7 @@ mod client;
 mod completions;
 mod daemon;
 mod demo;
+mod dns;
 mod down;
 mod frames;
 mod key;
@@ -111,6 +112,7 @@ enum Command {
     Bench(bench::Args),
     Demo(demo::Args),
     Policy(policy::Args),
+    Dns(dns::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -153,6 +155,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Policy(args) => policy::run(args),
+        Command::Dns(args) => dns::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ::server::store::Enrolment;
-use ::server::{Config, Server};
+use ::server::{Config, Server, Stun};
 use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
 
@@ -34,10 +34,13 @@ pub(crate) struct Args {
     /// What nodes connect to, as in https://HOST:PORT; several, the preferred first
     #[arg(long, value_name = "URL", required = true)]
     url: Vec<ServerUrl>,
-    /// Where STUN requests are answered, as in 0.0.0.0:3478; a second one, at another port, shows
-    /// nodes whether their NAT maps every destination anew
+    /// Where STUN requests are answered, as in 0.0.0.0:3478; two, so that nodes see whether their
+    /// NAT maps every destination anew [default: ports 3478 and 3479 where --listen is, if free]
     #[arg(long, value_name = "ADDR:PORT")]
     stun: Vec<SocketAddr>,
+    /// Answer no STUN requests
+    #[arg(long, conflicts_with = "stun")]
+    no_stun: bool,
     /// The IPv4 range of a new network [default: 100.64.0.0/10]
     #[arg(long, value_name = "PREFIX")]
     range: Option<Prefix>,
@@ -70,7 +73,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         listen,
         quic,
         urls: args.url,
-        stun: args.stun,
+        stun: match args.stun {
+            places if places.is_empty() && !args.no_stun => Stun::Usual,
+            places => Stun::At(places),
+        },
         range: args.range,
         domain: args.domain,
         terms: Enrolment { needs_approval: args.approve, lifetime_s: args.node_lifetime },

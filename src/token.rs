@@ -18,8 +18,9 @@ enum Words {
     Create {
         #[command(flatten)]
         target: Target,
-        /// What it may do: nodes, keys, users, policy, tokens with :read or :write, audit:read;
-        /// relay:serve for `warren relay`, metrics:read for a monitor; may be repeated
+        /// What it may do: nodes, keys, users, policy, dns, tokens with :read or :write;
+        /// audit:read; relay:serve for `warren relay`, metrics:read for a monitor, backup:read for
+        /// a copy of everything; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,
         /// When it ends, as in 90d [default: never]

@@ -5,12 +5,18 @@
 mod campus;
 #[path = "network/crowd.rs"]
 mod crowd;
+#[path = "network/dns.rs"]
+mod dns;
+#[path = "network/jumbo.rs"]
+mod jumbo;
 #[path = "network/kills.rs"]
 mod kills;
 #[path = "network/life.rs"]
 mod life;
 #[path = "network/lossy.rs"]
 mod lossy;
+#[path = "network/narrow.rs"]
+mod narrow;
 #[path = "network/nats.rs"]
 mod nats;
 #[path = "network/ports.rs"]
@@ -19,6 +25,8 @@ mod ports;
 mod proxy;
 #[path = "network/rules.rs"]
 mod rules;
+#[path = "network/stun.rs"]
+mod stun;
 mod support;
 #[path = "network/why.rs"]
 mod why;
@@ -159,8 +167,10 @@ impl Lan {
         let log = self.folder.0.join("serve.log");
         let data = self.folder.path("server");
         let Place([listen, url, stun]) = &self.place;
-        let words = ["serve", "--data", &data, "--listen", listen, "--url", url, "--stun", stun];
-        self.serve = Some(Running::start(&self.server, &[&words, more].concat(), &log)?);
+        let words = ["serve", "--data", &data, "--listen", listen, "--url", url];
+        // Without a word it is where it usually is.
+        let stun = if stun.is_empty() { &[][..] } else { &["--stun", stun] };
+        self.serve = Some(Running::start(&self.server, &[&words, stun, more].concat(), &log)?);
         eventually("the server serves", seconds(PATIENCE), || {
             std::fs::read_to_string(&log).is_ok_and(|text| text.contains("serving on"))
         })?;

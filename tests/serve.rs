@@ -23,6 +23,8 @@ use serde_json::Value;
 #[allow(dead_code, reason = "others use more of it")]
 #[path = "../shell/server/tests/service/cluster.rs"]
 mod cluster;
+#[path = "serve/copy.rs"]
+mod copy;
 #[path = "serve/durability.rs"]
 mod durability;
 #[path = "serve/logs.rs"]

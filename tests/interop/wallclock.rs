@@ -1,5 +1,6 @@
 //! A library to preload: the wall clock, and it alone, is wrong by as many seconds as the file
-//! in `WALLCLOCK_FILE` says at that moment. Compiled by the test that uses it.
+//! in `WALLCLOCK_FILE` says at that moment; and the clock that goes on in suspend, and it alone, is
+//! ahead by as many as `BOOTCLOCK_FILE` says, as after a sleep. Compiled by the test that uses it.
 
 use std::ffi::{c_int, c_long};
 
@@ -22,8 +23,11 @@ const SYS_CLOCK_GETTIME: c_long = 113;
 /// CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_TAI.
 const WALL: [c_int; 3] = [0, 5, 11];
 
-fn offset_s() -> i64 {
-    let path = std::env::var_os("WALLCLOCK_FILE");
+/// CLOCK_BOOTTIME, and its companion for alarms.
+const BOOT: [c_int; 2] = [7, 9];
+
+fn offset_s(name: &str) -> i64 {
+    let path = std::env::var_os(name);
     let text = path.and_then(|path| std::fs::read_to_string(path).ok());
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
@@ -36,9 +40,14 @@ fn offset_s() -> i64 {
 pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int {
     // SAFETY: the caller's pointer goes on to the kernel, which checks it.
     let outcome = unsafe { syscall(SYS_CLOCK_GETTIME, c_long::from(clock), time) };
-    if outcome == 0 && WALL.contains(&clock) {
+    let name = match clock {
+        clock if WALL.contains(&clock) => "WALLCLOCK_FILE",
+        clock if BOOT.contains(&clock) => "BOOTCLOCK_FILE",
+        _ => return outcome as c_int,
+    };
+    if outcome == 0 {
         // SAFETY: the kernel has just written there.
-        unsafe { (*time).seconds += offset_s() };
+        unsafe { (*time).seconds += offset_s(name) };
     }
     outcome as c_int
 }

@@ -169,6 +169,66 @@ fn full_and_damaged(lan: &mut Lan, token: &str, folder: &str) -> Result<()> {
     Ok(())
 }
 
+const YEAR_S: i64 = 365 * 86_400;
+
+/// The other end remembers the latest stamp that it saw, and sends nothing that would begin a
+/// handshake from there: whether `a` is heard is up to its own stamps.
+#[test]
+fn lc_04_lc_05_a_node_whose_clock_was_a_year_off_is_heard_again_after_a_restart() -> Result<()> {
+    network("lf5", 2, |lan| {
+        let clock = lan.folder.0.join("clock");
+        let set = |offset_s: i64| std::fs::write(&clock, offset_s.to_string());
+        set(0)?;
+        let library = preload::library("tests/interop/wallclock.rs", &lan.folder.0)?;
+        let file = clock.display().to_string();
+        lan.nodes[A].env = vec![("LD_PRELOAD", library.leak()), ("WALLCLOCK_FILE", file.leak())];
+        let token = lan.token(&["--reusable"])?;
+        lan.all_up(&token)?;
+        lan.reaches(A, INSIDE[B])?;
+        for offset_s in [YEAR_S, 0, -YEAR_S, 2 * YEAR_S, 0] {
+            set(offset_s)?;
+            // It jumps while the daemon lives, and again at a start.
+            lan.reaches(A, INSIDE[B])?;
+            eprintln!("off by {offset_s} s: {:?} from a start to an echo", killed(lan, A)?);
+            lan.reaches(B, INSIDE[A])?;
+        }
+        // Without what is kept it would not be heard: the other end has seen the future.
+        lan.nodes[A].daemon.as_mut().context("it runs")?.kill()?;
+        std::fs::remove_file(lan.folder.0.join("a/stamps"))?;
+        lan.daemon(A)?;
+        let echo = lan.nodes[A].host.sh(&format!("ping -c 20 -i 0.2 -W 1 {}", INSIDE[B]));
+        ensure!(echo.is_err(), "the clock was wrong, and this was seen");
+        Ok(())
+    })
+}
+
+/// A sleep as the kernel's clocks show it; longer than any session lives.
+#[test]
+fn lc_06_a_node_that_slept_looks_at_its_paths_and_is_reached_at_once() -> Result<()> {
+    network("lf6", 2, |lan| {
+        let clock = lan.folder.0.join("clock");
+        std::fs::write(&clock, "0")?;
+        let library = preload::library("tests/interop/wallclock.rs", &lan.folder.0)?;
+        let file = clock.display().to_string();
+        lan.nodes[A].env = vec![("LD_PRELOAD", library.leak()), ("BOOTCLOCK_FILE", file.leak())];
+        let token = lan.token(&["--reusable"])?;
+        lan.all_up(&token)?;
+        lan.reaches(A, INSIDE[B])?;
+        for slept_s in [200, 4000] {
+            std::fs::write(&clock, slept_s.to_string())?;
+            eventually("it is noticed", seconds(PATIENCE), || {
+                let log = std::fs::read_to_string(lan.folder.0.join("a.log")).unwrap_or_default();
+                let told = log.lines().filter(|line| line.contains("the machine slept"));
+                told.count() == if slept_s == 200 { 1 } else { 2 }
+            })?;
+            eprintln!("the first echo after a sleep: {:?}", lan.reaches(A, INSIDE[B])?);
+            lan.reaches(B, INSIDE[A])?;
+        }
+        eventually("a direct path", seconds(PATIENCE), || path(lan, A) == "direct")?;
+        Ok(())
+    })
+}
+
 #[test]
 fn rl_07_lc_09_a_copied_directory_is_told_and_troubles_nobody_else() -> Result<()> {
     network("lf4", 4, |lan| {

@@ -171,10 +171,11 @@ impl Paths {
         })
     }
 
-    /// Bytes of the largest plaintext on the path in use; no bound where all sizes pass. `rooms`
+    /// Bytes of the largest plaintext on the path in use; no bound where there is none. `rooms`
     /// are those of relays.
     pub(crate) fn room(&self, rooms: &[(u32, usize)]) -> usize {
-        let Some(best) = self.best else { return usize::MAX };
+        // Connections that begin before there is a path should fit the one that comes.
+        let Some(best) = self.best else { return mtu::USUAL };
         let path = &self.list[best];
         let Destination::Relay(relayed) = path.to else { return path.mtu.room(usize::MAX) };
         let room = rooms.iter().find(|(relay, _)| *relay == relayed.relay);

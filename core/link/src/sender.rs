@@ -95,9 +95,10 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
-    /// Bytes of the largest plaintext.
+    /// Bytes of the largest plaintext that may be a frame; what is larger, on links with jumbo
+    /// frames, travels bare.
     fn room(&self) -> usize {
-        if self.mtu == 0 { MTU_UNKNOWN } else { self.mtu }
+        if self.mtu == 0 { MTU_UNKNOWN } else { self.mtu.min(CHUNK_LEN_MAX) }
     }
 
     /// Bytes of the largest plaintext that is sent whole in this manner.

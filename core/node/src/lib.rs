@@ -40,6 +40,8 @@ mod counters;
 mod node;
 mod peers;
 mod reach;
+mod slumber;
+mod stamps;
 mod timers;
 
 pub use config::*;
@@ -48,3 +50,5 @@ pub use link::{Candidate, Destination, Endpoint, Inbox, Outbox, PathStatus, Rela
 pub use link::{Weather, World};
 pub use node::{Clock, ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX};
 pub use reach::{ENDPOINTS_MAX, Reach, ReachStatus, SERVERS_MAX};
+pub use slumber::Slumber;
+pub use stamps::Stamps;

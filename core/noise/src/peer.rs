@@ -190,18 +190,6 @@ impl Peer {
         self.handshake_completed
     }
 
-    /// The last timestamp sent, to be stored by a caller who wants to survive a clock that is wrong
-    /// after a restart (threat LC-04).
-    #[must_use]
-    pub const fn last_timestamp(&self) -> Tai64n {
-        self.timestamp_sent
-    }
-
-    /// Promises never to send a timestamp up to and including `sent`.
-    pub fn restore_timestamp(&mut self, sent: Tai64n) {
-        self.timestamp_sent = self.timestamp_sent.max(sent);
-    }
-
     /// Drops every session and handshake and gives their indices back. Called before the peer is
     /// removed or the interface goes down.
     /// The persistent keepalive stands still until the next packet; to start it again by itself,

@@ -40,6 +40,7 @@ mod member;
 pub mod metrics;
 pub mod plan;
 mod ports;
+mod promise;
 pub mod protocol;
 mod reach;
 mod relays;
@@ -55,7 +56,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::UNIX_EPOCH;
 
 use host::driver::{self, Driver};
 
@@ -65,6 +67,7 @@ pub use settings::{Changes, Settings};
 pub use socket::{Client, SOCKET};
 
 use member::{Daemon, Input};
+use promise::Promise;
 use state::{State, StateError};
 use system::Interface;
 
@@ -82,6 +85,8 @@ pub struct Options {
     pub tun: String,
     /// The UDP port, if one was named.
     pub port: Option<u16>,
+    /// The interface's MTU, if one was named; else what the machine's links have room for.
+    pub mtu: Option<u32>,
     /// Whether it speaks frames.
     pub frames: bool,
     /// Whether the gateway is asked for a port that leads here.
@@ -143,6 +148,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let (inputs, received) = sync_channel(INPUTS_MAX);
     let changes = inputs.clone();
     driver.watch_network(Box::new(move || drop(changes.try_send(Input::Network))));
+    let promise = keep_stamps(&mut driver, &state, &inputs);
     let asking = inputs.clone();
     let carry: socket::Carry = Arc::new(move |asked| asking.send(Input::Asked(asked)).is_ok());
     if let Some(address) = options.metrics {
@@ -150,9 +156,10 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     }
     let listener = socket::listen(&options.socket, carry)?;
     let port = (options.port.unwrap_or(PORT), options.port.is_some());
-    let interface = Interface::new(options.tun.clone());
+    let interface = Interface::new(options.tun.clone(), options.mtu);
     let gate = gate::Gate::new(&options.state);
     let mut daemon = Daemon::new(state, remote, (interface, gate), port, inputs.clone());
+    daemon.promise = promise;
     if options.port_mapping {
         daemon.start_ports();
     }
@@ -169,4 +176,25 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     tracing::info!("ended: {ended:?}");
     ended?;
     Ok(())
+}
+
+/// Has stamps begin behind what was promised before, so that no wrong clock locks this node out.
+/// Where nothing can be kept, they follow the wall clock.
+fn keep_stamps(driver: &mut Driver, state: &State, inputs: &SyncSender<Input>) -> Option<Promise> {
+    let now_s = UNIX_EPOCH.elapsed().unwrap_or_default().as_secs() + 1;
+    let opened = Promise::open(state.directory()).and_then(|(mut promise, before)| {
+        // Nothing was sent yet by who has promised nothing.
+        if before.is_none() {
+            promise.keep(now_s)?;
+        }
+        Ok((promise, before.unwrap_or(now_s)))
+    });
+    let (promise, before) = opened
+        .inspect_err(|error| tracing::error!("{error}; stamps of handshakes are not kept"))
+        .ok()?;
+    let inputs = inputs.clone();
+    // A queue that is full is tried again.
+    let wish = move |promised| drop(inputs.try_send(Input::Promise(promised)));
+    driver.keep_stamps(before, Box::new(wish));
+    Some(promise)
 }

@@ -22,6 +22,7 @@ use crate::gate::Gate;
 use crate::home::Home;
 use crate::plan::Plan;
 use crate::ports::{Mapping, Ports};
+use crate::promise::Promise;
 use crate::reach::Told;
 use crate::relays::Loop;
 use crate::socket::Asked;
@@ -52,6 +53,8 @@ pub(crate) enum Input {
     Stun(Vec<SocketAddr>),
     /// The gateway gave a port, or did not.
     Ports(Option<Mapping>),
+    /// A promise of the stamps is to be kept, in seconds since 1970.
+    Promise(u64),
     /// The end.
     Stop,
 }
@@ -109,6 +112,8 @@ pub(crate) struct Daemon {
     /// Asks the gateway for a port, unless nobody wants that, and what came of it.
     pub(crate) ports: Option<Ports>,
     pub(crate) mapping: Option<Mapping>,
+    /// Where promises of the stamps are kept, if they can be.
+    pub(crate) promise: Option<Promise>,
     /// Another machine was seen to use this node's key.
     pub(crate) has_twin: bool,
     /// The relay on which we wait.
@@ -150,6 +155,7 @@ impl Daemon {
             rules: None,
             ports: None,
             mapping: None,
+            promise: None,
             has_twin: false,
             home: Home::default(),
         }
@@ -178,6 +184,7 @@ impl Daemon {
                 Ok(Input::Network) => self.take_network_change()?,
                 Ok(Input::Stun(found)) => self.take_stun(found)?,
                 Ok(Input::Ports(mapping)) => self.take_ports(mapping)?,
+                Ok(Input::Promise(promised_unix_s)) => self.keep_promise(promised_unix_s)?,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.tick()?;
@@ -290,6 +297,9 @@ impl Daemon {
     fn take_network_change(&mut self) -> Result<(), Fault> {
         if self.membership.is_none() {
             return Ok(());
+        }
+        if let Err(error) = self.interface.fit() {
+            self.complain(&error);
         }
         self.gate.look_again();
         self.tell_reach(true)?;
@@ -406,6 +416,17 @@ impl Daemon {
         if let Err(error) = self.state.save() {
             self.complain(&error);
         }
+    }
+
+    /// What cannot be kept is told once, and wished for again.
+    fn keep_promise(&mut self, promised_unix_s: u64) -> Result<(), Fault> {
+        let Some(promise) = &mut self.promise else { return Ok(()) };
+        match promise.keep(promised_unix_s) {
+            Ok(kept_s) => self.remote.post(move |desk| desk.promise(kept_s))?,
+            Err(error) if self.complaint.as_ref() == Some(&error.to_string()) => {}
+            Err(error) => self.complain(&error),
+        }
+        Ok(())
     }
 
     fn save_map(&mut self) {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use control::limits::ENDPOINTS_MAX;
 use control::{HostInfo, Prefix};
 use host::netlink::{Error, Link, Netlink};
+use host::tun;
 
 use crate::Settings;
 use crate::plan::Plan;
@@ -14,13 +15,31 @@ use crate::plan::Plan;
 #[derive(Debug)]
 pub(crate) struct Interface {
     name: String,
+    /// The MTU that a user named.
+    named_mtu: Option<u32>,
+    /// The MTU that it has by us.
+    mtu: u32,
     /// What this process gave to it.
     addresses: BTreeSet<(IpAddr, u8)>,
 }
 
+/// Bytes in front of an inner packet, at most: IPv6, UDP, our own header and tag.
+const OUTER_LEN: u32 = 80;
+/// The largest MTU of an interface of ours, beside links of 9000.
+const MTU_MAX: u32 = 8_920;
+
+/// What an interface of ours may carry beside these links: more than usual where one of them has
+/// jumbo frames. Each path is asked before that is used.
+fn mtu_beside(links: &[Link], own: &str) -> u32 {
+    // A loopback has 65,536, and no peer behind it.
+    let is_outside = |link: &&Link| link.up && link.name != own && link.mtu < 65_536;
+    let largest = links.iter().filter(is_outside).map(|link| link.mtu).max().unwrap_or(0);
+    largest.saturating_sub(OUTER_LEN).clamp(tun::MTU, MTU_MAX)
+}
+
 impl Interface {
-    pub(crate) const fn new(name: String) -> Self {
-        Self { name, addresses: BTreeSet::new() }
+    pub(crate) const fn new(name: String, named_mtu: Option<u32>) -> Self {
+        Self { name, named_mtu, mtu: tun::MTU, addresses: BTreeSet::new() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -38,7 +57,23 @@ impl Interface {
         } else if !link.up {
             netlink.set_no_own_address(&link)?;
         }
-        netlink.set_up(&link, up)
+        netlink.set_up(&link, up)?;
+        if up { self.fit() } else { Ok(()) }
+    }
+
+    /// Brings the MTU in line with the machine's links, unless somebody else has set it.
+    pub(crate) fn fit(&mut self) -> Result<(), Error> {
+        let (mut netlink, link) = self.open()?;
+        let Some(link) = link.filter(|link| link.up && link.mtu == self.mtu) else { return Ok(()) };
+        let wanted = match self.named_mtu {
+            Some(mtu) => mtu,
+            None => mtu_beside(&netlink.links()?, &self.name),
+        };
+        if wanted != self.mtu {
+            netlink.set_mtu(&link, wanted)?;
+            self.mtu = wanted;
+        }
+        Ok(())
     }
 
     /// Gives it the plan's addresses, and takes what is no longer in it. Its routes are
@@ -114,5 +149,29 @@ pub(crate) fn host_info(
         endpoints,
         routes,
         relay,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nt_08_the_interface_has_room_for_what_the_largest_link_carries() {
+        let link = |name: &str, mtu: u32, up: bool| Link {
+            index: 1,
+            name: name.to_owned(),
+            up,
+            mtu,
+            queue_len: 0,
+        };
+        let lo = link("lo", 65_536, true);
+        let own = link("warren0", 8_920, true);
+        for (mtu, expected) in [(576, 1_420), (1_500, 1_420), (4_000, 3_920), (9_000, 8_920)] {
+            let links = [lo.clone(), own.clone(), link("a", 1_400, true), link("b", mtu, true)];
+            assert_eq!(mtu_beside(&links, "warren0"), expected, "{mtu}");
+        }
+        assert_eq!(mtu_beside(&[link("b", 16_000, true)], "warren0"), 8_920);
+        assert_eq!(mtu_beside(&[lo, own, link("b", 9_000, false)], "warren0"), 1_420);
     }
 }

@@ -5,11 +5,12 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use node::{Change, Clock, Node, Status};
+use node::{Change, Clock, Node, Slumber, Stamps, Status};
 use noise::{Identity, Random};
 
 use crate::KernelRandom;
 use crate::engine::Engine;
+use crate::hooks::Hooks;
 use crate::mail::{self, Mail, Remote};
 use crate::monitor::Monitor;
 use crate::relay::Streams;
@@ -18,6 +19,8 @@ use crate::sys::{Interest, Poll, Ready};
 use crate::tun::Device;
 use crate::uapi::{BindError, Errno, Reply, Request, Server, Turn};
 use crate::udp::Sockets;
+
+mod rounds;
 
 /// How often the loop looks whether the interface is up: after a move to another namespace no
 /// message tells.
@@ -93,16 +96,8 @@ struct Rest {
     /// Changes are left to other threads: `wg` may look, but not touch.
     is_managed: bool,
     is_over: bool,
-    on_change: Option<OnChange>,
-}
-
-/// What is called when links, addresses or routes of the machine change. It must not block.
-pub struct OnChange(Box<dyn FnMut() + Send>);
-
-impl fmt::Debug for OnChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnChange(…)")
-    }
+    hooks: Hooks,
+    slumber: Slumber,
 }
 
 /// What an order of another thread gets to work with; see [`mail`].
@@ -144,6 +139,13 @@ impl Desk<'_> {
     /// The streams to relays; what an order may do with them stands in [`crate::relay`].
     pub(crate) const fn streams(&mut self) -> &mut Streams {
         &mut self.rest.engine.streams
+    }
+
+    /// A promise of the stamps is kept: [`Driver::keep_stamps`].
+    pub fn promise(&mut self, promised_unix_s: u64) {
+        if let Some(stamps) = &mut self.rest.engine.stamps {
+            stamps.handle_promise(promised_unix_s);
+        }
     }
 
     /// This turn's time since 1970, as [`Status`] counts it.
@@ -226,7 +228,8 @@ impl Driver {
             mail: None,
             is_managed: false,
             is_over: false,
-            on_change: None,
+            hooks: Hooks::default(),
+            slumber: Slumber::default(),
         };
         Ok(Self { control: None, rest })
     }
@@ -257,7 +260,15 @@ impl Driver {
 
     /// Has `on_change` called when links, addresses or routes of the machine change.
     pub fn watch_network(&mut self, on_change: Box<dyn FnMut() + Send>) {
-        self.rest.on_change = Some(OnChange(on_change));
+        self.rest.hooks.on_change = Some(on_change);
+    }
+
+    /// Stamps handshakes by a clock that begins at `promised_unix_s`; `on_wish` is called with each
+    /// promise to be kept, and then [`Desk::promise`] (see [`Stamps`]).
+    pub fn keep_stamps(&mut self, promised_unix_s: u64, on_wish: Box<dyn FnMut(u64) + Send>) {
+        let engine = &mut self.rest.engine;
+        engine.stamps = Some(Stamps::new(promised_unix_s, engine.clock.now));
+        self.rest.hooks.on_wish = Some(on_wish);
     }
 
     /// Applies configuration steps in order.
@@ -320,7 +331,7 @@ impl Driver {
             let is_news = more_out && !rest.up && rest.complaint.is_none();
             if is_news || now >= next_look {
                 next_look = now.after(LOOK_EVERY);
-                rest.note_weather();
+                rest.look_around();
                 if let Sorted::End(end) = rest.look_or_end() {
                     return Ok(end);
                 }
@@ -381,13 +392,7 @@ impl Driver {
         }
         if let Some(monitor) = rest.monitor.as_ref().filter(|monitor| monitor.fd() == event.fd) {
             let changed = monitor.drain();
-            if changed.routes {
-                let now = rest.engine.clock.now;
-                rest.engine.node.handle_network_change(now);
-            }
-            if let Some(OnChange(on_change)) = &mut rest.on_change {
-                on_change();
-            }
+            rest.note_change(changed.routes);
             if changed.links {
                 if let Some(mtu) = rest.engine.device.mtu() {
                     rest.engine.node.set_mtu(mtu);
@@ -496,7 +501,7 @@ impl Rest {
 
     /// Opens sockets on `port` in place of those there are.
     fn open(&mut self, port: u16) -> Result<(), Refused> {
-        let sockets = Sockets::bind(port, self.fwmark).map_err(|error| {
+        let mut sockets = Sockets::bind(port, self.fwmark).map_err(|error| {
             let errno = match error.kind() {
                 io::ErrorKind::AddrInUse => Errno::PORT_IN_USE,
                 _ => Errno(-error.raw_os_error().unwrap_or(libc::EIO)),
@@ -505,6 +510,9 @@ impl Rest {
         })?;
         for fd in sockets.fds() {
             self.poll.watch(fd, Interest::READ).map_err(|e| (e.to_string(), Errno::IO))?;
+        }
+        if self.is_managed {
+            sockets.keep_whole();
         }
         tracing::info!(port = sockets.port(), "listening");
         self.engine.node.set_listen_port(sockets.port());
@@ -536,19 +544,6 @@ impl Rest {
             self.poll.watch(fd, interest).map_err(|error| Error::System("epoll", error))?;
         }
         Ok(())
-    }
-
-    /// Tells who debugs what the paths are like.
-    fn note_weather(&self) {
-        if !tracing::enabled!(tracing::Level::DEBUG) {
-            return;
-        }
-        let node = &self.engine.node;
-        for peer in node.peers(self.engine.clock.now, Engine::wall()) {
-            if let Some(weather) = node.weather(&peer.key) {
-                tracing::debug!(endpoint = ?peer.endpoint, ?weather, "weather");
-            }
-        }
     }
 
     /// Notices that the interface went up or down. `false` once it is gone.

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use link::{Destination, Relayed};
-use node::{Clock, Inbox, Node};
+use node::{Clock, Inbox, Node, Stamps};
 use noise::{Instant, PublicKey, Tai64n};
 use wire::coalesce::Coalescer;
 use wire::ip::protocol;
@@ -53,6 +53,8 @@ pub struct Engine {
     pub refused: Refused,
     /// The clock of this turn.
     pub clock: Clock,
+    /// What the wall clock is to stamps, if something is kept of them.
+    pub stamps: Option<Stamps>,
     random: KernelRandom,
     unit: Vec<u8>,
     batch: Batch,
@@ -77,7 +79,8 @@ impl Engine {
             sockets: None,
             streams: Streams::default(),
             refused: Refused::default(),
-            clock: read_clock(),
+            clock: read_clock(None),
+            stamps: None,
             random: KernelRandom,
             unit: vec![0; tun::UNIT_LEN_MAX],
             batch: Batch::new(),
@@ -94,7 +97,7 @@ impl Engine {
     /// turn takes its time would else seem to have come before it was sent, and the least delay of
     /// a path, by which queues are told, would be one that no datagram can have.
     pub fn tick(&mut self) {
-        self.clock = read_clock();
+        self.clock = read_clock(self.stamps.as_mut());
         self.streams.tick(self.clock.now);
     }
 
@@ -316,12 +319,13 @@ fn is_tcp(packet: &[u8]) -> bool {
     packet.get(place) == Some(&protocol::TCP)
 }
 
-fn read_clock() -> Clock {
-    let wall = Engine::wall();
-    Clock {
-        now: Instant(sys::boottime_ns()),
-        wall: Tai64n::from_unix(wall.as_secs(), wall.subsec_nanos()),
-    }
+fn read_clock(stamps: Option<&mut Stamps>) -> Clock {
+    let (now, wall) = (Instant(sys::boottime_ns()), Engine::wall());
+    let wall = match stamps {
+        Some(stamps) => stamps.handle_clock(wall, now),
+        None => Tai64n::from_unix(wall.as_secs(), wall.subsec_nanos()),
+    };
+    Clock { now, wall }
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub mod driver;
 pub mod echo;
 pub mod engine;
 pub mod gateway;
+mod hooks;
 pub mod mail;
 pub mod monitor;
 pub mod names;

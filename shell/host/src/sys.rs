@@ -61,10 +61,19 @@ pub(crate) fn own_user() -> u32 {
 
 /// Nanoseconds of CLOCK_BOOTTIME: monotonic, and it goes on during suspend.
 pub(crate) fn boottime_ns() -> u64 {
+    clock_ns(libc::CLOCK_BOOTTIME)
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC, which stands during suspend.
+pub(crate) fn awake_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     // SAFETY: a zeroed timespec is valid, and the call fills it.
     let time = unsafe {
         let mut time: libc::timespec = zeroed();
-        libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time);
+        libc::clock_gettime(clock, &raw mut time);
         time
     };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

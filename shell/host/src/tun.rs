@@ -21,7 +21,7 @@ pub const UNIT_LEN_MAX: usize = HEADER_LEN + 65_535;
 /// it takes to make their senders wait.
 const QUEUE_PACKETS: u32 = 4096;
 /// The MTU of a new interface, as every WireGuard has it: it fits an IPv6 path of 1500 bytes.
-const MTU: u32 = 1420;
+pub const MTU: u32 = 1420;
 /// Pieces of memory that one write may gather.
 pub const GATHER_MAX: usize = wire::coalesce::GATHER_MAX;
 

@@ -6,11 +6,13 @@
 //! API token over HTTPS, and the same inside a node's channel, where no certificate has to be
 //! trusted. The document `openapi.json` says the same for readers; a test compares the two.
 
+mod backup;
 mod explain;
 mod handlers;
 mod metrics;
 mod problem;
 mod relays;
+mod resolvers;
 
 use std::sync::Arc;
 
@@ -30,10 +32,11 @@ pub(crate) const OPENAPI: &str = include_str!("api/openapi.json");
 
 /// What a caller may do. The names are those in tokens.
 #[rustfmt::skip]
-pub(crate) const SCOPES: [&str; 13] = [
+pub(crate) const SCOPES: [&str; 16] = [
     "nodes:read", "nodes:write", "keys:read", "keys:write", "users:read", "users:write",
     "policy:read", "policy:write", "audit:read", "tokens:read", "tokens:write",
-    "relay:serve", "metrics:read",
+    "relay:serve", "metrics:read", "dns:read", "dns:write",
+    "backup:read",
 ];
 /// The scope of routes that need none.
 const PUBLIC: &str = "";
@@ -123,6 +126,11 @@ pub(crate) const ROUTES: &[Route] = &[
     route("PUT", "/api/v1/policy", "policy:write", handlers::set_policy),
     route("POST", "/api/v1/policy/check", "policy:read", handlers::check_policy),
     route("POST", "/api/v1/policy/explain", "policy:read", explain::explain),
+    route("GET", "/api/v1/dns", "dns:read", resolvers::resolvers),
+    route("PUT", "/api/v1/dns", "dns:write", resolvers::set_resolvers),
+    route("POST", "/api/v1/backup", "backup:read", backup::make),
+    route("GET", "/api/v1/backup/{id}", "backup:read", backup::read),
+    route("DELETE", "/api/v1/backup/{id}", "backup:read", backup::end),
     route("GET", "/api/v1/audit", "audit:read", handlers::audit),
     route("GET", "/api/v1/tokens", "tokens:read", handlers::tokens),
     route("POST", "/api/v1/tokens", "tokens:write", handlers::add_token),

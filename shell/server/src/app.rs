@@ -15,12 +15,14 @@ use noise::PublicKey;
 use tokio::sync::watch;
 
 use crate::channels::Channels;
+use crate::copies::Copies;
 use crate::doorstep::Doorstep;
 use crate::keys::{Keys, SystemRandom};
 use crate::limits::Limits;
 use crate::network::{Network, News};
 use crate::policy::{self, Checked};
 use crate::relay::{Members, Relay};
+use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Node, Store, StoreError, Stored};
 use crate::tls::Outer;
 
@@ -46,6 +48,7 @@ pub(crate) struct App {
     network: Mutex<Network>,
     pub(crate) channels: Mutex<Channels>,
     pub(crate) keys: Keys,
+    pub(crate) copies: Copies,
     pub(crate) urls: Vec<ServerUrl>,
     pub(crate) terms: Enrolment,
     pub(crate) limits: Arc<Limits>,
@@ -87,7 +90,7 @@ impl App {
     pub(crate) fn new(
         store: Store,
         network: Network,
-        keys: Keys,
+        (keys, copies): (Keys, Copies),
         urls: Vec<ServerUrl>,
         terms: Enrolment,
         clock: Clock,
@@ -101,6 +104,7 @@ impl App {
             network: Mutex::new(network),
             channels: Mutex::new(Channels::default()),
             keys,
+            copies,
             urls,
             terms,
             limits: Limits::new(),
@@ -217,6 +221,15 @@ impl App {
         Ok((version, checked))
     }
 
+    /// Stores and publishes the resolvers of other names, which were checked.
+    pub(crate) fn set_resolvers(&self, new: &Resolvers, actor: &str) -> Stored<()> {
+        let mut store = self.store();
+        if store.set_resolvers(new, actor, self.now())? {
+            self.touch(|network| network.set_resolvers(new.clone()));
+        }
+        Ok(())
+    }
+
     /// Changes the network in memory and wakes who waits if that is news.
     pub(crate) fn touch<T>(&self, work: impl FnOnce(&mut Network) -> T) -> T {
         let mut network = lock(&self.network);
@@ -288,6 +301,7 @@ impl App {
         let Moment { unix_s: at, up_s } = moment;
         lock(&self.channels).sweep(up_s);
         self.look_after_books(at);
+        self.copies.sweep(up_s);
         let away = self.touch(|network| network.sweep(moment));
         if !away.is_empty()
             && let Err(error) = self.store().note_seen(&away, at)
@@ -309,13 +323,14 @@ impl App {
                 return Ok(None);
             }
             let users = store.users()?.into_iter().map(|user| user.name).collect();
-            Ok(Some((store.nodes()?, users, store.policy()?, store.relays()?)))
+            let other = (store.relays()?, store.resolvers()?);
+            Ok(Some((store.nodes()?, users, store.policy()?, other)))
         });
         match read {
             Ok(None) => {}
-            Ok(Some((nodes, users, policy, relays))) => {
+            Ok(Some((nodes, users, policy, other))) => {
                 self.touch(|network| {
-                    network.read_again((nodes, users), policy.as_ref(), relays, at);
+                    network.read_again((nodes, users), policy.as_ref(), other, at);
                 });
                 store.is_read_again();
             }

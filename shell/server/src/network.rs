@@ -21,13 +21,14 @@ use ::policy::{Directory, User};
 use control::address::Pool;
 use control::limits::ENDPOINTS_MAX;
 use control::{
-    Answer, Code, Delta, Dns, HostInfo, Map, NodeId, Peer, Policy, Poll, Prefix, Relay, SelfNode,
+    Answer, Code, Delta, HostInfo, Map, NodeId, Peer, Policy, Poll, Prefix, Relay, SelfNode,
     Statement,
 };
 use noise::PublicKey;
 
 use crate::app::Moment;
 use crate::policy::Rulebook;
+use crate::resolvers::Resolvers;
 use crate::store::Node;
 
 mod again;
@@ -98,6 +99,8 @@ pub(crate) struct Shared {
     /// What no node may route, beside the pool.
     pub(crate) reserved: Vec<Prefix>,
     pub(crate) relays: Vec<Relay>,
+    /// Who is asked for names that are not the network's.
+    pub(crate) resolvers: Resolvers,
 }
 
 /// A generation that was compiled.
@@ -449,7 +452,7 @@ impl Network {
             me: self.own(viewer),
             peers: seen.map(|node| self.peer(node)).collect(),
             ranges: vec![self.shared.pool.v4(), self.shared.pool.v6()],
-            dns: Dns { domain: self.shared.domain.clone(), ..Dns::default() },
+            dns: self.dns(),
             policy: self.policy(viewer, now),
             relays: self.shared.relays.clone(),
             stun: self.shared.stun.clone(),

@@ -17,11 +17,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::acme::{self, Acme};
 use crate::app::{self, App, Clock, Moment};
 use crate::backup::{self, KEYS};
+use crate::copies::Copies;
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
 use crate::relay::Door;
+use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Place, Store, StoreError};
-use crate::{books, http, relay, stun, watchdog};
+use crate::stun::{self, Stun};
+use crate::{books, http, relay, watchdog};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
 const WORKERS: usize = 2;
@@ -45,7 +48,7 @@ pub struct Config {
     /// What nodes are told to connect to; need not be `listen`. At least one.
     pub urls: Vec<ServerUrl>,
     /// Where STUN requests are answered.
-    pub stun: Vec<SocketAddr>,
+    pub stun: Stun,
     /// The IPv4 range of a new network; 100.64.0.0/10 if not given.
     pub range: Option<Prefix>,
     /// The domain below which nodes have their names.
@@ -83,7 +86,7 @@ impl Server {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(at(data))?;
         let lock = lock(data)?;
         let (mut store, keys) = open(&config)?;
-        let stun: Vec<_> = config.stun.iter().copied().map(stun::bind).collect::<Result<_, _>>()?;
+        let stun = config.stun.bind(config.listen.ip())?;
         let stun_addresses =
             stun.iter().map(std::net::UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
         let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
@@ -109,12 +112,16 @@ impl Server {
             stun: stun_addresses.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
             reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
             relays: own_relay(&config, &keys, door.is_some()),
+            resolvers: Resolvers::default(),
         };
         let (clock, began) = (config.clock, Instant::now());
         let clock: Clock =
             Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
         let network = Network::read(&mut store, shared, clock()).map_err(failed)?;
-        let app = App::new(store, network, keys, config.urls.clone(), config.terms, clock, outer);
+        let copies = Copies::new(data.clone());
+        copies.clear();
+        let urls = config.urls.clone();
+        let app = App::new(store, network, (keys, copies), urls, config.terms, clock, outer);
         let socket = data.join(SOCKET);
         let (local, stun) = runtime.block_on(async {
             Ok::<_, io::Error>((
@@ -198,6 +205,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
+        self.app.copies.clear();
         if let Some(runtime) = self.runtime.take() {
             if let Some(door) = &self.door {
                 runtime.block_on(door.close());
@@ -308,7 +316,7 @@ mod tests {
             store: None,
             listen: ([127, 0, 0, 1], 0).into(),
             urls: vec!["https://127.0.0.1:1".parse().unwrap()],
-            stun: Vec::new(),
+            stun: Stun::At(Vec::new()),
             range: None,
             domain: "warren.internal".to_owned(),
             terms: Enrolment::default(),

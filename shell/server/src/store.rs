@@ -13,6 +13,7 @@ mod keys;
 mod nodes;
 mod postgres;
 mod relays;
+mod resolvers;
 mod sqlite;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -21,6 +21,47 @@ const XOR_MAPPED_ADDRESS: [u8; 2] = [0x00, 0x20];
 /// Who asks with a port below this one is no client, but somebody's victim.
 const CLIENT_PORT_MIN: u16 = 1024;
 
+/// The ports that nobody has to name: STUN's own, and another one, since two show whether a NAT
+/// maps every destination anew.
+const PORTS: [u16; 2] = [3478, 3479];
+
+/// Where a server answers.
+#[derive(Clone, Debug)]
+pub enum Stun {
+    /// There, or it does not start.
+    At(Vec<SocketAddr>),
+    /// At those of [`PORTS`] that are free.
+    Usual,
+}
+
+impl Stun {
+    /// Sockets at which to answer, of a server that listens at `address`.
+    ///
+    /// # Errors
+    /// One that was named cannot be had.
+    pub(crate) fn bind(&self, address: IpAddr) -> io::Result<Vec<std::net::UdpSocket>> {
+        match self {
+            Self::At(places) => places.iter().copied().map(bind).collect(),
+            Self::Usual => Ok(free(&PORTS.map(|port| SocketAddr::new(address, port)))),
+        }
+    }
+}
+
+/// Sockets at those of `places` that can be had; of the others is told.
+fn free(places: &[SocketAddr]) -> Vec<std::net::UdpSocket> {
+    let had = places.iter().filter_map(|at| {
+        bind(*at)
+            .inspect_err(|error| {
+                tracing::error!(
+                    "{error}; STUN is not answered there: end what has the port, or name others \
+                     with --stun"
+                );
+            })
+            .ok()
+    });
+    had.collect()
+}
+
 /// A socket at which to answer.
 pub(crate) fn bind(at: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("--stun {at}: {error}"));
@@ -87,6 +128,18 @@ fn answer(request: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_ports_that_nobody_named_those_that_are_free_are_taken() {
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let holder = std::net::UdpSocket::bind((loopback, 0)).unwrap();
+        let taken = holder.local_addr().unwrap();
+        let any = SocketAddr::new(loopback, 0);
+        assert_eq!(free(&[taken, any]).len(), 1);
+        let named = Stun::At(vec![any, taken]).bind(loopback).unwrap_err().to_string();
+        assert!(named.contains(&format!("--stun {taken}")), "{named}");
+        assert!(Stun::At(Vec::new()).bind(loopback).unwrap().is_empty());
+    }
 
     /// RFC 5769, section 2: the transaction and mapped addresses of its sample responses.
     #[test]

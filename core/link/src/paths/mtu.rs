@@ -4,6 +4,10 @@
 //! that swallows large ones shows it within a second (RFC 8899 calls that black hole detection),
 //! and is then searched upwards from what passes nearly everywhere. Only paths that answer small
 //! probes are asked, so that silence means size.
+//!
+//! Up to [`USUAL`] a size is believed until it fails; above it, as on links with jumbo frames, only
+//! what passed is used. The shell sends datagrams above
+//! that size whole or not at all, so that such a probe shows what the links carry.
 
 use std::time::Duration;
 
@@ -13,9 +17,12 @@ use crate::outbox::Destination;
 
 /// Plaintexts that are tried, in bytes, below what the interface has: what is left of 576, 1280,
 /// and usual links behind IPv6, UDP and our own headers.
-const LADDER: [usize; 5] = [496, 1_200, 1_280, 1_360, 1_420];
+const LADDER: [usize; 8] = [496, 1_200, 1_280, 1_360, USUAL, 2_920, 3_820, 8_820];
 /// What is used from the first suspicion on.
 const SAFE: usize = 1;
+/// What every WireGuard sends, and the rung that it is.
+pub(crate) const USUAL: usize = 1_420;
+const USUAL_RUNG: usize = 4;
 /// So many probes of one size without an answer, and it does not pass: where half of all are lost
 /// anyway, that is mistaken once in 256 times, and mended at once by the search upwards.
 const TRIES_MAX: u32 = 8;
@@ -29,7 +36,7 @@ const RAISE: Duration = Duration::from_secs(600);
 /// The search on one path.
 #[derive(Debug)]
 pub(crate) struct Mtu {
-    /// Bytes of the largest plaintext; `None` for all.
+    /// Bytes of the largest plaintext; `None` for all up to [`USUAL`].
     limit: Option<usize>,
     /// The rung that is being tried; beyond the ladder is what the interface has.
     rung: usize,
@@ -56,7 +63,7 @@ impl Mtu {
 
     /// Bytes of the largest plaintext that may be sent where the interface has `mtu`.
     pub(crate) fn room(&self, mtu: usize) -> usize {
-        self.limit.map_or(mtu, |limit| limit.min(mtu))
+        self.limit.unwrap_or(USUAL).min(mtu)
     }
 
     /// The size of the probe that is due on a path that works, at an interface with `mtu`.
@@ -69,6 +76,9 @@ impl Mtu {
         }
         if now < self.next {
             return None;
+        }
+        if self.rung > USUAL_RUNG && LADDER.get(self.rung).is_some_and(|&size| size >= mtu) {
+            self.rung = LADDER.len();
         }
         self.tries += 1;
         self.asked = Some(self.size(mtu));
@@ -88,7 +98,7 @@ impl Mtu {
         }
         (self.tries, self.asked) = (0, None);
         if self.rung >= LADDER.len() {
-            self.limit = None;
+            self.limit = Some(len).filter(|&len| len > USUAL);
             self.next = now + CHECK;
         } else {
             self.limit = Some(len);
@@ -99,7 +109,14 @@ impl Mtu {
 
     /// What was asked did not pass.
     fn handle_silence(&mut self, now: Instant) {
-        (self.tries, self.asked) = (0, None);
+        let asked = self.asked.take().unwrap_or(0);
+        self.tries = 0;
+        let is_used = |limit: Option<usize>| limit.is_none_or(|limit| limit >= asked);
+        if asked > USUAL && self.rung >= LADDER.len() && is_used(self.limit) {
+            // What is usual is believed again, but asked first.
+            (self.limit, self.rung, self.next) = (None, USUAL_RUNG, now);
+            return;
+        }
         match self.limit {
             // The first suspicion: less, and then upwards.
             None => {
@@ -171,6 +188,43 @@ mod tests {
             mtu.room(1_420) < 1_420
         });
         assert_eq!(lowered, Some(1_600));
+    }
+
+    /// As [`search`] at an interface with jumbo frames: sizes asked until it rests.
+    fn jumbo(mtu: &mut Mtu, room: usize, from: Instant) -> Vec<usize> {
+        let (mut now, mut asked) = (from, Vec::new());
+        while mtu.poll_timeout().is_some_and(|at| at < now + Duration::from_secs(4)) {
+            if let Some(len) = mtu.poll_probe(8_920, Duration::from_millis(20), now) {
+                asked.push(len);
+                if len <= room {
+                    mtu.handle_passed(len, now + Duration::from_millis(20));
+                }
+            }
+            now += Duration::from_millis(10);
+        }
+        asked
+    }
+
+    #[test]
+    fn nt_08_jumbo_frames_are_used_where_they_passed_and_nowhere_else() {
+        for (room, found) in
+            [(9_000, 8_920), (8_900, 8_820), (4_000, 3_820), (1_500, 1_420), (1_300, 1_280)]
+        {
+            let mut mtu = Mtu::new(&to());
+            assert_eq!(mtu.room(8_920), 1_420, "nothing is believed");
+            let asked = jumbo(&mut mtu, room, Instant(1));
+            assert_eq!(mtu.room(8_920), found, "{asked:?}");
+            assert_eq!(mtu.room(1_420), found.min(1_420), "another interface");
+        }
+        let mut mtu = Mtu::new(&to());
+        assert_eq!(jumbo(&mut mtu, 9_000, Instant(1)), [8_920], "one probe is enough");
+        // The path has no jumbo frames any more, and then again.
+        let at = mtu.poll_timeout().expect("it is asked again");
+        jumbo(&mut mtu, 1_500, at);
+        assert_eq!(mtu.room(8_920), 1_420);
+        let at = mtu.poll_timeout().expect("it is asked again");
+        jumbo(&mut mtu, 9_000, at);
+        assert_eq!(mtu.room(8_920), 8_920);
     }
 
     #[test]

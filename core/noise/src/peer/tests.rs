@@ -396,25 +396,6 @@ fn lc_05_a_wall_clock_set_back_does_not_stop_handshakes() {
 }
 
 #[test]
-fn lc_04_a_clock_a_year_ahead_and_back_is_survived_if_the_timestamp_is_kept() {
-    let mut link = up(22);
-    link.ends[0].wall_s += 31_536_000;
-    link.run(at(150.0));
-    link.send(0, HELLO);
-    link.run(at(151.0));
-    let kept = link.ends[0].peer.last_timestamp();
-    // The clock is set right, and the node starts anew.
-    link.ends[0].wall_s -= 31_536_000;
-    let key = *link.ends[0].peer.key();
-    let mut fresh = Peer::new(PeerId(7), key, &mut Seeded(3));
-    fresh.restore_timestamp(kept);
-    link.ends[0].peer = fresh;
-    link.send(0, HELLO);
-    link.run(at(152.0));
-    assert_eq!(link.ends[1].received.len(), 3);
-}
-
-#[test]
 fn a_new_private_key_drops_sessions_and_shakes_hands_at_once() {
     let mut link = up(23);
     let identity = Identity::new(PrivateKey::generate(&mut Seeded(99)));

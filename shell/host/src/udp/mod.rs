@@ -32,6 +32,8 @@ pub const SEND_BUFFER_LEN: libc::c_int = 128 << 10;
 pub const MESSAGES_MAX: usize = 64;
 /// Datagrams that the kernel takes as one unit (UDP_MAX_SEGMENTS was 64 until kernel 6.9).
 pub const SEGMENTS_MAX: usize = 64;
+/// Bytes of the largest datagram that is usual: what a link of 1500 carries over IPv4.
+pub const USUAL_LEN: usize = 1_472;
 /// Bytes of one unit: the largest UDP payload over IPv4.
 pub const UNIT_LEN_MAX: usize = 65_507;
 
@@ -46,6 +48,9 @@ struct Socket {
     v6: bool,
     /// Whether the kernel and the card still take units; off for good after EIO or EINVAL.
     segmentation: bool,
+    /// Whether large datagrams leave whole or not at all, and whether the socket is set so now.
+    keeps_whole: bool,
+    is_whole: bool,
     messages: Messages,
 }
 
@@ -141,6 +146,14 @@ impl Sockets {
         Ok(())
     }
 
+    /// Has datagrams beyond [`USUAL_LEN`] leave whole or not at all, where nobody counts on their
+    /// fragments: what is larger than usual is sent only where it was asked for and passed.
+    pub fn keep_whole(&mut self) {
+        for socket in self.v4.iter_mut().chain(self.v6.iter_mut()) {
+            socket.keeps_whole = true;
+        }
+    }
+
     fn each(&self) -> impl Iterator<Item = &Socket> {
         self.v4.iter().chain(self.v6.iter())
     }
@@ -226,7 +239,8 @@ impl Socket {
         let coalescing = sys::set_option(raw, SOL_UDP, UDP_GRO, 1).is_ok();
         let segmentation = sys::option(raw, SOL_UDP, UDP_SEGMENT).is_ok();
         tracing::debug!(v6, coalescing, segmentation, "socket bound");
-        Ok(Self { fd, v6, segmentation, messages: Messages::new() })
+        let (keeps_whole, is_whole) = (false, false);
+        Ok(Self { fd, v6, segmentation, keeps_whole, is_whole, messages: Messages::new() })
     }
 
     fn port(&self) -> io::Result<u16> {
@@ -244,6 +258,8 @@ impl Socket {
     fn send(&mut self, runs: &mut [Run], memory: &[u8], sent: &mut Sent) -> usize {
         let mut next = 0;
         while next < runs.len() {
+            let is_large = self.keeps_whole && runs[next].segment > USUAL_LEN;
+            self.set_whole(is_large);
             if !self.segmentation {
                 if !self.send_cut(&mut runs[next], memory, sent) {
                     break;
@@ -251,7 +267,9 @@ impl Socket {
                 next += 1;
                 continue;
             }
-            let window = &runs[next..(next + MESSAGES_MAX).min(runs.len())];
+            let window = runs[next..].iter().take(MESSAGES_MAX);
+            let is_alike = |run: &&Run| !self.keeps_whole || (run.segment > USUAL_LEN) == is_large;
+            let window = &runs[next..next + window.take_while(is_alike).count()];
             match self.send_units(window, memory) {
                 Ok(taken) => {
                     sent.datagrams += window[..taken].iter().map(Run::datagrams).sum::<u64>();
@@ -267,6 +285,25 @@ impl Socket {
             }
         }
         next
+    }
+
+    /// Whether what is sent from now on may not be fragmented, on its way or here. A call of the
+    /// kernel only where that changes.
+    fn set_whole(&mut self, is_whole: bool) {
+        if self.is_whole == is_whole {
+            return;
+        }
+        // IP_PMTUDISC_PROBE: told of nothing and asking nobody; IP_PMTUDISC_DONT.
+        let value = if is_whole { libc::IP_PMTUDISC_PROBE } else { libc::IP_PMTUDISC_DONT };
+        let (level, name) = if self.v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
+        };
+        match sys::set_option(self.fd.as_raw_fd(), level, name, value) {
+            Ok(()) => self.is_whole = is_whole,
+            Err(error) => tracing::debug!(%error, "fragments cannot be forbidden"),
+        }
     }
 
     /// The first run of a window was refused: find out whether as a unit or at all. `false` if the

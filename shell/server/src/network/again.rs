@@ -8,6 +8,7 @@ use control::{Poll, Relay};
 use super::{Change, Network, Shared};
 use crate::app::Moment;
 use crate::policy::Rulebook;
+use crate::resolvers::Resolvers;
 use crate::store::{Node, PolicyText, Store, Stored};
 
 impl Network {
@@ -19,6 +20,7 @@ impl Network {
         let book = Rulebook::new(store.policy()?.as_ref());
         let mut network = Self::new(shared, epoch, (store.nodes()?, users), book, now);
         network.set_relays(store.relays()?);
+        network.set_resolvers(store.resolvers()?);
         Ok(network)
     }
 
@@ -27,7 +29,7 @@ impl Network {
         &mut self,
         (nodes, users): (Vec<Node>, Vec<String>),
         policy: Option<&PolicyText>,
-        relays: Vec<Relay>,
+        (relays, resolvers): (Vec<Relay>, Resolvers),
         now: u64,
     ) {
         let there: BTreeSet<u64> = nodes.iter().map(|node| node.id).collect();
@@ -53,6 +55,9 @@ impl Network {
         }
         if !self.shared.relays.iter().filter(|relay| relay.id != 0).eq(&relays) {
             self.set_relays(relays);
+        }
+        if self.shared.resolvers != resolvers {
+            self.set_resolvers(resolvers);
         }
     }
 

@@ -1,11 +1,13 @@
-//! What the relay asks of the network: whose keys are good now, and who may know of whom.
+//! What all nodes are told alike, relays and names; and what the relay asks of the network: whose
+//! keys are good now, and who may know of whom.
 
 use std::collections::BTreeSet;
 
-use control::Relay;
+use control::{Dns, Relay};
 use noise::PublicKey;
 
 use super::{Change, Network, is_member};
+use crate::resolvers::Resolvers;
 
 impl Network {
     /// All relays of the map: the server's own is number 0.
@@ -18,6 +20,32 @@ impl Network {
     pub(crate) fn set_relays(&mut self, others: Vec<Relay>) {
         self.shared.relays.retain(|relay| relay.id == 0);
         self.shared.relays.extend(others);
+        self.tell_everything();
+    }
+
+    /// Takes the resolvers of other names as they were committed.
+    pub(crate) fn set_resolvers(&mut self, resolvers: Resolvers) {
+        self.shared.resolvers = resolvers;
+        self.tell_everything();
+    }
+
+    /// The domain of the network's names.
+    pub(crate) fn domain(&self) -> &str {
+        &self.shared.domain
+    }
+
+    /// What nodes are told of names.
+    pub(super) fn dns(&self) -> Dns {
+        let Resolvers { upstreams, zones } = self.shared.resolvers.clone();
+        Dns {
+            domain: self.shared.domain.clone(),
+            resolvers: upstreams,
+            zones: zones.into_iter().map(|zone| (zone.zone, zone.resolvers)).collect(),
+        }
+    }
+
+    /// What no delta has changed: everybody gets a whole map.
+    fn tell_everything(&mut self) {
         self.note(Change::Policy);
         self.log.clear();
         self.floor = self.sequence;

@@ -43,7 +43,8 @@ fn network() -> Network {
     let pool = Pool::new(v4, "fd00::/48".parse().unwrap()).unwrap();
     let domain = "warren.internal".to_owned();
     let (stun, reserved, relays) = (Vec::new(), Vec::new(), Vec::new());
-    let shared = Shared { pool, domain, stun, reserved, relays };
+    let resolvers = Resolvers::default();
+    let shared = Shared { pool, domain, stun, reserved, relays, resolvers };
     Network::new(shared, 5, (vec![node(1)], Vec::new()), Rulebook::new(None), at(NOW))
 }
 

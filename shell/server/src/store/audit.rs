@@ -128,6 +128,15 @@ impl Store {
         }
     }
 
+    /// Notes that somebody took a copy of everything.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub fn note_backup(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
+        let object = format!("backup:{id}");
+        self.write(|tx| record(tx, now, actor, "backup.make", &object, &serde_json::json!({})))
+    }
+
     /// The policy that holds, if one was ever set.
     ///
     /// # Errors

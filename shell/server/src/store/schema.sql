@@ -61,6 +61,12 @@ CREATE TABLE released (
   number INTEGER PRIMARY KEY,
   until INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE resolvers (
+  zone TEXT NOT NULL,
+  place INTEGER NOT NULL,
+  address TEXT NOT NULL,
+  PRIMARY KEY (zone, place)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE settings (
   name TEXT PRIMARY KEY,
   value TEXT NOT NULL

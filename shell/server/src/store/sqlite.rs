@@ -10,7 +10,8 @@ use super::db::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order; a database is as new as the number that it has seen.
-pub(super) const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001.sql")];
+pub(super) const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001.sql"), include_str!("migrations/0002.sql")];
 /// How long a write waits for another process that looks at the file, as a backup does.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// The names of parameters; SQLite would number them in the order in which they come.

@@ -15,9 +15,11 @@ use tokio::task::{JoinHandle, yield_now};
 
 use super::errors::Errors;
 use crate::app::{App, Clock, Moment};
+use crate::copies::Copies;
 use crate::keys::Keys;
 use crate::network::{Network, Shared};
 use crate::protocol::{self, Failure};
+use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Place, Store};
 use crate::tls::Outer;
 
@@ -131,6 +133,7 @@ impl Office {
                 stun: Vec::new(),
                 quic: false,
             }],
+            resolvers: Resolvers::default(),
         };
         let time_ns = Arc::clone(&self.time_ns);
         let clock: Clock = Box::new(move || {
@@ -142,7 +145,8 @@ impl Office {
         let keys = Keys { noise, signing, pepper: *pepper };
         let urls = vec![self.url.clone()];
         let outer = Outer::open(&self.folder.0, None, &urls).unwrap();
-        let app = App::new(store, network, keys, urls, self.terms, clock, outer);
+        let copies = Copies::new(PathBuf::new());
+        let app = App::new(store, network, (keys, copies), urls, self.terms, clock, outer);
         let errors = self.errors.clone();
         let runtime = Builder::new_current_thread()
             .enable_time()

@@ -13,7 +13,7 @@ use dial::{Admin, Membership, News, Notify, Start, SystemRandom};
 use noise::PrivateKey;
 use serde_json::{Value, json};
 use server::store::Enrolment;
-use server::{Config, Server};
+use server::{Config, Server, Stun};
 
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,7 +54,7 @@ pub(crate) fn config(data: &Path, port: u16) -> Config {
         listen: ([127, 0, 0, 1], port).into(),
         quic: true,
         urls: vec!["https://127.0.0.1:1".parse().unwrap()],
-        stun: Vec::new(),
+        stun: Stun::At(Vec::new()),
         range: None,
         domain: "warren.internal".to_owned(),
         terms: Enrolment::default(),

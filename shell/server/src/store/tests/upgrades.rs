@@ -1,9 +1,11 @@
-//! From one version of the schema to the next and back (threat LC-17). There is one so far, so the
-//! next one is made up: it adds a table and a column, and another fails behind its first statement.
+//! From one version of the schema to the next and back (threat LC-17): from the first to the one
+//! there is, and to one that is made up. That adds a table and a column, and another fails behind
+//! its first statement.
 
 use super::postgres::Postgres;
 use super::sqlite::Sqlite;
 use super::*;
+use crate::resolvers::{Resolvers, Zone};
 
 const LATER: &str = "CREATE TABLE later (id BIGINT NOT NULL PRIMARY KEY);
     ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey';";
@@ -15,10 +17,12 @@ const FAILS: &str = "CREATE TABLE later (id BIGINT NOT NULL PRIMARY KEY);
 fn next(ground: &Ground, migration: &str) -> Stored<Db> {
     match &ground.place {
         Place::File(path) => {
-            Sqlite::open_with(path, &[sqlite::MIGRATIONS[0], migration]).map(Db::sqlite)
+            let all = [&sqlite::MIGRATIONS[..], &[migration]].concat();
+            Sqlite::open_with(path, &all).map(Db::sqlite)
         }
         Place::Postgres { url, .. } => {
-            Postgres::open_with(url, true, &[postgres::MIGRATIONS[0], migration]).map(Db::postgres)
+            let all = [&postgres::MIGRATIONS[..], &[migration]].concat();
+            Postgres::open_with(url, true, &all).map(Db::postgres)
         }
     }
 }
@@ -78,7 +82,7 @@ fn lc_17_the_copy_of_before_is_the_way_back() {
     let before = store.nodes().unwrap();
     drop(store);
     drop(next(&ground, LATER).unwrap());
-    let place = Place::File(folder.0.join("warren.before-2"));
+    let place = Place::File(folder.0.join("warren.before-3"));
     let copy = Ground { place, database: None };
     let store = copy.open().unwrap();
     assert_eq!(store.nodes().unwrap(), before);
@@ -97,7 +101,7 @@ fn lc_17_killed_in_the_middle_of_an_upgrade_it_is_what_it_was() {
     db.pragma_update(None, "cache_spill", 1).unwrap();
     db.execute_batch("BEGIN IMMEDIATE").unwrap();
     db.execute_batch(LATER).unwrap();
-    db.pragma_update(None, "user_version", 2).unwrap();
+    db.pragma_update(None, "user_version", 3).unwrap();
     // What is on the disk now is what a kill leaves.
     let cut = Folder::new("upgrade-cut-copy");
     for end in ["", "-wal"] {
@@ -110,4 +114,37 @@ fn lc_17_killed_in_the_middle_of_an_upgrade_it_is_what_it_was() {
     drop(store);
     let db = next(&cut.ground(), LATER).unwrap();
     assert!(is_there(&db, "SELECT id FROM later"));
+}
+
+/// What a server of the first schema kept is there after the upgrade, and what is new works.
+#[test]
+fn lc_17_a_database_of_the_first_schema_is_brought_up_to_date() {
+    on_both("first-schema", |ground| {
+        match &ground.place {
+            Place::File(path) => drop(Sqlite::open_with(path, &sqlite::MIGRATIONS[..1]).unwrap()),
+            Place::Postgres { url, .. } => {
+                drop(Postgres::open_with(url, true, &postgres::MIGRATIONS[..1]).unwrap());
+            }
+        }
+        let mut store = ground.open().unwrap();
+        assert_eq!(store.resolvers().unwrap(), Resolvers::default());
+        let new = Resolvers {
+            upstreams: ["10.0.0.2", "10.0.0.1"].map(|text| text.parse().unwrap()).to_vec(),
+            zones: ["a.example", "b.example"]
+                .map(|zone| Zone {
+                    zone: zone.to_owned(),
+                    resolvers: ["fd00::1", "10.0.0.3"].map(|text| text.parse().unwrap()).to_vec(),
+                })
+                .to_vec(),
+        };
+        assert!(store.set_resolvers(&new, "local:0", NOW).unwrap());
+        assert!(!store.set_resolvers(&new, "local:0", NOW).unwrap(), "nothing changed");
+        assert_eq!(store.audit(None, 10).unwrap().len(), 1);
+        drop(store);
+        let mut store = ground.open().unwrap();
+        assert_eq!(store.resolvers().unwrap(), new, "in the same order");
+        assert!(store.set_resolvers(&Resolvers::default(), "local:0", NOW).unwrap());
+        assert_eq!(store.resolvers().unwrap(), Resolvers::default());
+        store.verify_audit().unwrap();
+    });
 }
