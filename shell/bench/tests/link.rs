@@ -28,6 +28,7 @@ fn settings(prefix: &str, scenarios: &[Scenario]) -> Settings {
         rounds: 1,
         scenarios: scenarios.to_vec(),
         command: "the test".to_owned(),
+        frames: false,
     }
 }
 
