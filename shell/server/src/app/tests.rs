@@ -6,7 +6,9 @@ use control::SigningKey;
 use noise::PrivateKey;
 
 use super::*;
+use crate::copies::Copies;
 use crate::network::Shared;
+use crate::resolvers::Resolvers;
 use crate::store::Place;
 use crate::store::tests::Folder;
 
@@ -32,13 +34,15 @@ fn app(test: &str) -> (Folder, Arc<App>, Arc<AtomicU64>) {
         stun: Vec::new(),
         reserved: Vec::new(),
         relays: Vec::new(),
+        resolvers: Resolvers::default(),
     };
     let network = Network::read(&mut store, shared, clock()).unwrap();
     let noise = PrivateKey::from_bytes([2; 32]);
     let keys = Keys { noise, signing: SigningKey::from_seed(&[3; 32]).unwrap(), pepper: [1; 32] };
     let urls = vec!["https://server.test".parse().unwrap()];
     let outer = Outer::open(&folder.0, None, &urls).unwrap();
-    (folder, App::new(store, network, keys, urls, Enrolment::default(), clock, outer), up_s)
+    let kept = (keys, Copies::new(folder.0.clone()));
+    (folder, App::new(store, network, kept, urls, Enrolment::default(), clock, outer), up_s)
 }
 
 /// A member says that it has a map of this epoch: whether maps are later than that now, and which
