@@ -6,9 +6,7 @@ use control::SigningKey;
 use noise::PrivateKey;
 
 use super::*;
-use crate::copies::Copies;
 use crate::network::Shared;
-use crate::resolvers::Resolvers;
 use crate::store::Place;
 use crate::store::tests::Folder;
 
