@@ -106,11 +106,7 @@ impl Pair {
             [(&self.one, &self.two, endpoints[0]), (&self.two, &self.one, endpoints[1])]
         {
             let endpoint = endpoint.then(|| peer.endpoint_v4());
-            me.daemon.set_config(&me.config(peer, self.psk.as_deref(), endpoint.as_deref()))?;
-            me.host.sh(&format!("ip link set {} addrgenmode none || true", me.daemon.ifname))?;
-            let addresses = [format!("{}/24", me.v4), format!("{}/64", me.v6)];
-            let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
-            me.host.bring_up(&me.daemon.ifname, &addresses)?;
+            me.set_up(peer, self.psk.as_deref(), endpoint.as_deref())?;
         }
         self.one.daemon.wait_bound(self.one.port)?;
         self.two.daemon.wait_bound(self.two.port)
@@ -143,6 +139,15 @@ impl Pair {
 }
 
 impl Node {
+    /// Configures the daemon and its interface.
+    pub fn set_up(&self, peer: &Self, psk: Option<&str>, endpoint: Option<&str>) -> Result<()> {
+        self.daemon.set_config(&self.config(peer, psk, endpoint))?;
+        self.host.sh(&format!("ip link set {} addrgenmode none || true", self.daemon.ifname))?;
+        let addresses = [format!("{}/24", self.v4), format!("{}/64", self.v6)];
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        self.host.bring_up(&self.daemon.ifname, &addresses)
+    }
+
     /// What `wg setconf` is told.
     pub fn config(&self, peer: &Self, psk: Option<&str>, endpoint: Option<&str>) -> String {
         let mut text = format!(
