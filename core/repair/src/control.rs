@@ -111,7 +111,7 @@ impl Control {
 
     /// Residual loss aimed at in blocks of more than [`FEW`] chunks. With round trips as short as
     /// a loss is soon made up for, TCP pays less for it than repair would cost: what lets it be
-    /// [`HEADROOM`] times as quick as it is, or as 100 Mbit/s, within 1e-5 and 5e-3.
+    /// twice as quick as it is, or as 100 Mbit/s, within 1e-5 and 5e-3.
     #[must_use]
     pub fn target(&self) -> f64 {
         let Some(rtt_s) = self.rtt_s else { return TARGET };
