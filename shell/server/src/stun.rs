@@ -30,7 +30,7 @@ const PORTS: [u16; 2] = [3478, 3479];
 pub enum Stun {
     /// There, or it does not start.
     At(Vec<SocketAddr>),
-    /// At those of `PORTS` that are free.
+    /// At UDP ports 3478 and 3479 of its address, as far as they are free.
     Usual,
 }
 
