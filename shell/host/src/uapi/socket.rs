@@ -15,7 +15,7 @@ use crate::sys::check;
 /// Clients that may wait to be accepted.
 const BACKLOG: libc::c_int = 16;
 /// How often a socket is made whose file somebody else removes at that moment.
-const ATTEMPTS: usize = 8;
+const ATTEMPTS: usize = 32;
 
 /// A listening socket in the file system and the eye that is kept on it.
 #[derive(Debug)]
