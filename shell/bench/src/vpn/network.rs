@@ -119,19 +119,19 @@ impl Vpn for Network {
         let mut members: Vec<Member> = ends.iter().map(member).collect();
         members[0].daemons.insert(0, server);
         for (end, member) in ends.iter().zip(&mut members).skip(1).take(self.relays) {
-            let own = format!("{}/relay-token", end.shared.display());
-            let (outer, token) = (&end.outer, format!("file:{own}"));
-            let (listen, url) = (format!("{outer}:{PORT}"), format!("https://{outer}"));
-            let words =
-                ["relay", "--data", "/run/warren-relay", "--token", &token, "--listen", &listen];
-            member.daemons.insert(
-                0,
-                Daemon {
-                    ready: format!("ss -Hltn 'sport = :{PORT}' | grep -q ."),
-                    ..Daemon::new(&[&[warren], &words[..], &["--url", &url]].concat())
-                },
-            );
+            member.daemons.insert(0, relay(warren, end));
         }
         Ok(members)
+    }
+}
+
+/// A relay of its own on this host.
+fn relay(warren: &str, end: &End) -> Daemon {
+    let token = format!("file:{}/relay-token", end.shared.display());
+    let (listen, url) = (format!("{}:{PORT}", end.outer), format!("https://{}", end.outer));
+    let words = ["relay", "--data", "/run/warren-relay", "--token", &token, "--listen", &listen];
+    Daemon {
+        ready: format!("ss -Hltn 'sport = :{PORT}' | grep -q ."),
+        ..Daemon::new(&[&[warren], &words[..], &["--url", &url]].concat())
     }
 }
