@@ -7,6 +7,8 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -19,7 +21,7 @@ use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -45,8 +47,20 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const FIELDS_MAX: usize = 64;
 /// After an error of accept, which is mostly a lack of descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that wait to be accepted, if the kernel lets so many (`net.core.somaxconn`): who
+/// finds no room asks again a second later.
+const BACKLOG: u32 = 4096;
 
 type Sent = Response<Full<Bytes>>;
+
+/// Takes connections at this address; to be called where the runtime is.
+pub(crate) fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // What a server before left in TIME_WAIT is no obstacle; another that listens still is.
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    socket.listen(BACKLOG)
+}
 
 /// Serves TLS connections until the task is dropped.
 pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, acceptor: TlsAcceptor) {

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use control::{Prefix, Relay, ServerUrl};
-use tokio::net::{TcpListener, UdpSocket, UnixListener};
+use tokio::net::{UdpSocket, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -98,7 +98,7 @@ impl Server {
             .thread_name("warren-serve")
             .enable_all()
             .build()?;
-        let listener = runtime.block_on(TcpListener::bind(config.listen));
+        let listener = runtime.block_on(async { http::listen(config.listen) });
         let listener = listener.map_err(named("--listen", config.listen))?;
         let address = listener.local_addr()?;
         let door = config.quic.then(|| {

@@ -30,7 +30,7 @@ use super::{Door, Members, Relay, sweep, upgrade};
 use crate::acme::{self, Acme};
 use crate::app::{lock, unix_s};
 use crate::doorstep::{Doorstep, Place};
-use crate::http::{ACCEPT_PAUSE, READ_WITHIN, talk, unless_cut};
+use crate::http::{ACCEPT_PAUSE, READ_WITHIN, listen, talk, unless_cut};
 use crate::keys::{self, SystemRandom};
 use crate::limits::Source;
 use crate::patience::Patience;
@@ -141,7 +141,7 @@ impl RelayServer {
         let at = config.listen;
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("--listen {at}: {error}"));
-        let listener = runtime.block_on(TcpListener::bind(at)).map_err(named)?;
+        let listener = runtime.block_on(async { listen(at) }).map_err(named)?;
         let address = listener.local_addr()?;
         let ends = watch::channel(None).0;
         watchdog::watch(&runtime, &ends, "relay", sweep(Arc::clone(&relay), changes));
