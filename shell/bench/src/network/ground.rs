@@ -49,36 +49,41 @@ impl Ground {
         Ok(Self { ends, shared, hub, _wire: wire, _net: net })
     }
 
-    /// No UDP in or out of a host.
-    pub(super) fn block_udp(&self, index: usize) -> Result<()> {
-        self.refuse(index, "", "")
-    }
-
     /// Nothing leaves or enters a host but TCP to or from port 443, and ARP.
     pub(super) fn block_all_but_https(&self, index: usize) -> Result<()> {
-        self.block_udp(index)?;
-        self.ends[index].host.sh(&format!(
-            "nft add rule inet bench leaving oifname {IFNAME} meta l4proto != tcp drop
-             nft add rule inet bench coming iifname {IFNAME} meta l4proto != tcp drop
-             nft add rule inet bench leaving oifname {IFNAME} tcp dport != 443 tcp sport != 443 drop
-             nft add rule inet bench coming iifname {IFNAME} tcp dport != 443 tcp sport != 443 drop"
-        ))?;
-        Ok(())
+        // Rules of what may, for nft makes one comparison of two that are beside each other.
+        let rules = ["leaving oifname", "coming iifname"].map(|place| {
+            let rule = |what: &str| format!("nft add rule inet bench {place} {IFNAME} {what}\n");
+            ["tcp dport 443 accept", "tcp sport 443 accept", "drop"].map(rule).concat()
+        });
+        self.refuse(index, &rules.concat())
+    }
+
+    /// No UDP in or out of a host.
+    pub(super) fn block_udp(&self, index: usize) -> Result<()> {
+        self.refuse(index, &Self::no_udp("", ""))
     }
 
     /// No UDP in or out of a host, but for what it and the server's host say to each other.
     pub(super) fn block_udp_but_to_server(&self, index: usize) -> Result<()> {
         let server = outer(0);
-        self.refuse(index, &format!("ip daddr != {server}"), &format!("ip saddr != {server}"))
+        let [leaving, coming] = ["daddr", "saddr"].map(|end| format!("ip {end} != {server}"));
+        self.refuse(index, &Self::no_udp(&leaving, &coming))
     }
 
-    fn refuse(&self, index: usize, leaving: &str, coming: &str) -> Result<()> {
+    fn no_udp(leaving: &str, coming: &str) -> String {
+        format!(
+            "nft add rule inet bench leaving oifname {IFNAME} {leaving} meta l4proto udp drop
+             nft add rule inet bench coming iifname {IFNAME} {coming} meta l4proto udp drop"
+        )
+    }
+
+    fn refuse(&self, index: usize, rules: &str) -> Result<()> {
         self.ends[index].host.sh(&format!(
             "nft add table inet bench
              nft 'add chain inet bench leaving {{ type filter hook output priority 0; }}'
              nft 'add chain inet bench coming {{ type filter hook input priority 0; }}'
-             nft add rule inet bench leaving oifname {IFNAME} {leaving} meta l4proto udp drop
-             nft add rule inet bench coming iifname {IFNAME} {coming} meta l4proto udp drop"
+             {rules}"
         ))?;
         Ok(())
     }
