@@ -253,7 +253,7 @@ impl Step {
         let all: f64 = rates.iter().sum();
         let spent: Vec<f64> =
             relay_cpu_s().iter().zip(before).map(|(now, before)| now - before).collect();
-        let mut values = vec![(rate, all), (cores, spent[0] / f64::from(self.seconds))];
+        let mut values = vec![(rate, all), (cores, spent[0] / f64::from(self.seconds) * 100.0)];
         if relays > 0 {
             let busiest = spent.iter().copied().fold(0.0, f64::max);
             values.push(("share-two", busiest / spent.iter().sum::<f64>() * 100.0));
