@@ -9,9 +9,16 @@ use super::path::Path;
 use super::{Destination, Paths};
 
 /// When the rounds of one message begin, and as many: before the next message is due after 5 s.
-/// The later ones are for translators that open only after the other end has sent, too.
-const ROUNDS: [Duration; 3] =
-    [Duration::ZERO, Duration::from_millis(1_000), Duration::from_millis(2_500)];
+/// The second is for a peer that is told of us just now, and did not know us at the first; the
+/// later ones are for translators that open only after the other end has sent, too.
+const ROUNDS: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(150),
+    Duration::from_millis(1_000),
+    Duration::from_millis(2_500),
+];
+/// The round that follows when the path in use was tried alone.
+const AFTER_ALONE: usize = 2;
 /// While a path is in use only that one is tried for so long: most initiations renew a session.
 const ALONE: Duration = Duration::from_millis(500);
 
@@ -47,7 +54,7 @@ impl Fan {
         if self.waiting.is_empty() && now >= self.poll_timeout()? {
             self.waiting = order();
             self.waiting.reverse();
-            self.round += 1;
+            self.round = if self.alone { AFTER_ALONE } else { self.round + 1 };
             self.alone = false;
         }
         self.waiting.pop()
@@ -105,9 +112,10 @@ mod tests {
     }
 
     #[test]
-    fn every_candidate_is_tried_three_times_and_a_working_path_alone_first() {
-        let rounds = [(0, 7), (0, 8), (1_000, 7), (1_000, 8), (2_500, 7), (2_500, 8)];
-        assert_eq!(course(None), rounds);
+    fn every_candidate_is_tried_in_rounds_and_a_working_path_alone_first() {
+        let later = [(1_000, 7), (1_000, 8), (2_500, 7), (2_500, 8)];
+        let first = [(0, 7), (0, 8), (150, 7), (150, 8)];
+        assert_eq!(course(None), [first, later].concat());
         assert_eq!(
             course(Some(9)),
             [(0, 9), (500, 7), (500, 8), (1_000, 7), (1_000, 8), (2_500, 7), (2_500, 8)]
@@ -119,11 +127,13 @@ mod tests {
         let mut fan = Fan::new([0; INITIATION_LEN], None, Instant::ZERO);
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);
         assert_eq!(fan.poll(at(0), || vec![7]), Some(7));
-        assert_eq!(fan.poll(at(300), || vec![7]), None);
+        assert_eq!(fan.poll(at(100), || vec![7]), None);
         fan.add(7);
         fan.add(7);
-        assert_eq!(fan.poll(at(300), || vec![7]), Some(7), "once");
-        assert_eq!(fan.poll(at(300), || vec![7]), None);
-        assert_eq!(fan.poll(at(1_000), || vec![7]), Some(7), "the rounds go on");
+        assert_eq!(fan.poll(at(100), || vec![7]), Some(7), "once");
+        assert_eq!(fan.poll(at(100), || vec![7]), None);
+        for ms in [150, 1_000] {
+            assert_eq!(fan.poll(at(ms), || vec![7]), Some(7), "the rounds go on");
+        }
     }
 }
