@@ -1,7 +1,6 @@
 //! What the administrator's commands share: which server, one call of its API, and how an answer is
 //! shown.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -9,6 +8,8 @@ use control::ServerUrl;
 use dial::Admin;
 use dial::proxy::Proxies;
 use serde_json::Value;
+
+use crate::client::say;
 
 /// Where a server keeps its data unless told otherwise.
 pub(crate) const DATA: &str = "/var/lib/warren";
@@ -116,9 +117,7 @@ impl Session {
             (false, true) => String::new(),
             (false, false) => show(answer),
         };
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes()).context("cannot write the answer")?;
-        out.flush().context("cannot write the answer")
+        say(&text)
     }
 }
 

@@ -12,6 +12,7 @@ use control::ServerUrl;
 use serde_json::{Value, json};
 
 use crate::admin::{DATA, Session, Target};
+use crate::client::say;
 
 const PATH: &str = "/api/v1/backup";
 
@@ -55,7 +56,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         true => format!("{}\n", json!({ "schema": 1, "bytes": len })),
         false => format!("{}: {len} bytes\n", args.file.display()),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    say(&text)
 }
 
 /// Has a server make a copy, and reads it: all of it, or no file.

@@ -37,11 +37,15 @@ impl Target {
 
     /// Prints an answer: as JSON if that is wanted, else as `show` has it.
     pub(crate) fn print(&self, answer: &Value, show: impl FnOnce(&Value) -> String) -> Result<()> {
-        let text = if self.json { answer.to_string() + "\n" } else { show(answer) };
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes()).context("cannot write the answer")?;
-        out.flush().context("cannot write the answer")
+        say(&if self.json { answer.to_string() + "\n" } else { show(answer) })
     }
+}
+
+/// Writes an answer where answers go.
+pub(crate) fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).context("cannot write the answer")?;
+    out.flush().context("cannot write the answer")
 }
 
 /// A text field of an answer.

@@ -1,7 +1,7 @@
 //! `warren policy`: what a policy file says, without a server, and the policy of a server.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ::policy::{Directory, Finding, Policy};
@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::admin::{Target, finding};
+use crate::client::say;
 
 /// The longest policy that is read for a server, in bytes; the server takes less.
 const TEXT_MAX: u64 = 16 * 1024 * 1024;
@@ -115,7 +116,8 @@ fn text(file: &Path) -> Result<String> {
 fn check(file: &Path, nodes: Option<PathBuf>, json: bool) -> Result<()> {
     let refuse = |path: &Path, faults: &[Finding]| -> Result<()> {
         if json {
-            print(&json!({ "schema": 1, "refused": path, "faults": listed(faults) }))?;
+            let faults = listed(faults);
+            say(&format!("{:#}\n", json!({ "schema": 1, "refused": path, "faults": faults })))?;
         }
         refused(path, faults)
     };
@@ -139,10 +141,11 @@ fn check(file: &Path, nodes: Option<PathBuf>, json: bool) -> Result<()> {
     let routes: Vec<String> = routes.collect();
     let (rules, tests) = (policy.grants.len(), policy.tests.len());
     if json {
-        return print(&json!({
+        let answer = json!({
             "schema": 1, "refused": null, "faults": [], "rules": rules, "tests": tests,
             "warnings": listed(&warnings), "refused_routes": routes,
-        }));
+        });
+        return say(&format!("{answer:#}\n"));
     }
     for warning in &warnings {
         eprintln!("warning: {}:{warning}", file.display());
@@ -150,8 +153,7 @@ fn check(file: &Path, nodes: Option<PathBuf>, json: bool) -> Result<()> {
     for route in &routes {
         eprintln!("warning: {route}");
     }
-    let text = format!("{}: {rules} rules, {tests} tests passed\n", file.display());
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    say(&format!("{}: {rules} rules, {tests} tests passed\n", file.display()))
 }
 
 fn listed(findings: &[Finding]) -> Vec<Value> {
@@ -160,11 +162,6 @@ fn listed(findings: &[Finding]) -> Vec<Value> {
         json!({ "line": place.line, "column": place.column, "what": what, "mend": mend })
     };
     findings.iter().map(one).collect()
-}
-
-fn print(value: &Value) -> Result<()> {
-    let text = format!("{value:#}\n");
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>> {

@@ -132,6 +132,11 @@ fn until_ready(child: &mut Child) {
 }
 
 fn join(token: &Token, hostname: &str) -> Membership {
+    join_as(token, HostInfo { hostname: hostname.to_owned(), ..HostInfo::default() })
+}
+
+/// Asks to join with this of itself.
+fn join_as(token: &Token, host: HostInfo) -> Membership {
     let settings = Settings {
         urls: token.urls.clone(),
         server: token.server,
@@ -140,7 +145,7 @@ fn join(token: &Token, hostname: &str) -> Membership {
         next_key: None,
         join: Some((token.id, token.secret.clone())),
         verifying: None,
-        host: HostInfo { hostname: hostname.to_owned(), ..HostInfo::default() },
+        host,
     };
     let start = Start {
         settings,

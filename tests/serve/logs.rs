@@ -20,19 +20,7 @@ fn say(mut stream: impl Read + Write, bytes: &[u8]) {
 
 /// Asks to join with this of itself, and waits for what is said to it.
 fn joins(token: &Token, host: HostInfo) {
-    let settings = Settings {
-        urls: token.urls.clone(),
-        server: token.server,
-        machine: PrivateKey::generate(&mut SystemRandom),
-        node_key: PrivateKey::generate(&mut SystemRandom).public(),
-        next_key: None,
-        join: Some((token.id, token.secret.clone())),
-        verifying: None,
-        host,
-    };
-    let (proxies, notify) = (Proxies::default(), Notify::default());
-    let start = Start { settings, cached: Vec::new(), proxies, notify };
-    let member = Membership::start(start).unwrap();
+    let member = join_as(token, host);
     until(&member, "an answer", |event, _| {
         matches!(event, Event::Enrolled(_) | Event::Ended(_) | Event::Trouble(_))
     });

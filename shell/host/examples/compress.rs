@@ -13,10 +13,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 use std::time::Instant as Stopwatch;
 
-use node::{AllowedIp, Clock, Destination, Endpoint, Inbox, Node, Outbox, PeerChange, Prefix};
+use node::{AllowedIp, Clock, Endpoint, Inbox, Node, PeerChange, Prefix};
 use noise::{Identity, Instant, PrivateKey, Random, Tai64n};
 use wire::coalesce::Coalescer;
 use wire::virtio;
+
+mod shared;
+
+use self::shared::{Counted, Tray, median};
 
 /// Payload of a round, bytes.
 const ROUND_BYTES: usize = 64 << 20;
@@ -26,40 +30,6 @@ const SEGMENT: usize = 1_368;
 const SEGMENTS: usize = 44;
 
 static BEGIN: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::now);
-
-struct Counted(u64);
-
-impl Counted {
-    fn next(&mut self) -> u8 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 56) as u8
-    }
-}
-
-impl Random for Counted {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        bytes.iter_mut().for_each(|byte| *byte = self.next());
-    }
-}
-
-/// Room for the datagrams of one superpacket.
-struct Tray {
-    memory: Vec<u8>,
-    slots: Vec<(usize, usize)>,
-    open: Option<(usize, usize)>,
-}
-
-impl Outbox for Tray {
-    fn reserve(&mut self, _: &Destination, len: usize) -> Option<&mut [u8]> {
-        let start = self.slots.last().map_or(0, |(start, len)| start + len);
-        self.open = (start + len <= self.memory.len()).then_some((start, len));
-        self.open.map(|(start, len)| &mut self.memory[start..start + len])
-    }
-
-    fn commit(&mut self) {
-        self.slots.extend(self.open.take());
-    }
-}
 
 struct Machine {
     node: Node,
@@ -89,7 +59,7 @@ impl Machine {
         node.set_aes(cfg!(target_arch = "x86_64"));
         node.set_identity(Some(Identity::new(key.clone())), &mut random);
         node.set_up(true, &mut random);
-        let out = Tray { memory: vec![0; 1 << 18], slots: Vec::new(), open: None };
+        let out = Tray::new(1 << 18);
         let (inbox, coalescer) = (Inbox::with_capacity(256), Coalescer::new(256));
         Self { node, key, random, out, inbox, coalescer }
     }
@@ -133,6 +103,12 @@ impl Machine {
     }
 }
 
+fn next(random: &mut Counted) -> u8 {
+    let mut byte = [0];
+    random.fill(&mut byte);
+    byte[0]
+}
+
 /// A superpacket with one of the contents, and how much of it one stretch repeats.
 fn packet(content: &str) -> (virtio::Header, Vec<u8>) {
     let payload = SEGMENT * SEGMENTS;
@@ -144,11 +120,11 @@ fn packet(content: &str) -> (virtio::Header, Vec<u8>) {
     let words = ["path ", "error ", "of ", "node ", "12:07:33 ", "warning ", "and ", "\n"];
     while bytes.len() < 40 + payload {
         match content {
-            "random" => bytes.push(random.next()),
-            "half random" if bytes.len() & 128 == 0 => bytes.push(random.next()),
+            "random" => bytes.push(next(&mut random)),
+            "half random" if bytes.len() & 128 == 0 => bytes.push(next(&mut random)),
             "half random" => bytes.push(b'.'),
-            "base64" => bytes.push(b'0' + (random.next() & 63)),
-            _ => bytes.extend(words[usize::from(random.next() >> 5)].bytes()),
+            "base64" => bytes.push(b'0' + (next(&mut random) & 63)),
+            _ => bytes.extend(words[usize::from(next(&mut random) >> 5)].bytes()),
         }
     }
     bytes.truncate(40 + payload);
@@ -179,11 +155,6 @@ fn round(a: &mut Machine, b: &mut Machine, made: &(virtio::Header, Vec<u8>)) -> 
         a.take(b, 2);
     }
     (begin.elapsed().as_secs_f64() * 1e9 / arrived as f64, sealed as f64 / arrived as f64)
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }
 
 fn main() {

@@ -12,45 +12,19 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant as Stopwatch;
 
-use node::{AllowedIp, Clock, Destination, Endpoint, Inbox, Node, Outbox, PeerChange, Prefix};
-use noise::{Identity, Instant, PrivateKey, Random, Tai64n};
+use node::{AllowedIp, Clock, Endpoint, Inbox, Node, PeerChange, Prefix};
+use noise::{Identity, Instant, PrivateKey, Tai64n};
 use policy::{Ranges, Rule, Rules, Service};
 use wire::virtio;
+
+mod shared;
+
+use self::shared::{Counted, Tray, median};
 
 const RULES: u16 = 1_000;
 const PACKETS: u32 = 50_000;
 /// Rounds, of which the median counts.
 const ROUNDS: usize = 31;
-
-struct Counted(u64);
-
-impl Random for Counted {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for byte in bytes {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            *byte = (self.0 >> 56) as u8;
-        }
-    }
-}
-
-/// Room for the datagrams of one superpacket.
-struct Tray {
-    memory: Vec<u8>,
-    slots: Vec<(usize, usize)>,
-    open: Option<(usize, usize)>,
-}
-
-impl Outbox for Tray {
-    fn reserve(&mut self, _: &Destination, len: usize) -> Option<&mut [u8]> {
-        let start = self.slots.last().map_or(0, |(start, len)| start + len);
-        self.open = (start + len <= self.memory.len()).then_some((start, len));
-        self.open.map(|(start, len)| &mut self.memory[start..start + len])
-    }
-
-    fn commit(&mut self) {
-        self.slots.extend(self.open.take());
-    }
-}
 
 struct Machine {
     node: Node,
@@ -80,7 +54,7 @@ impl Machine {
         node.set_mtu(1420);
         node.set_identity(Some(Identity::new(key.clone())), &mut random);
         node.set_up(true, &mut random);
-        let out = Tray { memory: vec![0; 1 << 17], slots: Vec::new(), open: None };
+        let out = Tray::new(1 << 17);
         Self { node, key, random, out, inbox: Inbox::default() }
     }
 
@@ -169,11 +143,6 @@ fn round(a: &mut Machine, b: &mut Machine, made: &(virtio::Header, Vec<u8>)) -> 
         arrived += came;
     }
     begin.elapsed().as_nanos() as f64 / arrived as f64
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }
 
 fn main() {
