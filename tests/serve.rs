@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use control::client::Settings;
@@ -161,7 +160,7 @@ fn until(member: &Membership, what: &str, done: impl Fn(&Event, Option<&Map>) ->
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         if let Some(news) = member.wait(Duration::from_millis(50))
-            && done(&news.event, news.map.as_ref())
+            && done(&news.event, news.map.as_deref())
         {
             return begin.elapsed();
         }
@@ -273,77 +272,6 @@ fn a_server_with_its_books_in_postgresql_says_how_they_are_backed_up() {
     assert!(serve.said(&["node", "list"]).contains("100.64.0.1"));
 }
 
-/// Resident memory of the server in KiB.
-fn resident_kib(serve: &Serve) -> u64 {
-    let path = format!("/proc/{}/status", serve.child.id());
-    let status = std::fs::read_to_string(path).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
-/// Seconds of processor time that a process has had so far.
-fn processor_s(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let behind = stat.rsplit_once(')').expect("Linux").1;
-    let ticks = behind.split_whitespace().skip(11).take(2).map(|n| n.parse::<f64>().unwrap());
-    // A hundredth of a second each, whatever the kernel's own clock (USER_HZ).
-    ticks.sum::<f64>() / 100.0
-}
-
-/// What a node of a crowd saw last, and when it first saw each policy.
-#[derive(Clone, Default)]
-struct Seen {
-    epoch: u64,
-    peers: usize,
-    policies: Vec<(u64, Instant)>,
-}
-
-/// Many nodes, each with a thread that reads its news.
-struct Crowd {
-    seen: Vec<Arc<Mutex<Seen>>>,
-}
-
-impl Crowd {
-    fn join(token: &Token, count: usize) -> Self {
-        let mut seen = Vec::new();
-        for n in 0..count {
-            let own = Arc::new(Mutex::new(Seen::default()));
-            let (member, told) = (join(token, &format!("n{n}")), Arc::clone(&own));
-            std::thread::Builder::new()
-                .stack_size(256 << 10)
-                .spawn(move || {
-                    loop {
-                        let Some(map) = member.wait(PATIENCE).and_then(|news| news.map) else {
-                            continue;
-                        };
-                        let mut seen = told.lock().unwrap();
-                        (seen.epoch, seen.peers) = (map.epoch, map.peers.len());
-                        let version = map.policy.version;
-                        if seen.policies.last().is_none_or(|(last, _)| *last != version) {
-                            seen.policies.push((version, Instant::now()));
-                        }
-                    }
-                })
-                .unwrap();
-            seen.push(own);
-        }
-        Self { seen }
-    }
-
-    /// How long until all are as `is` has it.
-    fn until(&self, what: &str, is: impl Fn(&Seen) -> bool) -> Duration {
-        let begin = Instant::now();
-        loop {
-            let left = self.seen.iter().filter(|seen| !is(&seen.lock().unwrap())).count();
-            if left == 0 {
-                return begin.elapsed();
-            }
-            assert!(begin.elapsed() < Duration::from_secs(180), "{left} still lack: {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
 #[test]
 fn co_10_eighty_nodes_join_come_back_after_a_kill_and_hear_of_a_policy() {
     crowd(80);
@@ -356,50 +284,12 @@ fn co_10_a_thousand_nodes_join_come_back_after_a_kill_and_hear_of_a_policy() {
 }
 
 fn crowd(nodes: usize) {
-    let mut serve = Serve::new();
-    let token = serve.token(&["--reusable", "--tag", "tag:robot"]);
-    let crowd = Crowd::join(&token, nodes);
-    let took = crowd.until("all peers", |seen| seen.peers == nodes - 1);
-    println!("{nodes} nodes have whole maps after {took:?}; {} KiB", resident_kib(&serve));
-    assert!(took < Duration::from_secs(60), "{took:?}");
-
-    let before = crowd.seen[0].lock().unwrap().epoch;
-    serve.kill();
-    serve.restart();
-    let took = crowd.until("a new map", |seen| seen.epoch > before);
-    let cost_s = processor_s(serve.child.id());
-    println!("{nodes} nodes are back after {took:?}, for {cost_s} s of the server's processor");
-    assert!(took < Duration::from_secs(30), "{took:?}");
-
-    let file = serve.data.join("policy.hujson");
-    let grants = [("*", "22"), ("tag:desk", "22"), ("*", "*")];
-    let texts = grants.map(|(from, what)| {
-        format!(
-            "{{\"tagOwners\": {{\"tag:robot\": [], \"tag:desk\": []}}, \"grants\": \
-             [{{\"src\": [\"{from}\"], \"dst\": [\"*\"], \"ip\": [\"{what}\"]}}]}}"
-        )
-    });
-    for (version, text) in (1..).zip(texts) {
-        std::thread::sleep(Duration::from_secs(1));
-        std::fs::write(&file, text).unwrap();
-        let (before_s, begin) = (processor_s(serve.child.id()), Instant::now());
-        serve.said(&["policy", "set", file.to_str().unwrap()]);
-        let set = begin.elapsed();
-        let of = |seen: &Seen| seen.policies.iter().find(|(v, _)| *v == version).map(|(_, at)| *at);
-        crowd.until("the policy", |seen| of(seen).is_some());
-        let times = crowd.seen.iter().filter_map(|seen| of(&seen.lock().unwrap()));
-        let mut times: Vec<Duration> = times.map(|at| at - begin).collect();
-        times.sort();
-        let (median, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
-        let cost_s = processor_s(serve.child.id()) - before_s;
-        println!("policy {version}: set after {set:?}, at nodes: median {median:?}, p99 {p99:?}");
-        println!("it took the server {cost_s:.2} s of a processor");
-        // The third lets all see all who saw nobody: a million entries, which a thousand nodes on
-        // this same machine have to read.
-        let bound_s = if version < 3 { 2 } else { 20 };
-        assert!(p99 < Duration::from_secs(bound_s), "{p99:?}");
-    }
-    println!("the server has {} KiB", resident_kib(&serve));
-    assert!(resident_kib(&serve) < 250 << 10);
-    // The threads of the crowd end with the process.
+    let prefix = format!("crowd{nodes}");
+    let found = bench::crowd::measure(WARREN, &prefix, nodes).unwrap();
+    println!("{nodes} nodes: {found:?}");
+    assert!(found.joined_s < 60.0 && found.back_s < 30.0, "{found:?}");
+    assert!(found.change.p99_s < 2.0, "{found:?}");
+    // A million entries, which a thousand nodes on this same machine have to read.
+    assert!(found.meeting.p99_s < 6.0, "{found:?}");
+    assert!(found.rss_mib < 250.0, "{found:?}");
 }

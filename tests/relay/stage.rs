@@ -236,7 +236,7 @@ fn another(scene: &Scene, [server, a, b]: [&Host; 3], data: &Path) -> Result<Rel
 struct Joining {
     key: PrivateKey,
     membership: Membership,
-    map: Map,
+    map: Arc<Map>,
 }
 
 impl Joining {

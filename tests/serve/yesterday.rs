@@ -3,6 +3,7 @@
 //! with users, keys, tags, a policy, a gateway, and a node that was removed. It is never changed.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::daemon::Settings as NodeSettings;
 use ::daemon::plan::Plan;
@@ -63,7 +64,7 @@ fn begin(state: &State, port: u16) -> Membership {
 }
 
 /// Waits for a map that is as wanted.
-fn map(member: &Membership, what: &str, wanted: impl Fn(&Map) -> bool) -> Map {
+fn map(member: &Membership, what: &str, wanted: impl Fn(&Map) -> bool) -> Arc<Map> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         let news = member.wait(Duration::from_millis(50));

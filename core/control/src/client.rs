@@ -9,6 +9,7 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use noise::{Instant, PrivateKey, PublicKey, Random};
 
@@ -181,8 +182,9 @@ struct Open {
 #[derive(Debug)]
 pub struct Client {
     settings: Settings,
-    map: Option<Map>,
-    cached: Vec<Signed>,
+    /// Shared with readers, who see it as it was when they were told.
+    map: Option<Arc<Map>>,
+    cached: Vec<Arc<Signed>>,
     open: Option<Open>,
     poll: Option<Outstanding>,
     command: Option<Outstanding>,
@@ -203,7 +205,7 @@ impl Client {
     /// A client that begins at once. `cached` is what [`Client::cached`] was before a restart; it
     /// is used if `settings.verifying` signed all of it for this machine, else it is left aside.
     #[must_use]
-    pub fn new(settings: Settings, cached: &[Signed]) -> Self {
+    pub fn new(settings: Settings, cached: Vec<Arc<Signed>>) -> Self {
         let mut client = Self {
             map: None,
             cached: Vec::new(),
@@ -224,7 +226,7 @@ impl Client {
             settings,
         };
         for signed in cached {
-            if let Err(why) = client.take_news(signed.clone()) {
+            if let Err(why) = client.take_news(signed) {
                 client.push(Event::Trouble(Trouble::Map(why)));
                 break;
             }
@@ -234,13 +236,13 @@ impl Client {
 
     /// The map, if there is one.
     #[must_use]
-    pub const fn map(&self) -> Option<&Map> {
+    pub const fn map(&self) -> Option<&Arc<Map>> {
         self.map.as_ref()
     }
 
     /// What to store for a start without a server: a signed map and the signed changes since.
     #[must_use]
-    pub fn cached(&self) -> &[Signed] {
+    pub fn cached(&self) -> &[Arc<Signed>] {
         &self.cached
     }
 
@@ -469,7 +471,7 @@ impl Client {
                 self.settings.join = None;
                 self.push(Event::Enrolled(enrolled));
             }
-            (Asked::Poll, Answer::News { signed }) => match self.take_news(signed) {
+            (Asked::Poll, Answer::News { signed }) => match self.take_news(Arc::new(signed)) {
                 Ok(()) => self.wants_whole = self.cached.len() > CACHED_DELTAS_MAX,
                 Err(why) => {
                     self.wants_whole = true;
@@ -525,10 +527,10 @@ impl Client {
         self.end(refusal);
     }
 
-    fn take_news(&mut self, signed: Signed) -> Result<(), BadMap> {
+    fn take_news(&mut self, signed: Arc<Signed>) -> Result<(), BadMap> {
         let key = self.settings.verifying.ok_or(BadMap::Form)?;
         let text = signed.verify(&key).map_err(|_| BadMap::Form)?;
-        match serde_json::from_str(text).map_err(|_| BadMap::Form)? {
+        match Statement::read(text)? {
             Statement::Map(map) => {
                 map.check()?;
                 if map.machine != self.settings.machine.public() {
@@ -541,14 +543,15 @@ impl Client {
                 {
                     return Err(BadMap::Old);
                 }
-                self.map = Some(*map);
+                self.map = Some(Arc::new(*map));
                 self.cached = vec![signed];
                 self.push(Event::Changed(Changed::Whole));
             }
             Statement::Delta(delta) => {
-                self.map.as_mut().ok_or(BadMap::Gap)?.apply(&delta)?;
+                let changed = Changed::by(&delta);
+                Arc::make_mut(self.map.as_mut().ok_or(BadMap::Gap)?).apply(*delta)?;
                 self.cached.push(signed);
-                self.push(Event::Changed(Changed::by(*delta)));
+                self.push(Event::Changed(changed));
             }
         }
         Ok(())

@@ -7,6 +7,7 @@
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeSet;
 
 use noise::PublicKey;
 use serde::{Deserialize, Serialize};
@@ -121,9 +122,9 @@ pub struct Policy {
     pub rules: String,
 }
 
-/// A whole map.
+/// A whole map. `P` is a peer; a server that says many maps has the text of each peer instead.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Map {
+pub struct Map<P = Peer> {
     /// Whose map it is: the machine's key, so that no other node's map can be slipped in.
     #[serde(with = "crate::text::key")]
     pub machine: PublicKey,
@@ -137,7 +138,7 @@ pub struct Map {
     #[serde(rename = "self")]
     pub me: SelfNode,
     /// The peers that it may talk to, in ascending order of their numbers.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<P>,
     /// The ranges that nodes have their addresses from, IPv4 first.
     #[serde(default)]
     pub ranges: Vec<Prefix>,
@@ -153,9 +154,10 @@ pub struct Map {
     pub stun: Vec<String>,
 }
 
-/// What changed from one sequence to another.
+/// What changed from one sequence to another. `P` is as in [`Map`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Delta {
+#[serde(bound(deserialize = "P: Deserialize<'de>"))]
+pub struct Delta<P = Peer> {
     /// Whose it is, as in [`Map::machine`].
     #[serde(with = "crate::text::key")]
     pub machine: PublicKey,
@@ -172,7 +174,7 @@ pub struct Delta {
     pub me: Option<SelfNode>,
     /// Peers that are new or changed, in ascending order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub upsert: Vec<Peer>,
+    pub upsert: Vec<P>,
     /// Peers that are gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<NodeId>,
@@ -197,23 +199,51 @@ pub enum Changed {
 
 impl Changed {
     /// What a delta changes.
-    pub(crate) fn by(delta: Delta) -> Self {
-        let upserted = delta.upsert.iter().map(|peer| peer.id).collect();
-        match delta.policy {
-            Some(_) => Self::Whole,
-            None => Self::Peers { upserted, removed: delta.remove },
+    pub(crate) fn by(delta: &Delta) -> Self {
+        if delta.policy.is_some() {
+            return Self::Whole;
         }
+        let upserted = delta.upsert.iter().map(|peer| peer.id).collect();
+        Self::Peers { upserted, removed: delta.remove.clone() }
     }
 }
 
 /// What a server signs.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Statement {
+pub enum Statement<P = Peer> {
     /// A whole map.
-    Map(Box<Map>),
+    Map(Box<Map<P>>),
     /// A change of it.
-    Delta(Box<Delta>),
+    Delta(Box<Delta<P>>),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Map,
+    Delta,
+}
+
+#[derive(Deserialize)]
+struct Tagged {
+    kind: Kind,
+}
+
+impl Statement {
+    /// Reads the JSON that a server signed. The text is gone through twice, first for its kind:
+    /// a tag that may stand anywhere would else have everything built up twice.
+    ///
+    /// # Errors
+    /// [`BadMap::Form`].
+    pub fn read(text: &str) -> Result<Self, BadMap> {
+        let tagged: Tagged = serde_json::from_str(text).map_err(|_| BadMap::Form)?;
+        match tagged.kind {
+            Kind::Map => serde_json::from_str(text).map(Self::Map),
+            Kind::Delta => serde_json::from_str(text).map(Self::Delta),
+        }
+        .map_err(|_| BadMap::Form)
+    }
 }
 
 /// Why a map or delta is not taken.
@@ -386,7 +416,7 @@ impl Map {
     /// # Errors
     /// [`BadMap::Machine`], [`BadMap::Gap`] if it starts elsewhere, [`BadMap::Bound`] and
     /// [`BadMap::Content`].
-    pub fn apply(&mut self, delta: &Delta) -> Result<(), BadMap> {
+    pub fn apply(&mut self, delta: Delta) -> Result<(), BadMap> {
         if delta.machine != self.machine {
             return Err(BadMap::Machine);
         }
@@ -400,20 +430,18 @@ impl Map {
         if let Some(policy) = &delta.policy {
             bound("policy", policy.rules.len(), POLICY_BYTES_MAX)?;
         }
-        let kept = self.peers.iter().filter(|peer| {
-            let gone = delta.remove.contains(&peer.id);
-            let changed = delta.upsert.binary_search_by_key(&peer.id, |peer| peer.id).is_ok();
-            !gone && !changed
-        });
-        let mut peers: Vec<Peer> = kept.chain(&delta.upsert).cloned().collect();
-        bound("peers", peers.len(), PEERS_MAX)?;
-        peers.sort_unstable_by_key(|peer| peer.id);
-        self.peers = peers;
-        if let Some(me) = &delta.me {
-            self.me = me.clone();
+        let changed = delta.upsert.iter().map(|peer| peer.id);
+        let gone: BTreeSet<NodeId> = delta.remove.iter().copied().chain(changed).collect();
+        let kept = self.peers.iter().filter(|peer| !gone.contains(&peer.id)).count();
+        bound("peers", kept + delta.upsert.len(), PEERS_MAX)?;
+        self.peers.retain(|peer| !gone.contains(&peer.id));
+        self.peers.extend(delta.upsert);
+        self.peers.sort_by_key(|peer| peer.id);
+        if let Some(me) = delta.me {
+            self.me = me;
         }
-        if let Some(policy) = &delta.policy {
-            self.policy = policy.clone();
+        if let Some(policy) = delta.policy {
+            self.policy = policy;
         }
         (self.sequence, self.made_unix_s) = (delta.to, delta.made_unix_s);
         Ok(())
@@ -475,25 +503,25 @@ pub(crate) mod tests {
         change.upsert = vec![Peer { online: false, ..peer(3) }, peer(4)];
         change.remove = vec![NodeId(5), NodeId(77)];
         change.policy = Some(Policy { version: 7, rules: "x".to_owned() });
-        ours.apply(&change).unwrap();
+        ours.apply(change.clone()).unwrap();
         let ids: Vec<u64> = ours.peers.iter().map(|peer| peer.id.0).collect();
         assert_eq!((ids, ours.sequence, ours.made_unix_s), (vec![2, 3, 4], 12, 2000));
         assert!(!ours.peer(NodeId(3)).unwrap().online);
         assert_eq!(ours.policy.version, 7);
         let peers = Changed::Peers { upserted: Vec::new(), removed: Vec::new() };
-        assert_eq!(Changed::by(delta(1, 2)), peers);
-        assert_eq!(Changed::by(change.clone()), Changed::Whole, "who has rules reads all anew");
+        assert_eq!(Changed::by(&delta(1, 2)), peers);
+        assert_eq!(Changed::by(&change), Changed::Whole, "who has rules reads all anew");
         let long = Some(Policy { version: 8, rules: "x".repeat(POLICY_BYTES_MAX + 1) });
         let long = Delta { policy: long, ..delta(12, 13) };
-        assert_eq!(ours.apply(&long), Err(BadMap::Bound("policy")));
+        assert_eq!(ours.apply(long), Err(BadMap::Bound("policy")));
 
         let before = ours.clone();
         for (from, to) in [(10, 12), (11, 13), (13, 14), (12, 12), (12, 11)] {
-            assert_eq!(ours.apply(&delta(from, to)), Err(BadMap::Gap), "{from} {to}");
+            assert_eq!(ours.apply(delta(from, to)), Err(BadMap::Gap), "{from} {to}");
         }
-        assert_eq!(ours.apply(&Delta { epoch: 4, ..delta(12, 13) }), Err(BadMap::Gap));
+        assert_eq!(ours.apply(Delta { epoch: 4, ..delta(12, 13) }), Err(BadMap::Gap));
         let foreign = Delta { machine: PublicKey([8; 32]), ..delta(12, 13) };
-        assert_eq!(ours.apply(&foreign), Err(BadMap::Machine));
+        assert_eq!(ours.apply(foreign), Err(BadMap::Machine));
         assert_eq!(ours, before);
     }
 
@@ -531,12 +559,12 @@ pub(crate) mod tests {
                                             prop::collection::vec(2_u64..30, 0..6)), 0..20),
         ) {
             let mut ours = map(&[]);
-            let mut model = std::collections::BTreeSet::new();
+            let mut model = BTreeSet::new();
             for (upsert, remove) in steps {
                 let mut change = delta(ours.sequence, ours.sequence + 1);
                 change.remove = remove.iter().map(|id| NodeId(*id)).collect();
                 change.upsert = upsert.iter().map(|id| peer(*id)).collect();
-                ours.apply(&change).unwrap();
+                ours.apply(change).unwrap();
                 model.retain(|id| !remove.contains(id));
                 model.extend(upsert);
                 let ids: Vec<u64> = ours.peers.iter().map(|peer| peer.id.0).collect();

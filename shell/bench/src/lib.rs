@@ -27,7 +27,8 @@
 //! docs/bench.md says what each test does and which traps are avoided.
 //!
 //! `warren bench network` is about a whole network of ours ([`network`]): how long it takes to be
-//! there, how it bears changes, what its relay carries.
+//! there, how it bears changes, what its relay carries; and what a server has to do for a thousand
+//! nodes that are members and nothing else ([`crowd`]).
 //!
 //! What it is not: it makes no claim about other machines (all hosts share one), it judges no
 //! protocol by its handshake, and it never tunes a contestant: each runs as its documentation
@@ -37,6 +38,7 @@
 //! name, version, install hint and what it needs in each host, and nothing else here knows a VPN;
 //! and for more tests: one is a variant of [`ring::Test`] and a method that measures it.
 
+pub mod crowd;
 pub mod facts;
 pub mod ground;
 mod iperf;

@@ -60,7 +60,7 @@ pub struct Report {
 pub(crate) type Figure = (&'static str, &'static str, &'static str, Option<Bound>);
 
 #[rustfmt::skip]
-const FIGURES: [Figure; 26] = {
+const FIGURES: [Figure; 32] = {
     use Bound::{AtLeast, AtMost};
     [
         ("join", "a daemon's start to its first echo, one LAN", "ms", Some(AtMost(1000.0))),
@@ -89,6 +89,12 @@ const FIGURES: [Figure; 26] = {
         ("share-two", "the busier relay's part of both relays' time", "%", None),
         ("relay-cpu", "the relay's processor time for four pairs", "s/GB", None),
         ("relay-rss", "the relay's memory after that", "MiB", None),
+        ("crowd-join", "1000 nodes join one server, until each knows all", "s", Some(AtMost(60.0))),
+        ("crowd-back", "they are back after it was killed", "s", Some(AtMost(30.0))),
+        ("crowd-policy", "another policy at 99 of 100 of them", "s", Some(AtMost(2.0))),
+        ("crowd-meeting", "one that lets all meet who saw nobody", "s", Some(AtMost(2.0))),
+        ("crowd-cpu", "the server's processor time for that", "s", None),
+        ("crowd-rss", "the server's memory after that", "MiB", Some(AtMost(250.0))),
     ]
 };
 

@@ -89,7 +89,7 @@ pub(crate) struct Daemon {
     pub(crate) membership: Option<Membership>,
     /// Streams to relays, while there is a membership.
     pub(crate) relays: Option<Relays>,
-    pub(crate) map: Option<Map>,
+    pub(crate) map: Option<Arc<Map>>,
     /// What is in force.
     pub(crate) plan: Plan,
     pub(crate) is_up: bool,
@@ -101,7 +101,7 @@ pub(crate) struct Daemon {
     pub(crate) complaint: Option<String>,
     /// The server's time when a map was made, and when we had it.
     clock: Option<(u64, Instant)>,
-    unsaved: Option<Vec<control::Signed>>,
+    unsaved: Option<Vec<Arc<control::Signed>>>,
     saved_at: Instant,
     rotate_after: Option<Instant>,
     looked_at: Instant,
@@ -441,7 +441,7 @@ impl Daemon {
     /// The time by the server's clock. Before the server was heard nothing expires: this machine's
     /// own clock may be a year off (threat CO-09).
     pub(crate) fn now_unix_s(&self) -> u64 {
-        let made = self.map.as_ref().map_or(0, |map| map.made_unix_s);
+        let made = self.map.as_deref().map_or(0, |map| map.made_unix_s);
         self.clock.map_or(made, |(then, at)| made.max(then + at.elapsed().as_secs()))
     }
 
@@ -459,7 +459,7 @@ impl Daemon {
 
     fn apply_gate(&mut self) {
         let (name, settings) = (self.interface.name(), &self.state.kept.settings);
-        self.gate.apply(name, self.map.as_ref(), &self.plan, settings);
+        self.gate.apply(name, self.map.as_deref(), &self.plan, settings);
     }
 
     /// Streams to the relays of the map, and to no others.

@@ -64,7 +64,7 @@ impl Daemon {
             self.complain(&error);
             Vec::new()
         });
-        let map = self.map.as_ref();
+        let map = self.map.as_deref();
         let names = map.map(stun_names).unwrap_or_default();
         if names != self.told.names || is_changed {
             self.resolve(&names);
@@ -135,7 +135,7 @@ impl Daemon {
 
     /// Tells the data loop the map's rules; what cannot be read lets nothing pass (threat PF-08).
     pub(crate) fn tell_policy(&mut self) -> Result<(), Fault> {
-        let rules = self.map.as_ref().map(|map| map.policy.rules.clone());
+        let rules = self.map.as_deref().map(|map| map.policy.rules.clone());
         if rules == self.rules {
             return Ok(());
         }

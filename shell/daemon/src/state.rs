@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use control::{ServerUrl, Signed, VerifyingKey};
 use dial::SystemRandom;
@@ -186,10 +187,10 @@ impl State {
     /// The signed statements of the map that was kept. None if they cannot be read: the server
     /// has them.
     #[must_use]
-    pub fn map(&self) -> Vec<Signed> {
+    pub fn map(&self) -> Vec<Arc<Signed>> {
         let path = self.directory.join(MAP);
-        match read(&path).map(|text| serde_json::from_str(&text)) {
-            Ok(Ok(statements)) => statements,
+        match read(&path).map(|text| serde_json::from_str::<Vec<Signed>>(&text)) {
+            Ok(Ok(statements)) => statements.into_iter().map(Arc::new).collect(),
             Ok(Err(error)) => {
                 tracing::warn!("{} is damaged and left aside: {error}", path.display());
                 Vec::new()
@@ -206,8 +207,9 @@ impl State {
     ///
     /// # Errors
     /// The one before is still there.
-    pub fn save_map(&self, statements: &[Signed]) -> Result<(), StateError> {
-        self.replace(MAP, &serde_json::to_vec(statements).expect("it is plain"))
+    pub fn save_map(&self, statements: &[Arc<Signed>]) -> Result<(), StateError> {
+        let statements: Vec<&Signed> = statements.iter().map(AsRef::as_ref).collect();
+        self.replace(MAP, &serde_json::to_vec(&statements).expect("it is plain"))
     }
 
     /// Forgets membership, map and keys; settings stay.

@@ -31,7 +31,7 @@ fn health(daemon: &Daemon) -> Vec<String> {
     let twin = daemon.twin();
     let texts = [&refusal, &twin, &daemon.trouble, &daemon.complaint];
     let texts = texts.into_iter().flatten().chain(daemon.gate.said()).cloned();
-    texts.chain(daemon.map.iter().flat_map(shared_addresses)).collect()
+    texts.chain(daemon.map.as_deref().into_iter().flat_map(shared_addresses)).collect()
 }
 
 /// What is known of a link to a Warren node; `None` toward a plain WireGuard peer, or before the
@@ -126,7 +126,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
     let urls: Vec<String> =
         kept.member.iter().flat_map(|member| &member.urls).map(ToString::to_string).collect();
     let mut peers = Vec::new();
-    for peer in daemon.map.iter().flat_map(|map| &map.peers) {
+    for peer in daemon.map.as_deref().into_iter().flat_map(|map| &map.peers) {
         let known = node.peers.iter().find(|known| known.key == peer.key);
         let mut value = json!({
             "id": peer.id.0,
@@ -137,12 +137,12 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
             "tags": peer.tags,
             "routes": peer.routes,
         });
-        add_path(&mut value, known, paths.get(&peer.key), daemon.map.as_ref(), &carriers);
+        add_path(&mut value, known, paths.get(&peer.key), daemon.map.as_deref(), &carriers);
         value["path"]["why"] = json!(reason(&value["path"], peer, &reach));
         value["link"] = links.get(&peer.key).map_or(Value::Null, weather);
         peers.push(value);
     }
-    let me = daemon.map.as_ref().map(|map| &map.me);
+    let me = daemon.map.as_deref().map(|map| &map.me);
     Ok(json!({
         "schema": SCHEMA,
         "state": state(daemon),
@@ -152,7 +152,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "port": node.listen_port,
         "health": health(daemon),
         "settings": kept.settings,
-        "domain": daemon.map.as_ref().map(|map| map.dns.domain.clone()),
+        "domain": daemon.map.as_deref().map(|map| map.dns.domain.clone()),
         "self": {
             "id": me.map(|me| me.id.0),
             "name": me.map(|me| me.name.clone()),
@@ -245,7 +245,7 @@ fn relays(daemon: &Daemon, streams: &[StreamStatus]) -> Vec<Value> {
         let tries = state.tries;
         json!({
             "id": id,
-            "url": daemon.map.as_ref().and_then(|map| url_of(map, *id)),
+            "url": daemon.map.as_deref().and_then(|map| url_of(map, *id)),
             "connected": state.is_connected,
             "carrier": stream.map(|stream| stream.carrier.name()),
             "rtt_ms": rtt_us.map(|us| us as f64 / 1000.0),
@@ -293,7 +293,7 @@ pub(crate) fn netcheck(daemon: &mut Daemon) -> Result<Value, Fault> {
         "port_mapping": daemon.port_mapping(),
         "relays": relays,
         "home_relay": daemon.home.relay(),
-        "stun": daemon.map.as_ref().map(stun_names).unwrap_or_default(),
+        "stun": daemon.map.as_deref().map(stun_names).unwrap_or_default(),
         "stun_servers": reach.servers.iter().map(stun_server).collect::<Vec<_>>(),
     }))
 }
@@ -310,7 +310,7 @@ fn stun_server((address, rtt_us): &(SocketAddr, u32)) -> Value {
 pub(crate) fn debug(daemon: &mut Daemon) -> Result<Value, Fault> {
     let counters = daemon.remote.call(|desk| format!("{:?}", desk.node().0.counters()))?;
     let status = status(daemon)?;
-    let map = daemon.map.as_ref().map(serde_json::to_value).and_then(Result::ok);
+    let map = daemon.map.as_deref().map(serde_json::to_value).and_then(Result::ok);
     Ok(json!({
         "schema": SCHEMA,
         "status": status,

@@ -75,7 +75,7 @@ fn churn(updates: u64) -> u64 {
     for step in 0..updates {
         now = now.after(Duration::from_secs(5));
         let delta = delta(&map, step, &mut newest);
-        map.apply(&delta).unwrap();
+        map.apply(delta).unwrap();
         let next = Plan::new(&map, &settings, 0, &BTreeMap::new());
         for change in next.changes_since(&plan) {
             let Change::Peer(change) = change else { panic!("only peers change: {change:?}") };

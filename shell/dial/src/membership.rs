@@ -29,7 +29,7 @@ pub struct Start {
     /// Keys, server, join key, and what the node says of itself.
     pub settings: Settings,
     /// What was stored of an earlier membership.
-    pub cached: Vec<Signed>,
+    pub cached: Vec<Arc<Signed>>,
     /// How the server is reached.
     pub proxies: Proxies,
     /// Called on the membership's thread when there is news, for owners that wait for more than
@@ -58,9 +58,9 @@ pub struct News {
     /// What happened.
     pub event: Event,
     /// The map after it.
-    pub map: Option<Map>,
+    pub map: Option<Arc<Map>>,
     /// If the map changed: what to store, so that the next start needs no server.
-    pub store: Option<(VerifyingKey, Vec<Signed>)>,
+    pub store: Option<(VerifyingKey, Vec<Arc<Signed>>)>,
 }
 
 enum Input {
@@ -89,7 +89,7 @@ impl Membership {
         let (tell, news) = sync_channel(NEWS_MAX);
         let own = inputs.clone();
         let run = move || {
-            let client = Client::new(start.settings, &start.cached);
+            let client = Client::new(start.settings, start.cached);
             let lanes = BTreeMap::new();
             let begin = Instant::now();
             let (proxies, notify) = (start.proxies, start.notify);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::policy::Finding;
-use control::{Kind, Poll, ServerUrl, Signed, Statement, Token};
+use control::{Kind, Poll, ServerUrl, Signed, Token};
 use noise::PublicKey;
 use tokio::sync::watch;
 
@@ -354,10 +354,9 @@ impl App {
         }
     }
 
-    /// Signs a map or a delta.
-    pub(crate) fn sign(&self, statement: &Statement) -> Signed {
-        let text = serde_json::to_string(statement).expect("a map has text as keys");
-        self.keys.signing.sign(text)
+    /// Signs the text of a map or a delta.
+    pub(crate) fn sign(&self, statement: String) -> Signed {
+        self.keys.signing.sign(statement)
     }
 
     /// A new token for this server.

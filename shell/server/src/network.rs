@@ -35,8 +35,10 @@ mod again;
 mod explain;
 mod keys;
 mod sight;
+mod texts;
 
 use sight::{Ids, Memory, RulesMark, Sight, Told};
+use texts::{PeerText, Texts};
 
 /// Changes that are remembered: a node that is further behind gets a whole map.
 const LOG_MAX: usize = 8192;
@@ -82,8 +84,8 @@ impl Presence {
 /// What a poll is told.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A map or a delta, to be signed.
-    Statement(Statement),
+    /// The text of a map or a delta, to be signed.
+    Statement(String),
     /// Nothing since.
     Nothing,
     /// Not a member, or no longer.
@@ -134,6 +136,7 @@ pub(crate) struct Network {
     compiled: Option<Books>,
     sights: BTreeMap<u64, Sight>,
     memory: Memory,
+    texts: Texts,
 }
 
 impl Network {
@@ -169,6 +172,7 @@ impl Network {
             compiled: None,
             sights: BTreeMap::new(),
             memory: Memory::default(),
+            texts: Texts::default(),
         }
     }
 
@@ -413,20 +417,20 @@ impl Network {
         let delta = self.delta(&viewer, (&told, &next), (&changed, me), now);
         if is_behind || delta.me.is_some() || delta.policy.is_some() || has_peers(&delta) {
             self.memory.note(viewer.id, next);
-            return News::Statement(Statement::Delta(Box::new(delta)));
+            return said(&Statement::Delta(Box::new(delta)));
         }
         News::Nothing
     }
 
     fn delta(
-        &self,
+        &mut self,
         viewer: &Node,
         (told, next): (&Told, &Told),
         (changed, me): (&BTreeSet<u64>, bool),
         now: u64,
-    ) -> Delta {
+    ) -> Delta<PeerText> {
         let is_new = |id: &u64| changed.contains(id) || !told.peers.has(*id);
-        let upsert = next.peers.iter().filter(is_new).filter_map(|id| self.nodes.get(&id));
+        let upsert = self.peers(next.peers.iter().filter(is_new));
         let gone = told.peers.iter().filter(|id| !next.peers.has(*id));
         Delta {
             machine: viewer.machine_key,
@@ -435,7 +439,7 @@ impl Network {
             to: self.sequence,
             made_unix_s: now,
             me: me.then(|| self.own(viewer)),
-            upsert: upsert.map(|node| self.peer(node)).collect(),
+            upsert,
             remove: gone.map(NodeId).collect(),
             policy: (next.rules != told.rules).then(|| self.policy(viewer, now)),
         }
@@ -443,14 +447,14 @@ impl Network {
 
     fn whole(&mut self, viewer: &Node, now: u64) -> News {
         let next = self.next(viewer, now);
-        let seen = next.peers.iter().filter_map(|id| self.nodes.get(&id));
+        let peers = self.peers(next.peers.iter());
         let map = Map {
             machine: viewer.machine_key,
             epoch: self.epoch,
             sequence: self.sequence,
             made_unix_s: now,
             me: self.own(viewer),
-            peers: seen.map(|node| self.peer(node)).collect(),
+            peers,
             ranges: vec![self.shared.pool.v4(), self.shared.pool.v6()],
             dns: self.dns(),
             policy: self.policy(viewer, now),
@@ -458,7 +462,7 @@ impl Network {
             stun: self.shared.stun.clone(),
         };
         self.memory.note(viewer.id, next);
-        News::Statement(Statement::Map(Box::new(map)))
+        said(&Statement::Map(Box::new(map)))
     }
 
     fn own(&self, viewer: &Node) -> SelfNode {
@@ -528,21 +532,23 @@ impl Network {
         members
     }
 
-    fn peer(&self, node: &Node) -> Peer {
-        let mut endpoints = node.host.endpoints.clone();
-        endpoints.truncate(ENDPOINTS_MAX);
-        Peer {
-            id: NodeId(node.id),
-            name: node.name.clone(),
-            key: node.node_key,
+    /// What others are told of these nodes.
+    fn peers(&mut self, ids: impl Iterator<Item = u64>) -> Vec<PeerText> {
+        let mut texts = std::mem::take(&mut self.texts);
+        let known = ids.filter_map(|id| Some((id, self.nodes.get(&id)?)));
+        let peer = |node: &Node| Peer {
             addresses: self.addresses(node),
-            endpoints,
+            endpoints: node.host.endpoints.iter().take(ENDPOINTS_MAX).copied().collect(),
             relay: node.host.relay,
             tags: node.tags.clone(),
             routes: node.routes(),
-            online: self.presence(node.id).0,
+            online: self.presence.get(&node.id).is_some_and(|presence| presence.is_online),
             expires_unix_s: node.expires,
-        }
+            ..Peer::new(NodeId(node.id), node.name.clone(), node.node_key)
+        };
+        let peers = known.map(|(id, node)| texts.of(id, || peer(node))).collect();
+        self.texts = texts;
+        peers
     }
 
     pub(crate) fn addresses(&self, node: &Node) -> Vec<IpAddr> {
@@ -551,6 +557,9 @@ impl Network {
     }
 
     fn note(&mut self, change: Change) {
+        if let Change::Node { id, .. } | Change::Presence { id } = change {
+            self.texts.forget(id);
+        }
         self.sequence += 1;
         self.log.push_back((self.sequence, change));
         while self.log.len() > LOG_MAX {
@@ -565,7 +574,11 @@ fn is_member(node: &Node, now: u64) -> bool {
     node.approved && !node.is_expired(now)
 }
 
-fn has_peers(delta: &Delta) -> bool {
+fn said(statement: &Statement<PeerText>) -> News {
+    News::Statement(serde_json::to_string(statement).expect("a map has text as keys"))
+}
+
+fn has_peers(delta: &Delta<PeerText>) -> bool {
     !delta.upsert.is_empty() || !delta.remove.is_empty()
 }
 

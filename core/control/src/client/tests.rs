@@ -84,7 +84,7 @@ fn events(client: &mut Client) -> Vec<Event> {
 
 /// A client that has joined and waits in its first poll, whose ask is returned.
 fn joined(server: &mut Server) -> (Client, Ask) {
-    let mut client = Client::new(settings(server, true), &[]);
+    let mut client = Client::new(settings(server, true), Vec::new());
     let random = &mut Seeded(1);
     let open = client.poll_ask(NOW, random).unwrap();
     assert_eq!(client.poll_ask(NOW, random), None, "one at a time");
@@ -194,7 +194,7 @@ fn co_12_a_wrong_server_is_refused_and_asked_again_with_patience() {
     let (server, mut wrong) = (Server::new(), Server::new());
     wrong.key = PrivateKey::from_bytes([99; 32]);
     let random = &mut Seeded(2);
-    let mut client = Client::new(settings(&server, true), &[]);
+    let mut client = Client::new(settings(&server, true), Vec::new());
     let (mut now, mut pauses) = (NOW, Vec::new());
     for round in 0..12 {
         let ask = client.poll_ask(now, random).unwrap();
@@ -232,20 +232,21 @@ fn lc_13_a_restart_without_a_server_has_its_map_from_what_was_signed() {
 
     let mut again = settings(&server, false);
     again.verifying = client.verifying();
-    let restarted = Client::new(again.clone(), client.cached());
+    let restarted = Client::new(again.clone(), client.cached().to_vec());
     assert_eq!(restarted.map(), client.map());
     assert_eq!(restarted.map().unwrap().sequence, 15);
 
     for kept in 0..client.cached().len() {
         let mut forged = client.cached().to_vec();
-        forged[kept].text = forged[kept].text.replace("\"sequence\":10", "\"sequence\":99");
-        forged[kept].text = forged[kept].text.replace("\"to\":15", "\"to\":99");
-        let mut restarted = Client::new(again.clone(), &forged);
+        let text = &mut Arc::make_mut(&mut forged[kept]).text;
+        *text = text.replace("\"sequence\":10", "\"sequence\":99");
+        *text = text.replace("\"to\":15", "\"to\":99");
+        let mut restarted = Client::new(again.clone(), forged);
         assert_eq!(restarted.map().is_some(), kept > 0, "what is before it still holds");
         assert!(events(&mut restarted).contains(&Event::Trouble(Trouble::Map(BadMap::Form))));
     }
     again.verifying = None;
-    assert_eq!(Client::new(again, client.cached()).map(), None, "nothing without the key");
+    assert_eq!(Client::new(again, client.cached().to_vec()).map(), None, "nothing without the key");
 }
 
 #[test]
@@ -342,7 +343,7 @@ fn a_rotation_that_was_under_way_at_a_restart_goes_on() {
     // The server took the new key, and this machine ended before it heard so.
     let mut settings = settings(&server, false);
     settings.next_key = Some(PublicKey([2; 32]));
-    let mut client = Client::new(settings, &[]);
+    let mut client = Client::new(settings, Vec::new());
     client.handle_logout();
     let open = client.poll_ask(NOW, random).unwrap();
     client.handle_outcome(open.id, server.hello(&open), NOW, random);
@@ -366,7 +367,7 @@ fn a_signer_that_changes_is_refused() {
     let mut server = Server::new();
     let mut with = settings(&server, false);
     with.verifying = Some(VerifyingKey([1; 32]));
-    let mut client = Client::new(with, &[]);
+    let mut client = Client::new(with, Vec::new());
     let random = &mut Seeded(2);
     let open = client.poll_ask(NOW, random).unwrap();
     client.handle_outcome(open.id, server.hello(&open), NOW, random);

@@ -9,6 +9,7 @@ use sim::impair::Impairment;
 
 use super::Settings;
 use super::ground::Ground;
+use crate::crowd;
 use crate::load::{self, Outcome};
 use crate::report::Skipped;
 use crate::scenario::Load;
@@ -16,6 +17,8 @@ use crate::vpn::{Headscale, Network, Running, Vpn};
 
 /// How long a daemon is watched at rest.
 const REST: Duration = Duration::from_secs(10);
+/// Nodes of a crowd.
+const CROWD: usize = 1000;
 /// Pairs of the relays' study, relays beside the server's, and the names of what is measured:
 /// the rate of all, and what the server's relay takes of a core.
 const STUDY: [Study; 4] = [
@@ -52,6 +55,7 @@ enum Kind {
     RelayedHeadscale,
     Loaded(Way),
     Pairs(Study),
+    Crowd,
 }
 
 /// What a relay is reached by.
@@ -81,6 +85,7 @@ impl Step {
         }
         kinds.extend([Way::Https, Way::Quic].map(Kind::Loaded));
         kinds.extend(STUDY.map(Kind::Pairs));
+        kinds.push(Kind::Crowd);
         let step = |kind| Self {
             kind,
             prefix: settings.prefix.clone(),
@@ -97,6 +102,7 @@ impl Step {
             Kind::Lost => "a direct path is lost".to_owned(),
             Kind::Roam => "an address changes".to_owned(),
             Kind::Relayed(way) => format!("one relayed stream, {way:?}"),
+            Kind::Crowd => format!("{CROWD} nodes"),
             Kind::RelayedHeadscale => "one relayed stream, Headscale".to_owned(),
             Kind::Loaded(way) => format!("round trips under relayed streams, {way:?}"),
             Kind::Pairs(Study { pairs, relays, .. }) => {
@@ -112,6 +118,7 @@ impl Step {
             Kind::JoinHttps => 4.0,
             Kind::Lost | Kind::Roam => 8.0,
             Kind::RelayedHeadscale => transfer + 15.0,
+            Kind::Crowd => 35.0,
             Kind::Relayed(_) | Kind::Loaded(_) | Kind::Pairs(..) => transfer + 6.0,
         }
     }
@@ -133,6 +140,7 @@ impl Step {
             }
             Kind::Loaded(way) => self.loaded(way),
             Kind::Pairs(study) => self.pairs(study),
+            Kind::Crowd => self.crowd(),
         }
     }
 
@@ -229,6 +237,19 @@ impl Step {
         })?;
         let name = if way == Way::Quic { "loaded-quic-ratio" } else { "loaded-ratio" };
         Ok(vec![(name, loaded / idle)])
+    }
+
+    fn crowd(&self) -> Result<Values> {
+        let warren = self.warren.to_str().context("the program's path is no text")?;
+        let found = crowd::measure(warren, &self.prefix, CROWD)?;
+        Ok(vec![
+            ("crowd-join", found.joined_s),
+            ("crowd-back", found.back_s),
+            ("crowd-policy", found.change.p99_s),
+            ("crowd-meeting", found.meeting.p99_s),
+            ("crowd-cpu", found.meeting.cpu_s),
+            ("crowd-rss", found.rss_mib),
+        ])
     }
 
     fn pairs(&self, study: Study) -> Result<Values> {

@@ -57,15 +57,20 @@ fn news(network: &mut Network, map: Option<&Map>, now: u64) -> News {
     network.news(&key(1, 1), &key(1, 2), &poll, now)
 }
 
+/// What a client reads.
+fn statement(news: &News) -> Statement {
+    let News::Statement(text) = news else { panic!("{news:?}") };
+    Statement::read(text).unwrap()
+}
+
 /// Brings a map up to date as a client does.
 fn follow(network: &mut Network, map: &mut Option<Map>, now: u64) {
     match news(network, map.as_ref(), now) {
-        News::Statement(Statement::Map(whole)) => *map = Some(*whole),
-        News::Statement(Statement::Delta(delta)) => {
-            map.as_mut().unwrap().apply(&delta).unwrap();
-        }
         News::Nothing => {}
-        News::Refused(why) => panic!("{why:?}"),
+        news => match statement(&news) {
+            Statement::Map(whole) => *map = Some(*whole),
+            Statement::Delta(delta) => map.as_mut().unwrap().apply(*delta).unwrap(),
+        },
     }
 }
 
@@ -77,7 +82,7 @@ fn a_node_that_waits_for_approval_sees_and_is_seen_by_nobody() {
     follow(&mut network, &mut map, NOW);
     assert_eq!(map.as_ref().unwrap().peers, []);
     let theirs = network.news(&key(2, 1), &key(2, 2), &Poll::default(), NOW);
-    let News::Statement(Statement::Map(theirs)) = theirs else { panic!("{theirs:?}") };
+    let Statement::Map(theirs) = statement(&theirs) else { panic!("{theirs:?}") };
     assert!(theirs.peers.is_empty() && !theirs.me.approved);
     network.put(node(2), true, NOW);
     follow(&mut network, &mut map, NOW);
@@ -176,12 +181,12 @@ fn who_is_behind_the_log_or_from_another_epoch_gets_a_whole_map() {
         network.put(node(2 + round % 3), false, NOW);
     }
     let at_floor = news(&mut network, map.as_ref(), NOW);
-    assert!(matches!(at_floor, News::Statement(Statement::Delta(_))), "all of it is there");
+    assert!(matches!(statement(&at_floor), Statement::Delta(_)), "all of it is there");
     network.put(node(2), false, NOW);
     for (epoch, sequence) in [(5, 1), (4, network.sequence()), (6, 1), (5, u64::MAX)] {
         let poll = Poll { epoch, sequence, wait_ms: 0 };
         let told = network.news(&key(1, 1), &key(1, 2), &poll, NOW);
-        assert!(matches!(told, News::Statement(Statement::Map(_))), "{epoch} {sequence}");
+        assert!(matches!(statement(&told), Statement::Map(_)), "{epoch} {sequence}");
     }
     assert_eq!(network.log.len(), LOG_MAX);
 }
@@ -204,7 +209,7 @@ fn set(network: &mut Network, version: u64, which: usize) {
 }
 
 fn whole(network: &mut Network) -> Map {
-    let News::Statement(Statement::Map(map)) = news(network, None, NOW) else { panic!("a map") };
+    let Statement::Map(map) = statement(&news(network, None, NOW)) else { panic!("a map") };
     *map
 }
 
@@ -233,10 +238,7 @@ fn co_14_a_node_is_told_of_those_whom_policy_lets_it_meet_and_of_nobody_else() {
         [(3, &["n2"][..]), (1, &[]), (4, &[]), (2, &["n2", "n3", "n4", "n5", "n6"])]
     {
         set(&mut network, which as u64, which);
-        assert!(matches!(
-            news(&mut network, map.as_ref(), NOW),
-            News::Statement(Statement::Delta(_))
-        ));
+        assert!(matches!(statement(&news(&mut network, map.as_ref(), NOW)), Statement::Delta(_)));
         follow(&mut network, &mut map, NOW);
         assert_eq!(names(map.as_ref().unwrap()), seen, "policy {which}");
         assert!(rules(&map).unwrap().is_some(), "policy {which}");
@@ -353,7 +355,7 @@ proptest! {
         follow(&mut network, &mut map, now);
         let followed = map.unwrap();
         let viewer = Arc::clone(&network.nodes[&1]);
-        let News::Statement(Statement::Map(whole)) = network.whole(&viewer, now) else {
+        let Statement::Map(whole) = statement(&network.whole(&viewer, now)) else {
             panic!("a map");
         };
         prop_assert_eq!(followed.peers, whole.peers);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::client::{Outcome, Settings};
@@ -47,7 +48,7 @@ pub(super) struct Disk {
     /// It has joined, or wants to.
     pub(super) is_member: bool,
     verifying: Option<VerifyingKey>,
-    cached: Vec<Signed>,
+    cached: Vec<Arc<Signed>>,
     /// What held when the map was made, and the map's version.
     books: Option<((u64, u64), Rc<Books>)>,
 }
@@ -82,7 +83,7 @@ pub(super) struct Machine {
     /// It gave up a membership that the server may not know to be over.
     pub(super) has_forgotten: bool,
     pub(super) way: Way,
-    pub(super) map: Option<Map>,
+    pub(super) map: Option<Arc<Map>>,
     pub(super) refusal: Option<Refusal>,
     /// The latest addresses that it was given.
     pub(super) addresses: Option<[IpAddr; 2]>,
@@ -186,7 +187,7 @@ impl Machine {
             verifying: self.disk.verifying,
             host: self.host_info(world),
         };
-        self.client = Some(Client::new(settings, &self.disk.cached));
+        self.client = Some(Client::new(settings, self.disk.cached.clone()));
     }
 
     /// The map on its disk is gone.
@@ -213,7 +214,7 @@ impl Machine {
     }
 
     fn tell_reach(&mut self, world: &mut World, is_changed: bool) {
-        let map = self.map.as_ref();
+        let map = self.map.as_deref();
         let parse = |text: &String| text.parse::<SocketAddr>().ok();
         let told = Reach {
             stun: map.map(|map| map.stun.iter().filter_map(parse).collect()).unwrap_or_default(),
@@ -272,7 +273,7 @@ impl Machine {
         }
         self.look_at = now + TICK;
         let works = |relay: &u32| streams.get(*relay as usize) == Some(&true);
-        let relays = self.map.as_ref().map(plan::relays).unwrap_or_default();
+        let relays = self.map.as_deref().map(plan::relays).unwrap_or_default();
         let up: Vec<_> =
             relays.into_iter().filter(works).map(|r| (r, Some(RELAY_RTT_US))).collect();
         let has_moved = self.home.choose(&self.disk.node.public(), &up);

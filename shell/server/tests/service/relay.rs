@@ -433,7 +433,7 @@ fn rl_14_a_relay_of_its_own_is_in_the_map_and_works_on_without_the_server() {
     let id = alone.register(&stage);
     assert_eq!((id, alone.register(&stage)), (1, 1), "one number for one key");
     let has_both = |map: &Map| map.relays.iter().map(|relay| relay.id).eq([0, 1]);
-    if !a.node.map.as_ref().is_some_and(has_both) {
+    if !a.node.map.as_deref().is_some_and(has_both) {
         a.node.until("two relays", |_, map| map.is_some_and(has_both));
     }
     let relay = a.node.map.as_ref().unwrap().relays[1].clone();

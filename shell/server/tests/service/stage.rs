@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -142,7 +143,7 @@ pub(crate) fn settings(token: &Token, hostname: &str) -> Settings {
 pub(crate) struct Node {
     pub(crate) settings: Settings,
     pub(crate) membership: Membership,
-    pub(crate) map: Option<Map>,
+    pub(crate) map: Option<Arc<Map>>,
     pub(crate) last: Option<News>,
 }
 
@@ -166,7 +167,7 @@ impl Node {
             let Some(news) = self.membership.wait(Duration::from_millis(100)) else { continue };
             seen.push(news.event.clone());
             self.map.clone_from(&news.map);
-            let is_done = done(&news.event, news.map.as_ref());
+            let is_done = done(&news.event, news.map.as_deref());
             self.last = Some(news);
             if is_done {
                 return;
@@ -186,7 +187,7 @@ impl Node {
             map.peers.len() == names.len()
                 && map.peers.iter().all(|peer| names.contains(peer.name.as_str()))
         };
-        if !self.map.as_ref().is_some_and(are) {
+        if !self.map.as_deref().is_some_and(are) {
             let what = format!("peers {names:?}");
             self.until(&what, |_, map| map.is_some_and(are));
         }
