@@ -31,7 +31,7 @@ PROGRAMS := cc:gcc git:git ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdum
 	ping:iputils-ping wg:wireguard-tools wg-quick:wireguard-tools wireguard-go:wireguard-go \
 	curl:curl dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 busybox:busybox-static \
 	mke2fs:e2fsprogs strip:binutils miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql \
-	psql:postgresql-client pebble:pebble
+	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon
 
 # The fuzz crate is a workspace of its own; its bodies run on the pinned toolchain too.
 FUZZ = CARGO_TARGET_DIR=$(TARGET)/fuzz cargo $(1) --manifest-path fuzz/Cargo.toml --locked \
@@ -41,6 +41,8 @@ DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny
 MITM_VERSION := 11.0.2
 MITM := $(TARGET)/tools/mitmproxy
+# Who may own resolv.conf on a user's machine: unpacked for tests, for installed they would own ours.
+RESOLVERS := $(TARGET)/tools/resolvers
 
 .PHONY: help setup build demo test lint deny advisories bench soak fuzz install uninstall clean
 
@@ -75,6 +77,17 @@ setup: $(DENY)
 	  $(ROOT) apt-get update -qq
 	  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    $$(printf '%s\n' "$${missing[@]}" | sort -u) >/dev/null
+	fi
+	if ! test -d $(RESOLVERS); then
+	  printf 'setup: openresolv and systemd-resolved, unpacked\n'
+	  rm -rf $(RESOLVERS).new && mkdir -p $(RESOLVERS).new && cd $(RESOLVERS).new
+	  packages=(openresolv systemd-resolved libsystemd-shared)
+	  apt-get download -qq "$${packages[@]}" 2>/dev/null \
+	    || { $(ROOT) apt-get update -qq && apt-get download -qq "$${packages[@]}"; }
+	  dpkg -x openresolv_*.deb openresolv
+	  for deb in systemd-resolved_*.deb libsystemd-shared_*.deb; do dpkg -x "$$deb" resolved; done
+	  rm -- *.deb
+	  cd "$$OLDPWD" && mv $(RESOLVERS).new $(RESOLVERS)
 	fi
 
 # The built binary is a small download where Python's package index is at hand; otherwise it is

@@ -23,6 +23,8 @@ mod nats;
 mod ports;
 #[path = "network/proxy.rs"]
 mod proxy;
+#[path = "network/resolvers.rs"]
+mod resolvers;
 #[path = "network/rules.rs"]
 mod rules;
 #[path = "network/stun.rs"]

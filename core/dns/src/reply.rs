@@ -10,6 +10,9 @@ pub(crate) const REPLY_LEN_MIN: usize = 512;
 pub const REPLY_LEN_MAX: usize = 1232;
 /// Seconds for which an answer of ours may be kept: short, since nodes come and go.
 const TTL_S: u32 = 30;
+/// Seconds for which a name's absence may be kept (RFC 2308, section 5): hardly any, since whoever
+/// asks too early for a node that is about to join would go on not to find it.
+pub(crate) const ABSENT_S: u32 = 1;
 /// Bytes of a record before its data, its name a pointer.
 const RECORD_LEN: usize = 12;
 /// Bytes of an OPT record without options.
@@ -51,7 +54,7 @@ impl<'q> Reply<'q> {
         data.extend_from_slice(b"\x0ahostmaster");
         server.write(&mut data);
         // refresh, retry, expire, and how long a name's absence may be kept
-        for value in [serial, 3600, 600, 86_400, TTL_S] {
+        for value in [serial, 3600, 600, 86_400, ABSENT_S] {
             data.extend(value.to_be_bytes());
         }
         self.record(usize::from(!is_answer), before, Kind::SOA, &data);

@@ -111,6 +111,7 @@ fn dn_06_no_data_where_the_name_exists_and_nxdomain_only_where_nothing_does() {
         let (found, authoritative, answers, authority) = said(&names, name, kind);
         assert_eq!((found, authoritative), (rcode, true), "{name} {kind:?}");
         assert!(answers.is_empty() && authority.len() == 1 && authority[0].0 == 6, "{name}");
+        assert!(authority[0].1.ends_with(&crate::reply::ABSENT_S.to_be_bytes()), "{name}");
     }
 }
 
