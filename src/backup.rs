@@ -1,10 +1,11 @@
-//! `warren backup`: everything that a server has, in one file.
+//! `warren backup` and `warren restore`: everything that a server has, in one file, and back.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use ::server::Restored;
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,9 +19,8 @@ const PATH: &str = "/api/v1/backup";
 
 /// Copy everything that a server has into one file, also while it runs.
 ///
-/// With a token (scope backup:read) it is a server elsewhere that is copied. To restore, stop the
-/// server, put the file in the place of warren.db in an empty directory, and start it with that.
-/// The file has the server's own keys: keep it as you keep the directory. A server whose books are
+/// With a token (scope backup:read) it is a server elsewhere that is copied. `warren restore` takes
+/// it back. The file has the server's own keys: keep it as you keep the directory. A server whose books are
 /// in PostgreSQL says how they are copied.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -38,6 +38,38 @@ pub(crate) struct Args {
     json: bool,
     /// The new file
     file: PathBuf,
+}
+
+/// Make a backup what a server on this machine has, also while it runs.
+///
+/// The file is looked at first, and refused if it is damaged or another server's. A server that
+/// runs starts anew with it; its nodes come back by themselves. What was there before is kept as
+/// before-restore.db beside it. What was revoked after the backup was made must be revoked again.
+/// In an empty directory it makes the server of which the backup is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RestoreArgs {
+    /// The directory of the server on this machine
+    #[arg(long, value_name = "DIR", default_value = DATA, env = "WARREN_DATA")]
+    data: PathBuf,
+    /// As JSON, in a stable schema
+    #[arg(long)]
+    json: bool,
+    /// A file of `warren backup`
+    file: PathBuf,
+}
+
+/// Restores the file.
+pub(crate) fn restore(args: RestoreArgs) -> Result<()> {
+    let RestoreArgs { data, json, file } = args;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&data);
+    made.with_context(|| format!("cannot make {}", data.display()))?;
+    let restored = ::server::restore(&data, &file).context("nothing was restored")?;
+    let is_running = restored == Restored::Running;
+    say(&match (json, is_running) {
+        (true, _) => format!("{}\n", json!({ "schema": 1, "running": is_running })),
+        (false, true) => "restored; the server has started anew with it\n".to_owned(),
+        (false, false) => "restored; no server runs, start `warren serve`\n".to_owned(),
+    })
 }
 
 /// Writes the file.

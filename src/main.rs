@@ -107,6 +107,7 @@ enum Command {
     Token(token::Args),
     Audit(audit::Args),
     Backup(backup::Args),
+    Restore(backup::RestoreArgs),
     Lab(lab::Args),
     /// Measure beside other VPNs and beside none.
     Bench(bench::Args),
@@ -151,6 +152,7 @@ fn main() -> ExitCode {
         Command::Token(args) => token::run(args),
         Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Restore(args) => backup::restore(args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),

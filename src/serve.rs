@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ::server::store::Enrolment;
-use ::server::{Config, Server, Stun};
+use ::server::{Config, Ended, Server, Stun};
 use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
 
@@ -85,15 +85,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
         clock: server::unix_s,
         ephemeral_away_s: None,
     };
-    let server = Server::start(config)?;
-    let mut out = std::io::stdout().lock();
-    // One line when it can be used, for people and for whoever started it.
-    writeln!(out, "serving on {} with key {}", server.address(), server.public_key())?;
-    out.flush()?;
-    drop(out);
-    host::daemon::notify_ready();
-    server.wait()?;
-    Ok(())
+    loop {
+        let server = Server::start(config.clone())?;
+        let mut out = std::io::stdout().lock();
+        // One line when it can be used, for people and for whoever started it.
+        writeln!(out, "serving on {} with key {}", server.address(), server.public_key())?;
+        out.flush()?;
+        drop(out);
+        host::daemon::notify_ready();
+        if server.wait()? == Ended::Told {
+            return Ok(());
+        }
+    }
 }
 
 /// A URL, or the one in a file.

@@ -30,6 +30,8 @@ mod rules;
 #[path = "network/stun.rs"]
 mod stun;
 mod support;
+#[path = "network/users.rs"]
+mod users;
 #[path = "network/why.rs"]
 mod why;
 

@@ -28,6 +28,8 @@ mod copy;
 mod durability;
 #[path = "serve/logs.rs"]
 mod logs;
+#[path = "serve/restore.rs"]
+mod restore;
 #[path = "serve/yesterday.rs"]
 mod yesterday;
 

@@ -36,6 +36,11 @@ const SHARED: &[(&str, &str, &str)] = &[
         "a bounded channel of orders to the loop, read between turns; the data path never sees it",
     ),
     (
+        "core/control/src/client.rs",
+        "std::sync",
+        "a map that a reader keeps is never written again: who changes it has a copy or is alone",
+    ),
+    (
         "core/noise/src/oracle.rs",
         "thread_local!",
         "test builds only: the last nonce of each key, one table a thread, shared with none",

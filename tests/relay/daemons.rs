@@ -170,6 +170,11 @@ pub(crate) fn daemons_by_the_relay_alone(scene: &Scene) -> Result<()> {
     let [a, b] = &network.hosts;
     traffic::exact_stream(a, b, INSIDE[1], 20_000_000)?;
     traffic::exact_stream(b, a, INSIDE[0], 20_000_000)?;
+    let offered = a.sh("cat /proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    for host in [a, b, &network.server].into_iter().filter(|_| offered.contains("bbr")) {
+        let streams = host.sh("ss -tinH '( sport = :443 or dport = :443 )'")?;
+        ensure!(streams.contains(" bbr "), "no stream of {} is BBR's: {streams}", host.name());
+    }
     network.serve.take().map_or(Ok(()), |serve| serve.signal(libc::SIGKILL))?;
     network.start_server(&[])?;
     eprintln!("an echo {:?} after the server's restart", network.reaches(0)?);

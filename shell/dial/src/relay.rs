@@ -115,11 +115,16 @@ fn connect_if(
         return Err(Failed::Late);
     }
     this.say(&Frame::Confirm(&confirm), deadline)?;
-    let socket = SockRef::from(&this.socket);
-    // A kernel without them still carries everything, only not as well on lossy paths.
-    let _ = socket.set_tcp_congestion(b"bbr");
-    let _ = socket.set_tcp_notsent_lowat(UNSENT_LEN);
+    carry_by(&SockRef::from(&this.socket), UNSENT_LEN);
     Ok(this)
+}
+
+/// Makes a TCP connection one that carries packets: BBR, for which a loss is no sign of a queue,
+/// and at most `unsent_len` bytes in the kernel, since what is in it can no longer be dropped. A
+/// kernel that has them not still carries everything, only not as well on lossy paths.
+pub fn carry_by(socket: &SockRef<'_>, unsent_len: u32) {
+    let _ = socket.set_tcp_congestion(b"bbr");
+    let _ = socket.set_tcp_notsent_lowat(unsent_len);
 }
 
 impl Connected {
@@ -213,3 +218,20 @@ impl fmt::Display for Failed {
 }
 
 impl std::error::Error for Failed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_that_a_stream_is_bbrs_and_holds_little_unsent() {
+        let offered =
+            std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+        let has_bbr = offered.unwrap().split_whitespace().any(|name| name == "bbr");
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        carry_by(&SockRef::from(&socket), UNSENT_LEN);
+        assert_eq!(socket.tcp_notsent_lowat().unwrap(), UNSENT_LEN);
+        assert_eq!(socket.tcp_congestion().unwrap().starts_with(b"bbr"), has_bbr);
+    }
+}

@@ -22,11 +22,11 @@ pub(crate) const DATABASE: &str = "warren.db";
 /// The keys beside it.
 pub(crate) const KEYS: &str = "keys";
 
-fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn broken(path: &Path) -> impl Fn(rusqlite::Error) -> io::Error {
+pub(crate) fn broken(path: &Path) -> impl Fn(rusqlite::Error) -> io::Error {
     move |error| io::Error::other(format!("{}: {error}", path.display()))
 }
 

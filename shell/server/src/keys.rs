@@ -70,6 +70,11 @@ impl Keys {
     }
 }
 
+/// The key of secrets' hashes in the bytes of a file, if they are whole.
+pub(crate) fn pepper(file: &[u8]) -> Option<[u8; 32]> {
+    read(std::str::from_utf8(file).ok()?).map(|keys| keys.pepper)
+}
+
 fn make() -> String {
     let mut secret = [0; 96];
     SystemRandom.fill(&mut secret);

@@ -24,15 +24,17 @@ use crate::relay::Door;
 use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Place, Store, StoreError};
 use crate::stun::{self, Stun};
-use crate::{books, http, relay, watchdog};
+use crate::{books, http, relay, restore, watchdog};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
 const WORKERS: usize = 2;
 /// Threads that may wait for the disk.
 const BLOCKING_MAX: usize = 16;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often a running server looks for a backup that waits to be taken.
+const RESTORE_EVERY: Duration = Duration::from_millis(500);
 /// The socket for administrators on this machine.
-const SOCKET: &str = "warren.sock";
+pub(crate) const SOCKET: &str = "warren.sock";
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -65,12 +67,22 @@ pub struct Config {
     pub ephemeral_away_s: Option<u64>,
 }
 
+/// Why a server ends that nothing is wrong with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Told,
+    /// A backup waits, which a new start takes.
+    Restore,
+}
+
 /// A running server. It ends when it is dropped.
 pub struct Server {
     runtime: Option<Runtime>,
     app: Arc<App>,
     address: SocketAddr,
     stun: Vec<SocketAddr>,
+    data: PathBuf,
     socket: PathBuf,
     door: Option<Door>,
     _lock: File,
@@ -85,7 +97,11 @@ impl Server {
         let data = &config.data;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(at(data))?;
         let lock = lock(data)?;
+        let is_restored = config.store.is_none() && restore::take(data)?;
         let (mut store, keys) = open(&config)?;
+        if is_restored {
+            store.note_restore((config.clock)()).map_err(failed)?;
+        }
         let stun = config.stun.bind(config.listen.ip())?;
         let stun_addresses =
             stun.iter().map(std::net::UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
@@ -147,7 +163,8 @@ impl Server {
             watchdog::watch(&runtime, ends, "certificate", keeper.keep());
         }
         let (runtime, stun) = (Some(runtime), stun_addresses);
-        Ok(Self { runtime, app, address, stun, socket, door, _lock: lock })
+        let data = data.clone();
+        Ok(Self { runtime, app, address, stun, data, socket, door, _lock: lock })
     }
 
     /// Where TCP connections are taken.
@@ -174,28 +191,33 @@ impl Server {
         self.app.keys.noise.public()
     }
 
-    /// Waits for SIGTERM or SIGINT.
+    /// Waits for SIGTERM or SIGINT, or for a backup to be restored.
     ///
     /// # Errors
     /// If the signals cannot be watched, another server took the books over, or a task that the
     /// server is nothing without is no more (threat RL-13).
-    pub fn wait(&self) -> io::Result<()> {
-        let Some(runtime) = &self.runtime else { return Ok(()) };
+    pub fn wait(&self) -> io::Result<Ended> {
+        let Some(runtime) = &self.runtime else { return Ok(Ended::Told) };
         runtime.block_on(async {
             let mut term = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             let mut ends = self.app.ends.subscribe();
             let mut ends = std::pin::pin!(ends.wait_for(Option::is_some));
+            let mut glance = tokio::time::interval(RESTORE_EVERY);
             std::future::poll_fn(|context| {
                 if let Poll::Ready(Ok(why)) = ends.as_mut().poll(context) {
                     return Poll::Ready(Err(io::Error::other(why.clone().unwrap_or_default())));
                 }
                 let is_told = term.poll_recv(context).is_ready();
                 if is_told || interrupt.poll_recv(context).is_ready() {
-                    Poll::Ready(Ok(()))
-                } else {
-                    Poll::Pending
+                    return Poll::Ready(Ok(Ended::Told));
                 }
+                while glance.poll_tick(context).is_ready() {
+                    if restore::is_waiting(&self.data) {
+                        return Poll::Ready(Ok(Ended::Restore));
+                    }
+                }
+                Poll::Pending
             })
             .await
         })

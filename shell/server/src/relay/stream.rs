@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::task::{Context, Poll, ready};
 
+use dial::relay::carry_by;
 use rustls::ServerConnection;
 use socket2::SockRef;
 use tokio::net::TcpStream;
@@ -58,9 +59,7 @@ impl Stream {
     pub(super) fn new(tcp: TcpStream, mut tls: ServerConnection, early: &[u8]) -> io::Result<Self> {
         let socket = SockRef::from(&tcp);
         let _ = socket.set_tcp_nodelay(true);
-        // A kernel without them still carries everything, only not as well on lossy paths.
-        let _ = socket.set_tcp_congestion(b"bbr");
-        let _ = socket.set_tcp_notsent_lowat(UNSENT_LEN);
+        carry_by(&socket, UNSENT_LEN);
         tls.set_buffer_limit(None);
         let mut this = Self { tcp, tls, decoder: Decoder::default() };
         this.decoder.push(early);

@@ -137,6 +137,16 @@ impl Store {
         self.write(|tx| record(tx, now, actor, "backup.make", &object, &serde_json::json!({})))
     }
 
+    /// Notes that the books were restored from a backup.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub fn note_restore(&mut self, now: u64) -> Stored<()> {
+        self.write(|tx| {
+            record(tx, now, "server", "backup.restore", "books", &serde_json::json!({}))
+        })
+    }
+
     /// The policy that holds, if one was ever set.
     ///
     /// # Errors
