@@ -20,8 +20,8 @@ const PATH: &str = "/api/v1/backup";
 /// Copy everything that a server has into one file, also while it runs.
 ///
 /// With a token (scope backup:read) it is a server elsewhere that is copied. `warren restore` takes
-/// it back. The file has the server's own keys: keep it as you keep the directory. A server whose books are
-/// in PostgreSQL says how they are copied.
+/// it back. The file has the server's own keys: keep it as you keep the directory. A server whose
+/// books are in PostgreSQL says how they are copied.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The directory of the server on this machine [default: /var/lib/warren]

@@ -520,6 +520,8 @@ mod cipher;
 mod configure;
 #[cfg(test)]
 mod frames;
+#[cfg(test)]
+mod future;
 mod guard;
 #[cfg(test)]
 mod guarded;

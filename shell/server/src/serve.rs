@@ -97,11 +97,7 @@ impl Server {
         let data = &config.data;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(at(data))?;
         let lock = lock(data)?;
-        let is_restored = config.store.is_none() && restore::take(data)?;
         let (mut store, keys) = open(&config)?;
-        if is_restored {
-            store.note_restore((config.clock)()).map_err(failed)?;
-        }
         let stun = config.stun.bind(config.listen.ip())?;
         let stun_addresses =
             stun.iter().map(std::net::UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
@@ -265,6 +261,7 @@ fn lock(data: &Path) -> io::Result<File> {
 }
 
 fn open(config: &Config) -> io::Result<(Store, Keys)> {
+    let is_restored = config.store.is_none() && restore::take(&config.data)?;
     backup::unpack(&config.data)?;
     let place = books::place(&config.data, config.store.as_deref())?;
     let open = |pepper| Store::open(&place, pepper, config.range, &mut SystemRandom);
@@ -275,8 +272,11 @@ fn open(config: &Config) -> io::Result<(Store, Keys)> {
     }
     books::remember(&config.data, &place)?;
     let keys = Keys::open(&config.data.join(KEYS), is_empty)?;
-    let store = open(&keys.pepper).map_err(failed)?;
+    let mut store = open(&keys.pepper).map_err(failed)?;
     store.claim().map_err(failed)?;
+    if is_restored {
+        store.note_restore((config.clock)()).map_err(failed)?;
+    }
     Ok((store, keys))
 }
 

@@ -239,7 +239,7 @@ fn source_004_10_any_packets_arrive_as_they_were_and_none_gets_longer() {
 }
 
 /// A peer of machine 2 without a node: it says of itself what it likes, and seals anything.
-struct Other {
+pub(super) struct Other {
     peer: Peer,
     identity: Identity,
     indices: Indices,
@@ -250,10 +250,19 @@ struct Other {
 impl Other {
     /// One that has a session with `machine`, and said Hello on it.
     fn of(machine: &mut Machine, features: Features) -> Self {
+        let mut other = Self::with_word(machine, wire::frame::CAPABILITY);
+        let hello = Hello { heard: true, features, mtu: 1_420, ..Hello::default() };
+        other.say(machine, &hello.build());
+        machine.out.sent.clear();
+        other
+    }
+
+    /// One that began a session with `machine` by an initiation with this word, and said nothing.
+    pub(super) fn with_word(machine: &mut Machine, word: u32) -> Self {
         let mut random = Seeded(77);
         let identity = Identity::new(PrivateKey::generate(&mut random));
         let mut peer = Peer::new(PeerId(0), machine.public(), &mut random);
-        peer.set_word(wire::frame::CAPABILITY);
+        peer.set_word(word);
         let mut other = Self { peer, identity, indices: Indices::new(), random, now: machine.now };
         machine.change(&PeerChange {
             allowed_ips: vec![AllowedIp::give(prefix("10.0.0.1/32"))],
@@ -268,9 +277,6 @@ impl Other {
         let (peer, mut context) = other.context();
         let response = response.as_slice().try_into().expect("92 bytes");
         peer.accept_response(&mut context, response).expect("a session");
-        let hello = Hello { heard: true, features, mtu: 1_420, ..Hello::default() };
-        other.say(machine, &hello.build());
-        machine.out.sent.clear();
         other
     }
 
@@ -280,7 +286,11 @@ impl Other {
         (peer, Context { identity, indices, random, now: *now, wall })
     }
 
-    fn say(&mut self, machine: &mut Machine, plain: &[u8]) {
+    pub(super) fn public(&self) -> noise::PublicKey {
+        *self.identity.public()
+    }
+
+    pub(super) fn say(&mut self, machine: &mut Machine, plain: &[u8]) {
         let mut datagram = vec![0; plain.len() + OVERHEAD];
         datagram[wireguard::TRANSPORT_HEADER_LEN..][..plain.len()].copy_from_slice(plain);
         let session = self.peer.sealer(self.now).expect("within three minutes");
@@ -288,7 +298,7 @@ impl Other {
         machine.receive(address(1), &datagram);
     }
 
-    fn open(&mut self, datagram: &[u8]) -> Vec<u8> {
+    pub(super) fn open(&mut self, datagram: &[u8]) -> Vec<u8> {
         let mut datagram = datagram.to_vec();
         let index = Index(u32::from_le_bytes(*datagram[4..].first_chunk().expect("long enough")));
         let opened = self.peer.open(&mut self.indices, index, &mut datagram, self.now);
