@@ -223,7 +223,7 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
                 secret: WireSecret([2; 16]),
                 host: HostInfo::default(),
             })),
-            &said(Request::Poll(Poll { epoch: 1, sequence: 2, wait_ms: 3 })),
+            &said(Request::Poll(Poll { epoch: 1, sequence: 2, wait_ms: 3, bare: true })),
             &said(Request::Rotate { new_key: PublicKey([4; 32]) }),
             r#"{"is":"refused","code":"key-used","detail":"it was used"}"#,
             r#"{"is":"enrolled","node":7,"name":"robot","approved":true}"#,

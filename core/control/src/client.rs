@@ -340,11 +340,11 @@ impl Client {
         if self.poll.is_none() && self.is_enrolled() && now >= self.poll_after {
             self.poll_after = now.after(POLL_INTERVAL_MIN);
             let known = self.map.as_ref().filter(|_| !self.wants_whole);
-            let poll = known.map_or_else(Poll::default, |map| Poll {
-                epoch: map.epoch,
-                sequence: map.sequence,
-                wait_ms: POLL_WAIT.as_millis() as u32,
-            });
+            let mut poll = Poll { bare: true, ..Poll::default() };
+            if let Some(map) = known {
+                (poll.epoch, poll.sequence) = (map.epoch, map.sequence);
+                poll.wait_ms = POLL_WAIT.as_millis() as u32;
+            }
             return self.ask(Lane::Poll, Asked::Poll, Request::Poll(poll));
         }
         None

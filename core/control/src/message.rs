@@ -92,6 +92,9 @@ pub struct Poll {
     pub sequence: u64,
     /// How long the server may wait for news, in milliseconds.
     pub wait_ms: u32,
+    /// It reads bare statements ([`Signed::bare`]), which a server may then send.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub bare: bool,
 }
 
 /// What a node says of itself; bounded and checked at the server's door (threat CO-19).
@@ -259,7 +262,21 @@ impl Answer {
     /// As the bytes to seal.
     #[must_use]
     pub fn print(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("no map with other keys than text is in it")
+        let json = |answer: &Self| {
+            serde_json::to_vec(answer).expect("no map with other keys than text is in it")
+        };
+        let Self::News { signed } = self else { return json(self) };
+        if !signed.bare {
+            return json(self);
+        }
+        // Its text stands behind the JSON as it is: large, and mostly quotes.
+        let signature = signed.signature.clone();
+        let head = Self::News { signed: Signed { text: String::new(), signature, bare: true } };
+        let mut bytes = json(&head);
+        bytes.reserve_exact(1 + signed.text.len());
+        bytes.push(b'\n');
+        bytes.extend_from_slice(signed.text.as_bytes());
+        bytes
     }
 
     /// Reads.
@@ -267,7 +284,20 @@ impl Answer {
     /// # Errors
     /// [`BadMessage::Form`], and [`BadMessage::Field`] for an explanation that is too long.
     pub fn read(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let answer: Self = serde_json::from_slice(bytes).map_err(|_| BadMessage::Form)?;
+        let mut read = serde_json::Deserializer::from_slice(bytes).into_iter::<Self>();
+        let answer = read.next().and_then(Result::ok);
+        let mut answer = answer.ok_or(BadMessage::Form)?;
+        let behind = &bytes[read.byte_offset()..];
+        match &mut answer {
+            Self::News { signed } if signed.bare && signed.text.is_empty() => {
+                let text = behind.strip_prefix(b"\n").ok_or(BadMessage::Form)?;
+                signed.text = str::from_utf8(text).map_err(|_| BadMessage::Form)?.to_owned();
+            }
+            _ if behind.iter().any(|byte| !byte.is_ascii_whitespace()) => {
+                return Err(BadMessage::Form);
+            }
+            _ => {}
+        }
         match &answer {
             Self::Refused(refusal) if refusal.detail.len() > DETAIL_BYTES_MAX => {
                 Err(BadMessage::Field("detail"))
@@ -327,8 +357,34 @@ mod tests {
     }
 
     #[test]
+    fn a_bare_statement_stands_behind_its_answer_and_nothing_else_does() {
+        let signed = |text: &str, bare| {
+            let signature = vec![7; 64];
+            Answer::News { signed: Signed { text: text.to_owned(), signature, bare } }
+        };
+        for text in ["", "{}", "\"\u{e4}\"\n{\"is\":\"done\"}\n"] {
+            for bare in [false, true] {
+                let bytes = signed(text, bare).print();
+                assert_eq!(bytes.ends_with(format!("\n{text}").as_bytes()), bare);
+                assert_eq!(Answer::read(&bytes), Ok(signed(text, bare)));
+            }
+        }
+        // As a node keeps it, or another writer may say it: inside.
+        let inside = serde_json::to_vec(&signed("{}", true)).unwrap();
+        assert_eq!(Answer::read(&inside), Ok(signed("{}", true)));
+        let bare = signed("", true).print();
+        let cut = &bare[..bare.len() - 1];
+        for bytes in [cut, b"{\"is\":\"done\"}x", b"{\"is\":\"done\"}\n{}", b"", b"\n"] {
+            assert_eq!(Answer::read(bytes), Err(BadMessage::Form), "{bytes:?}");
+        }
+        assert_eq!(Answer::read(b"{\"is\":\"done\"} \n"), Ok(Answer::Done));
+        assert_eq!(Answer::read(&[&bare[..], b"\xff"].concat()), Err(BadMessage::Form));
+        assert_eq!(Answer::read(&[&inside[..], b"\n{}"].concat()), Err(BadMessage::Form));
+    }
+
+    #[test]
     fn requests_come_back_and_unknown_fields_are_ignored() {
-        let poll = Poll { epoch: 1, sequence: 2, wait_ms: 3 };
+        let poll = Poll { epoch: 1, sequence: 2, wait_ms: 3, bare: true };
         let bytes = envelope(Request::Poll(poll.clone())).print();
         let text = String::from_utf8(bytes).unwrap();
         let more = text.replace("\"epoch\":1", "\"epoch\":1,\"later\":[{}]");

@@ -2,12 +2,15 @@
 //! what it kept when the server is gone.
 //!
 //! The signature is Ed25519 (RFC 8032) over a fixed word and the text, byte for byte as it was
-//! sent; nothing is serialised again before it is verified. The key to verify with comes through
+//! sent; nothing is serialised again before it is verified. A bare statement is signed by its
+//! digest, for which processors have instructions, and travels behind the answer's JSON and not in
+//! it: a thousand nodes that learn of each other are a thousand statements of 200 kB. The key to verify with comes through
 //! the channel, which the pinned key authenticates, and is pinned in turn.
 
 use core::fmt;
 
 use noise::Random;
+use ring::digest::{SHA256, digest};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
@@ -16,6 +19,8 @@ use crate::text::bytes;
 
 /// What every signature covers first, so that a signature under this key means nothing elsewhere.
 const DOMAIN: &[u8] = b"warren statement 1\0";
+/// The same of a bare statement, of which the SHA-256 follows and not the text.
+const BARE_DOMAIN: &[u8] = b"warren statement 2\0";
 
 /// A text with the server's signature.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,6 +30,9 @@ pub struct Signed {
     /// 64 bytes.
     #[serde(with = "bytes")]
     pub signature: Vec<u8>,
+    /// The signature is of the text's SHA-256, and the text stands behind an answer's JSON.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub bare: bool,
 }
 
 /// The key that a server signs with. Prints nothing of itself.
@@ -69,8 +77,24 @@ impl SigningKey {
     #[must_use]
     pub fn sign(&self, text: String) -> Signed {
         let signature = self.0.sign(&[DOMAIN, text.as_bytes()].concat()).as_ref().to_vec();
-        Signed { text, signature }
+        Signed { text, signature, bare: false }
     }
+
+    /// Signs a text by its digest, for those who read that ([`Poll::bare`](crate::Poll::bare)).
+    #[must_use]
+    pub fn sign_bare(&self, text: String) -> Signed {
+        let signature = self.0.sign(&digested(&text)).as_ref().to_vec();
+        Signed { text, signature, bare: true }
+    }
+}
+
+/// What is signed of a bare statement.
+fn digested(text: &str) -> [u8; BARE_DOMAIN.len() + 32] {
+    let mut bytes = [0; BARE_DOMAIN.len() + 32];
+    let (domain, sum) = bytes.split_at_mut(BARE_DOMAIN.len());
+    domain.copy_from_slice(BARE_DOMAIN);
+    sum.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+    bytes
 }
 
 impl Signed {
@@ -80,9 +104,11 @@ impl Signed {
     /// [`BadSignature`].
     pub fn verify(&self, key: &VerifyingKey) -> Result<&str, BadSignature> {
         let key = UnparsedPublicKey::new(&ED25519, key.0);
-        key.verify(&[DOMAIN, self.text.as_bytes()].concat(), &self.signature)
-            .map_err(|_| BadSignature)?;
-        Ok(&self.text)
+        let verified = match self.bare {
+            true => key.verify(&digested(&self.text), &self.signature),
+            false => key.verify(&[DOMAIN, self.text.as_bytes()].concat(), &self.signature),
+        };
+        verified.map(|()| self.text.as_str()).map_err(|_| BadSignature)
     }
 }
 
@@ -109,7 +135,15 @@ mod tests {
     fn only_the_text_that_was_signed_verifies() {
         let (key, _) = SigningKey::generate(&mut Seeded(1)).unwrap();
         let (other, _) = SigningKey::generate(&mut Seeded(2)).unwrap();
-        let signed = key.sign("{\"a\":1}".to_owned());
+        for signed in [key.sign("{\"a\":1}".to_owned()), key.sign_bare("{\"a\":1}".to_owned())] {
+            only(&signed, &key, &other);
+            // Nor is one form the other's.
+            let turned = Signed { bare: !signed.bare, ..signed };
+            assert_eq!(turned.verify(&key.verifying()), Err(BadSignature));
+        }
+    }
+
+    fn only(signed: &Signed, key: &SigningKey, other: &SigningKey) {
         assert_eq!(signed.verify(&key.verifying()), Ok("{\"a\":1}"));
         assert_eq!(signed.verify(&other.verifying()), Err(BadSignature));
         for bit in 0..signed.text.len() * 8 {
@@ -125,7 +159,7 @@ mod tests {
             changed.signature[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(changed.verify(&key.verifying()), Err(BadSignature), "bit {bit}");
         }
-        let json = serde_json::to_string(&signed).unwrap();
-        assert_eq!(serde_json::from_str::<Signed>(&json).unwrap(), signed);
+        let json = serde_json::to_string(signed).unwrap();
+        assert_eq!(serde_json::from_str::<Signed>(&json).unwrap(), *signed);
     }
 }

@@ -54,7 +54,7 @@ fn requests() -> Vec<Request> {
     let secret = || WireSecret([4; 16]);
     vec![
         Request::Enrol(Enrol { id: [3; 8], secret: secret(), host: host() }),
-        Request::Poll(Poll { epoch: 1_800_000_000, sequence: 7, wait_ms: 30_000 }),
+        Request::Poll(Poll { epoch: 1_800_000_000, sequence: 7, wait_ms: 30_000, bare: false }),
         Request::Report(host()),
         Request::Rotate { new_key: PublicKey([2; 32]) },
         Request::Logout,

@@ -22,8 +22,10 @@ const ADDRESS: &str = "127.0.0.1:8443";
 const PATIENCE: Duration = Duration::from_secs(180);
 /// A thread of the crowd looks so often whether it is over.
 const GLANCE: Duration = Duration::from_secs(1);
-/// A policy is set so long after all had the one before.
+/// A policy is set when the server has done less than [`CALM_CPU_S`] for so long: who came back, who
+/// is there and what was set before is told by then.
 const CALM: Duration = Duration::from_secs(1);
+const CALM_CPU_S: f64 = 0.05;
 
 /// What a policy cost.
 #[derive(Debug, Clone, Copy)]
@@ -163,9 +165,22 @@ impl<'a> Served<'a> {
         self.host.run(&[&[self.warren], words, &with].concat())
     }
 
+    fn calm(&self) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let before_s = self.process.cpu_s();
+            std::thread::sleep(CALM);
+            sys::check_interrupted()?;
+            if self.process.cpu_s() - before_s < CALM_CPU_S {
+                return Ok(());
+            }
+            ensure!(begin.elapsed() < PATIENCE, "the server has no rest");
+        }
+    }
+
     /// Sets a policy and waits until all have it.
     fn set(&self, crowd: &Crowd, version: u64, (from, what): (&str, &str)) -> Result<Spread> {
-        std::thread::sleep(CALM);
+        self.calm()?;
         let text = format!(
             "{{\"tagOwners\": {{\"tag:robot\": [], \"tag:desk\": []}}, \"grants\": \
              [{{\"src\": [\"{from}\"], \"dst\": [\"*\"], \"ip\": [\"{what}\"]}}]}}"

@@ -73,7 +73,7 @@ fn bounds(page: &mut String, report: &Report) {
 
 pub(crate) fn bound_line(row: &Row) -> String {
     let places = match row.unit {
-        "×" => 2,
+        "×" | "s" => 2,
         "MiB" | "%" | "s/GB" => 1,
         _ => 0,
     };

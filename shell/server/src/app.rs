@@ -355,8 +355,11 @@ impl App {
     }
 
     /// Signs the text of a map or a delta.
-    pub(crate) fn sign(&self, statement: String) -> Signed {
-        self.keys.signing.sign(statement)
+    pub(crate) fn sign(&self, statement: String, bare: bool) -> Signed {
+        match bare {
+            true => self.keys.signing.sign_bare(statement),
+            false => self.keys.signing.sign(statement),
+        }
     }
 
     /// A new token for this server.

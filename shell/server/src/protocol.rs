@@ -233,7 +233,7 @@ impl Asked {
             let news = self.app.news(&self.machine, &self.node_key, &poll);
             match news {
                 News::Statement(statement) => {
-                    return Answer::News { signed: self.app.sign(statement) };
+                    return Answer::News { signed: self.app.sign(statement, poll.bare) };
                 }
                 News::Refused(refused) => return refused,
                 News::Nothing => {}

@@ -46,7 +46,7 @@ fn app(test: &str) -> (Folder, Arc<App>, Arc<AtomicU64>) {
 /// A member says that it has a map of this epoch: whether maps are later than that now, and which
 /// epoch they have.
 fn says(app: &App, epoch: u64) -> (bool, u64) {
-    let is_later = app.overtake(MEMBER, &Poll { epoch, sequence: 1, wait_ms: 0 });
+    let is_later = app.overtake(MEMBER, &Poll { epoch, sequence: 1, ..Poll::default() });
     (is_later, app.network().epoch())
 }
 

@@ -52,7 +52,7 @@ fn news(network: &mut Network, map: Option<&Map>, now: u64) -> News {
     let poll = map.map_or_else(Poll::default, |map| Poll {
         epoch: map.epoch,
         sequence: map.sequence,
-        wait_ms: 0,
+        ..Poll::default()
     });
     network.news(&key(1, 1), &key(1, 2), &poll, now)
 }
@@ -184,7 +184,7 @@ fn who_is_behind_the_log_or_from_another_epoch_gets_a_whole_map() {
     assert!(matches!(statement(&at_floor), Statement::Delta(_)), "all of it is there");
     network.put(node(2), false, NOW);
     for (epoch, sequence) in [(5, 1), (4, network.sequence()), (6, 1), (5, u64::MAX)] {
-        let poll = Poll { epoch, sequence, wait_ms: 0 };
+        let poll = Poll { epoch, sequence, ..Poll::default() };
         let told = network.news(&key(1, 1), &key(1, 2), &poll, NOW);
         assert!(matches!(statement(&told), Statement::Map(_)), "{epoch} {sequence}");
     }
