@@ -4,7 +4,8 @@
 //! The signature is Ed25519 (RFC 8032) over a fixed word and the text, byte for byte as it was
 //! sent; nothing is serialised again before it is verified. A bare statement is signed by its
 //! digest, for which processors have instructions, and travels behind the answer's JSON and not in
-//! it: a thousand nodes that learn of each other are a thousand statements of 200 kB. The key to verify with comes through
+//! it: a thousand nodes that learn of each other are a thousand statements of 200 kB.
+//! The key to verify with comes through
 //! the channel, which the pinned key authenticates, and is pinned in turn.
 
 use core::fmt;

@@ -22,8 +22,8 @@ const ADDRESS: &str = "127.0.0.1:8443";
 const PATIENCE: Duration = Duration::from_secs(180);
 /// A thread of the crowd looks so often whether it is over.
 const GLANCE: Duration = Duration::from_secs(1);
-/// A policy is set when the server has done less than [`CALM_CPU_S`] for so long: who came back, who
-/// is there and what was set before is told by then.
+/// A policy is set when the server has done less than [`CALM_CPU_S`] for so long: who came back,
+/// who is there and what was set before is told by then.
 const CALM: Duration = Duration::from_secs(1);
 const CALM_CPU_S: f64 = 0.05;
 

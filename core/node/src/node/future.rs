@@ -23,7 +23,7 @@ fn a_capability_word_of_the_future_is_taken_for_a_plain_peer() {
     let words = (0..24).map(|bit| CAPABILITY ^ 1 << bit).chain([0, 1, 0xff_ffff]);
     for word in words {
         let mut machine = speaking();
-        let mut other = Other::with_word(&mut machine, word);
+        let mut other = Other::with_word(&mut machine, word, word.into());
         let to_us = packet_to(1, 2, 7);
         other.say(&mut machine, &to_us);
         assert_eq!(machine.delivered, [to_us], "{word:x}");
@@ -45,7 +45,7 @@ fn features_and_fields_of_the_future_in_a_hello_are_passed_over() {
     for (features, more) in [0, 1 << 31, 0xffff_fff0, u32::MAX].into_iter().zip(more.iter().cycle())
     {
         let mut machine = speaking();
-        let mut other = Other::with_word(&mut machine, CAPABILITY);
+        let mut other = Other::with_word(&mut machine, CAPABILITY, features.into());
         let known = Features(features);
         let hello = Hello { heard: false, features: known, mtu: u16::MAX, ..Hello::default() };
         let mut bytes = hello.build().to_vec();
@@ -68,7 +68,7 @@ fn features_and_fields_of_the_future_in_a_hello_are_passed_over() {
 #[test]
 fn kinds_of_frames_of_the_future_are_counted_and_dropped() {
     let mut machine = speaking();
-    let mut other = Other::with_word(&mut machine, CAPABILITY);
+    let mut other = Other::with_word(&mut machine, CAPABILITY, 78);
     other.say(&mut machine, &Hello { heard: true, ..Hello::default() }.build());
     let before = (machine.node.counters().frames_in, machine.node.counters().dropped_in());
     for kind in 0x8d..=0xff_u8 {

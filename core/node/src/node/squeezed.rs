@@ -250,7 +250,7 @@ pub(super) struct Other {
 impl Other {
     /// One that has a session with `machine`, and said Hello on it.
     fn of(machine: &mut Machine, features: Features) -> Self {
-        let mut other = Self::with_word(machine, wire::frame::CAPABILITY);
+        let mut other = Self::with_word(machine, wire::frame::CAPABILITY, 77);
         let hello = Hello { heard: true, features, mtu: 1_420, ..Hello::default() };
         other.say(machine, &hello.build());
         machine.out.sent.clear();
@@ -258,8 +258,9 @@ impl Other {
     }
 
     /// One that began a session with `machine` by an initiation with this word, and said nothing.
-    pub(super) fn with_word(machine: &mut Machine, word: u32) -> Self {
-        let mut random = Seeded(77);
+    /// Each of a test has a seed of its own, or it has another's keys.
+    pub(super) fn with_word(machine: &mut Machine, word: u32, seed: u64) -> Self {
+        let mut random = Seeded(seed);
         let identity = Identity::new(PrivateKey::generate(&mut random));
         let mut peer = Peer::new(PeerId(0), machine.public(), &mut random);
         peer.set_word(word);
