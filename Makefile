@@ -78,16 +78,19 @@ setup: $(DENY)
 	  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    $$(printf '%s\n' "$${missing[@]}" | sort -u) >/dev/null
 	fi
-	if ! test -d $(RESOLVERS); then
+	if ! test -d $(RESOLVERS) && command -v apt-get >/dev/null; then
 	  printf 'setup: openresolv and systemd-resolved, unpacked\n'
-	  rm -rf $(RESOLVERS).new && mkdir -p $(RESOLVERS).new && cd $(RESOLVERS).new
-	  packages=(openresolv systemd-resolved libsystemd-shared)
-	  apt-get download -qq "$${packages[@]}" 2>/dev/null \
-	    || { $(ROOT) apt-get update -qq && apt-get download -qq "$${packages[@]}"; }
-	  dpkg -x openresolv_*.deb openresolv
-	  for deb in systemd-resolved_*.deb libsystemd-shared_*.deb; do dpkg -x "$$deb" resolved; done
-	  rm -- *.deb
-	  cd "$$OLDPWD" && mv $(RESOLVERS).new $(RESOLVERS)
+	  rm -rf $(RESOLVERS).new && mkdir -p $(RESOLVERS).new
+	  (
+	    cd $(RESOLVERS).new
+	    packages=(openresolv systemd-resolved libsystemd-shared)
+	    apt-get download -qq "$${packages[@]}" 2>/dev/null \
+	      || { $(ROOT) apt-get update -qq && apt-get download -qq "$${packages[@]}"; }
+	    dpkg -x openresolv_*.deb openresolv
+	    for deb in systemd-resolved_*.deb libsystemd-shared_*.deb; do dpkg -x "$$deb" resolved; done
+	    rm -- *.deb
+	  )
+	  mv $(RESOLVERS).new $(RESOLVERS)
 	fi
 
 # The built binary is a small download where Python's package index is at hand; otherwise it is

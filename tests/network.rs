@@ -35,7 +35,7 @@ mod users;
 #[path = "network/why.rs"]
 mod why;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -113,6 +113,13 @@ struct Lan {
     place: Place,
     serve: Option<Running>,
     nodes: Vec<Node>,
+}
+
+/// Where `make setup` puts what it does not install.
+fn tools() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
+    target.join("tools")
 }
 
 /// Where the server listens and how it is reached: what follows `--listen`, `--url`, `--stun`.

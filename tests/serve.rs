@@ -101,6 +101,12 @@ impl Drop for Serve {
     }
 }
 
+/// Why a command was refused.
+fn refusal(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("it is bound").port()
@@ -138,18 +144,9 @@ fn join(token: &Token, hostname: &str) -> Membership {
 
 /// Asks to join with this of itself.
 fn join_as(token: &Token, host: HostInfo) -> Membership {
-    let settings = Settings {
-        urls: token.urls.clone(),
-        server: token.server,
-        machine: PrivateKey::generate(&mut SystemRandom),
-        node_key: PrivateKey::generate(&mut SystemRandom).public(),
-        next_key: None,
-        join: Some((token.id, token.secret.clone())),
-        verifying: None,
-        host,
-    };
+    let [machine, node] = [(); 2].map(|()| PrivateKey::generate(&mut SystemRandom));
     let start = Start {
-        settings,
+        settings: token.joining(machine, node.public(), host),
         cached: Vec::new(),
         proxies: Proxies::default(),
         notify: Notify::default(),

@@ -13,7 +13,7 @@ const GENERAL: &str = "10.9.0.53";
 const CORP: &str = "10.9.0.54";
 
 /// A resolver that knows one name of one domain.
-fn resolver(host: &Host, at: &str, domain: &str, address: &str) -> Result<Server> {
+pub(super) fn resolver(host: &Host, at: &str, domain: &str, address: &str) -> Result<Server> {
     host.sh(&format!("ip addr add {at}/24 dev br0"))?;
     let parsed = |text: &str| text.parse::<IpAddr>().expect("an address");
     let also = vec!["0.0.0.0/0".parse().expect("a prefix")];

@@ -136,7 +136,7 @@ fn full_and_damaged(lan: &mut Lan, token: &str, folder: &str) -> Result<()> {
     lan.all_up(token)?;
     lan.reaches(B, INSIDE[A])?;
     let [node, map, filler] =
-        ["node.json", "map.json", "filler"].map(|name| std::path::Path::new(folder).join(name));
+        ["node.json", "map.json", "filler"].map(|name| Path::new(folder).join(name));
     eventually("the map is kept", seconds(PATIENCE), || map.exists())?;
     let _ = std::fs::write(&filler, vec![0; 1 << 20]);
     let why = lan.node(B, &["set", "--hostname", "renamed"]).expect_err("there is no room");

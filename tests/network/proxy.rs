@@ -1,8 +1,6 @@
 //! The worst pair: nothing but HTTPS on one side, a real intercepting proxy (mitmproxy) on the
 //! other; and what robots say to each other over it.
 
-use std::path::Path;
-
 use lab::process::Process;
 use lab::topology::Lab;
 
@@ -16,13 +14,6 @@ const OFFICE: usize = 1;
 const NAMES: [&str; 2] = ["robot.warren.internal", "office.warren.internal"];
 /// What the proxy must not read: the payload of echoes, as `ping -p` writes it.
 const MARK: &[u8] = b"not-for-proxies!";
-
-/// Where `make setup` puts mitmproxy.
-fn mitmdump() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    target.join("tools/mitmproxy/bin/mitmdump")
-}
 
 /// Server, robot and office, the proxy being `argv` in its host; what it logs.
 fn worst(
@@ -63,7 +54,7 @@ fn join(lan: &mut Lan) -> Result<()> {
 #[test]
 fn co_12_rl_10_source_000_5_9_10_an_intercepting_proxy_carries_it_all_and_reads_nothing()
 -> Result<()> {
-    let program = mitmdump();
+    let program = tools().join("mitmproxy/bin/mitmdump");
     if !program.exists() {
         eprintln!("SKIPPED: there is no mitmproxy at {}: run `make setup`", program.display());
         return Ok(());

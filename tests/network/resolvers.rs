@@ -2,12 +2,10 @@
 //! are told of our names, other names stay theirs, and they are as before when we are gone.
 
 use std::fs;
-use std::path::Path;
 
-use ::dns::{Names, Settings};
-use host::names::{Place as NamesPlace, Server};
 use lab::process::Process;
 
+use super::dns::resolver;
 use super::*;
 
 /// The resolver of the machine's own network, on the server's host.
@@ -22,9 +20,7 @@ const BUS: &str = "<busconfig><type>system</type><listen>unix:path=/run/dbus/sys
 
 /// What `make setup` unpacked.
 fn unpacked(which: &str) -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let path = target.join("tools/resolvers").join(which);
+    let path = tools().join("resolvers").join(which);
     ensure!(path.is_dir(), "there is no {}: run `make setup`", path.display());
     Ok(path)
 }
@@ -34,19 +30,7 @@ fn owned(id: &str, body: impl FnOnce(&mut Lan) -> Result<()>) -> Result<()> {
     scene(id, |scene| {
         scene.net.borrow_mut().give_own_run();
         let mut lan = Lan::new(scene, id, 2)?;
-        lan.server.sh(&format!("ip addr add {OWN}/24 dev br0"))?;
-        let place = NamesPlace {
-            addresses: vec![OWN.parse()?],
-            also: vec!["0.0.0.0/0".parse().expect("a prefix")],
-        };
-        let settings = Settings {
-            domain: "lan.test".to_owned(),
-            own: "ns".to_owned(),
-            hosts: vec![("www".to_owned(), vec!["198.51.100.7".parse()?])],
-            ..Settings::default()
-        };
-        let _own =
-            inside::inside(&lan.server, || Ok(Server::start(&place, Names::new(settings)?)?))?;
+        let _own = resolver(&lan.server, OWN, "lan.test", "198.51.100.7")?;
         let result = body(&mut lan);
         lan.told(result)
     })

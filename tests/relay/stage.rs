@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use control::client::Settings;
 use control::{HostInfo, Kind, Map, Token};
 use daemon::Loop;
 use dial::proxy::Proxies;
@@ -245,16 +244,9 @@ impl Joining {
         let token =
             Token::parse(&server.run(&words)?, Kind::Join).map_err(|why| anyhow!("{why}"))?;
         let key = PrivateKey::generate(&mut SystemRandom);
-        let settings = Settings {
-            urls: token.urls.clone(),
-            server: token.server,
-            machine: PrivateKey::generate(&mut SystemRandom),
-            node_key: key.public(),
-            next_key: None,
-            join: Some((token.id, token.secret.clone())),
-            verifying: None,
-            host: HostInfo { hostname: host.name().to_owned(), ..HostInfo::default() },
-        };
+        let machine = PrivateKey::generate(&mut SystemRandom);
+        let info = HostInfo { hostname: host.name().to_owned(), ..HostInfo::default() };
+        let settings = token.joining(machine, key.public(), info);
         let (proxies, notify) = (Proxies::default(), Notify::default());
         let start = Start { settings, cached: Vec::new(), proxies, notify };
         let membership = inside::inside(host, || Ok(Membership::start(start)?))?;

@@ -11,11 +11,6 @@ fn far(token: &str, words: &[&str]) -> Output {
     command.output().expect("the program is built")
 }
 
-fn refusal(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1));
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn lc_01_a_backup_taken_elsewhere_while_it_runs_is_a_server_to_start_with() {
     let mut serve = Serve::new();

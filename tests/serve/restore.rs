@@ -8,11 +8,6 @@ fn named(serve: &Serve, name: &str) -> String {
     serve.data.join(name).display().to_string()
 }
 
-fn refusal(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1));
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn nodes(serve: &Serve) -> Vec<String> {
     let list = serve.json(&["node", "list"]);
     let all = list["nodes"].as_array().unwrap().iter();

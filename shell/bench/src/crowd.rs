@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use control::client::Settings;
 use control::{HostInfo, Kind, Map, Token};
 use dial::proxy::Proxies;
 use dial::{Membership, Notify, Start, SystemRandom};
@@ -125,16 +124,9 @@ impl Crowd {
 }
 
 fn start(token: &Token, n: usize) -> Start {
-    let settings = Settings {
-        urls: token.urls.clone(),
-        server: token.server,
-        machine: PrivateKey::generate(&mut SystemRandom),
-        node_key: PrivateKey::generate(&mut SystemRandom).public(),
-        next_key: None,
-        join: Some((token.id, token.secret.clone())),
-        verifying: None,
-        host: HostInfo { hostname: format!("n{n}"), ..HostInfo::default() },
-    };
+    let [machine, node] = [(); 2].map(|()| PrivateKey::generate(&mut SystemRandom));
+    let host = HostInfo { hostname: format!("n{n}"), ..HostInfo::default() };
+    let settings = token.joining(machine, node.public(), host);
     let (proxies, notify) = (Proxies::default(), Notify::default());
     Start { settings, cached: Vec::new(), proxies, notify }
 }

@@ -26,6 +26,13 @@ pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
+/// The file whose name goes on with `suffix`.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
 pub(crate) fn broken(path: &Path) -> impl Fn(rusqlite::Error) -> io::Error {
     move |error| io::Error::other(format!("{}: {error}", path.display()))
 }
@@ -54,9 +61,7 @@ pub fn backup(data: &Path, to: &Path) -> io::Result<u64> {
         let why = "it is there already; a backup overwrites nothing";
         return Err(refuse(format!("{}: {why}", to.display())));
     }
-    let mut part = to.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
+    let part = beside(to, ".part");
     let done = copy(&database, &keys, &part).and_then(|len| {
         fs::hard_link(&part, to).map_err(at(to))?;
         Ok(len)

@@ -542,7 +542,7 @@ impl Network {
             relay: node.host.relay,
             tags: node.tags.clone(),
             routes: node.routes(),
-            online: self.presence.get(&node.id).is_some_and(|presence| presence.is_online),
+            online: self.presence(node.id).0,
             expires_unix_s: node.expires,
             ..Peer::new(NodeId(node.id), node.name.clone(), node.node_key)
         };

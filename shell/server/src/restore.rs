@@ -3,18 +3,18 @@
 //! within a second and starts anew. What was there before is kept, so that a backup of the wrong
 //! day is no loss.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::backup::{DATABASE, KEYS, at, broken};
+use crate::backup::{DATABASE, KEYS, at, beside, broken};
 use crate::books;
 use crate::keys::{self, SystemRandom};
-use crate::serve::SOCKET;
+use crate::serve::{SOCKET, lock};
 use crate::store::{Place, Store};
 
 /// A backup that waits to be taken.
@@ -40,10 +40,9 @@ fn refuse<T>(kind: io::ErrorKind, why: String) -> io::Result<T> {
     Err(io::Error::new(kind, why))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
+/// Removes a database and all that belongs to it, as far as it is there.
+fn clear(database: &Path) {
+    PARTS.iter().for_each(|suffix| drop(fs::remove_file(beside(database, suffix))));
 }
 
 /// Puts the backup in `from` in the place of the books in `data`, whose server may run.
@@ -63,25 +62,21 @@ pub fn restore(data: &Path, from: &Path) -> io::Result<Restored> {
         fs::rename(&part, &waiting).map_err(at(&waiting))?;
         sync(data)
     });
-    for suffix in PARTS {
-        let _ = fs::remove_file(beside(&part, suffix));
-    }
+    clear(&part);
     staged?;
-    let lock = data.join("lock");
-    let file = File::options().create(true).append(true).open(&lock).map_err(at(&lock))?;
-    match file.try_lock() {
-        Ok(()) => take(data).map(|_| Restored::Standing),
-        Err(TryLockError::WouldBlock) => wait(data, &waiting).map(|()| Restored::Running),
-        Err(TryLockError::Error(error)) => Err(at(&lock)(error)),
+    match lock(data) {
+        Ok(_lock) => take(data).map(|_| Restored::Standing),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            wait(data, &waiting).map(|()| Restored::Running)
+        }
+        Err(error) => Err(error),
     }
 }
 
 /// Copies the file and looks whether a server here could start with it.
 fn stage(data: &Path, from: &Path, part: &Path) -> io::Result<()> {
     let mut source = File::open(from).map_err(at(from))?;
-    for suffix in PARTS {
-        let _ = fs::remove_file(beside(part, suffix));
-    }
+    clear(part);
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part);
     let mut file = new.map_err(at(part))?;
     io::copy(&mut source, &mut file).map_err(at(part))?;
@@ -112,24 +107,19 @@ fn stage(data: &Path, from: &Path, part: &Path) -> io::Result<()> {
 
 /// The keys in a backup that is whole.
 fn look(part: &Path, from: &Path) -> io::Result<Vec<u8>> {
-    let refused = |error: rusqlite::Error| {
-        let is_damaged = error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt);
-        let why = match is_damaged {
-            true => "is damaged; take another copy",
-            false => "is no backup that `warren backup` made",
-        };
-        io::Error::new(io::ErrorKind::InvalidData, format!("{} {why}", from.display()))
+    let bad =
+        |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{} {why}", from.display()));
+    let damaged = |what: &str| bad(&format!("is damaged ({what}); take another copy"));
+    let refused = |error: rusqlite::Error| match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt) => damaged(&error.to_string()),
+        _ => bad("is no backup that `warren backup` made"),
     };
     let db = Connection::open_with_flags(part, OpenFlags::SQLITE_OPEN_READ_WRITE);
     let db = db.map_err(broken(part))?;
     let kept = db.query_row("SELECT keys FROM backup", [], |row| row.get(0)).map_err(refused)?;
     let whole: String =
         db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(refused)?;
-    if whole == "ok" {
-        return Ok(kept);
-    }
-    let why = format!("{} is damaged ({whole}); take another copy", from.display());
-    refuse(io::ErrorKind::InvalidData, why)
+    if whole == "ok" { Ok(kept) } else { Err(damaged(&whole)) }
 }
 
 fn sync(folder: &Path) -> io::Result<()> {
@@ -152,7 +142,7 @@ pub(crate) fn take(data: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     if database.exists() {
-        PARTS.iter().for_each(|suffix| drop(fs::remove_file(beside(&before, suffix))));
+        clear(&before);
     }
     for suffix in PARTS {
         let (from, to) = (beside(&database, suffix), beside(&before, suffix));

@@ -247,7 +247,7 @@ fn failed(error: StoreError) -> io::Error {
 }
 
 /// Two servers on one directory would each know half.
-fn lock(data: &Path) -> io::Result<File> {
+pub(crate) fn lock(data: &Path) -> io::Result<File> {
     let path = data.join("lock");
     let file = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
     match file.try_lock() {

@@ -127,16 +127,9 @@ impl Stage {
 }
 
 pub(crate) fn settings(token: &Token, hostname: &str) -> Settings {
-    Settings {
-        urls: token.urls.clone(),
-        server: token.server,
-        machine: PrivateKey::generate(&mut SystemRandom),
-        node_key: PrivateKey::generate(&mut SystemRandom).public(),
-        next_key: None,
-        join: Some((token.id, token.secret.clone())),
-        verifying: None,
-        host: HostInfo { hostname: hostname.to_owned(), ..HostInfo::default() },
-    }
+    let [machine, node] = [(); 2].map(|()| PrivateKey::generate(&mut SystemRandom));
+    let host = HostInfo { hostname: hostname.to_owned(), ..HostInfo::default() };
+    token.joining(machine, node.public(), host)
 }
 
 /// A node that runs.
