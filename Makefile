@@ -26,16 +26,15 @@ AS_ROOT = $(if $(ROOT),$(RUNNER)='$(ROOT)')
 # that dependencies are built once.
 PROFILE := checked
 
+# Tests that run at once: nearly all wait for a timer or a process most of their time.
+AT_ONCE := 4
+
 # A program that must be there : the Debian package that has it.
 PROGRAMS := cc:gcc git:git ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump ethtool:ethtool \
 	ping:iputils-ping wg:wireguard-tools wg-quick:wireguard-tools wireguard-go:wireguard-go \
 	curl:curl dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 busybox:busybox-static \
 	mke2fs:e2fsprogs strip:binutils miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql \
 	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon
-
-# The fuzz crate is a workspace of its own; its bodies run on the pinned toolchain too.
-FUZZ = CARGO_TARGET_DIR=$(TARGET)/fuzz cargo $(1) --manifest-path fuzz/Cargo.toml --locked \
-	--no-default-features --release
 
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny
@@ -115,10 +114,9 @@ demo: setup build
 lint: deny
 	printf 'lint: format\n'
 	cargo fmt --all --check
-	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo fmt --manifest-path fuzz/libfuzzer/Cargo.toml --check
 	printf 'lint: clippy\n'
 	cargo clippy --workspace --all-targets --locked --quiet --profile $(PROFILE) -- -D warnings
-	$(call FUZZ,clippy) --all-targets --quiet -- -D warnings
 	printf 'lint: rustdoc\n'
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet --profile $(PROFILE)
 
@@ -140,9 +138,8 @@ advisories: $(DENY)
 
 test: setup lint
 	log=$(TARGET)/test.log; begin=$$SECONDS; status=0
-	$(AS_ROOT) cargo test --workspace --locked --no-fail-fast --profile $(PROFILE) $(TESTS) 2>&1 \
+	RUST_TEST_THREADS=$(AT_ONCE) $(AS_ROOT) cargo test --workspace --locked --no-fail-fast --profile $(PROFILE) $(TESTS) 2>&1 \
 	  | tee "$$log" || status=$$?
-	$(call FUZZ,test) 2>&1 | tee -a "$$log" || status=$$?
 	awk -v s=$$(( SECONDS - begin )) '
 	  /^test result:/ { passed += $$4; failed += $$6; ignored += $$8; programs++ }
 	  /^test .* FAILED$$/ { print "failed: " $$2 }
@@ -176,11 +173,11 @@ fuzz:
 	if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
 	  printf 'fuzz: needs a nightly toolchain and cargo-fuzz, see fuzz/README.md\n' >&2; exit 1
 	fi
-	(cd fuzz && cargo run --locked --quiet --no-default-features --bin seeds)
-	for target in fuzz/fuzz_targets/*.rs; do
+	cargo run --package warren-fuzz --bin seeds --locked --quiet
+	for target in fuzz/libfuzzer/fuzz_targets/*.rs; do
 	  name=$$(basename "$$target" .rs)
 	  printf 'fuzz: %s, %s s\n' "$$name" '$(FUZZ_SECONDS)'
-	  cargo +nightly fuzz run "$$name" -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
+	  cargo +nightly fuzz run --fuzz-dir fuzz/libfuzzer "$$name" -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
 	done
 
 # Run as the user after `make build`, with sudo in front where PREFIX needs it.

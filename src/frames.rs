@@ -1,6 +1,8 @@
 //! `--frames`: what is spoken between two Warren nodes beside WireGuard.
 
 use clap::ValueEnum;
+use clap::builder::RangedI64ValueParser;
+use host::quick::HOLD_MS_MAX;
 
 /// What the option does, in its help.
 pub(crate) const HELP: &str = "Whether to repair loss and disorder between Warren nodes; off is \
@@ -9,6 +11,15 @@ pub(crate) const HELP: &str = "Whether to repair loss and disorder between Warre
 /// What `--compress` does, in its help.
 pub(crate) const COMPRESS: &str = "Whether to compress what goes to Warren nodes; lengths then \
                                    tell of contents, so it is off unless asked for";
+
+/// What `--hold-ms` does, in its help.
+pub(crate) const HOLD: &str = "Milliseconds that a small packet to a Warren node waits for others \
+                               to share a datagram with; pings and keystrokes never wait";
+
+/// Reads what `--hold-ms` says.
+pub(crate) fn hold_ms() -> RangedI64ValueParser<u16> {
+    RangedI64ValueParser::new().range(0..=HOLD_MS_MAX.into())
+}
 
 /// On or off. Of frames: whether they are spoken with peers that know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

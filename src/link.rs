@@ -45,6 +45,9 @@ struct Up {
     #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_COMPRESS", ignore_case = true)]
     #[arg(help = format!("{} [default: as the file says of each peer]", frames::COMPRESS))]
     compress: Option<Frames>,
+    #[arg(long, value_name = "N", env = "WARREN_HOLD_MS", value_parser = frames::hold_ms())]
+    #[arg(help = format!("{} [default: as the file says of each peer]", frames::HOLD))]
+    hold_ms: Option<u16>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
 }
@@ -57,8 +60,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         host::affinity::pin(cpu)?;
     }
     let path = std::path::absolute(quick::locate(&args.file))?;
-    let compress = args.compress.map(|compress| compress == Frames::On);
-    let mut settings = with_compress(quick::read(&path)?, compress);
+    let wishes = (args.compress.map(|compress| compress == Frames::On), args.hold_ms);
+    let mut settings = with_wishes(quick::read(&path)?, wishes);
     if let Some(frames) = args.frames {
         settings.interface.frames = Some(frames == Frames::On);
     }
@@ -72,17 +75,21 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if !args.allow_scripts {
         say(&passed_over(&settings));
     }
-    let mut reload = || Ok(with_compress(read_again(&path)?, compress));
+    let mut reload = || Ok(with_wishes(read_again(&path)?, wishes));
     let scripts = Scripts { name: &name, allowed: args.allow_scripts };
     let end = quick::run(&name, &settings, scripts, &mut reload, up)?;
     tracing::info!(?end, "link down");
     Ok(())
 }
 
-/// What the command says of compression stands above what the file says.
-fn with_compress(mut settings: Settings, compress: Option<bool>) -> Settings {
+/// What the command says of compression and of bundles stands above what the file says.
+fn with_wishes(
+    mut settings: Settings,
+    (compress, hold_ms): (Option<bool>, Option<u16>),
+) -> Settings {
     for peer in &mut settings.peers {
         peer.compress = compress.unwrap_or(peer.compress);
+        peer.hold_ms = hold_ms.unwrap_or(peer.hold_ms);
     }
     settings
 }

@@ -1,5 +1,7 @@
 //! `warren wg NAME`: a drop-in for wireguard-go.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use host::daemon::{self, Readiness};
 use host::driver::{Driver, Error};
@@ -29,6 +31,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_COMPRESS", default_value = "off")]
     #[arg(help = frames::COMPRESS, ignore_case = true)]
     compress: Frames,
+    #[arg(long, value_name = "N", env = "WARREN_HOLD_MS", default_value = "0", help = frames::HOLD)]
+    #[arg(value_parser = frames::hold_ms())]
+    hold_ms: u16,
     /// The interface to create, at most 15 characters
     name: String,
 }
@@ -44,24 +49,27 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let in_foreground = std::env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|v| v == "1");
     if args.foreground || in_foreground {
         log::start(level);
-        return serve(&args.name, [args.frames, args.compress], Readiness::take());
+        return serve(&args, Readiness::take());
     }
     // who asked for a log wants it; who did not must not wait for the end of standard error
     let keep_stderr = asked.is_some_and(|level| level != Level::Silent);
     let (frames, compress) = (args.frames.word(), args.compress.word());
     let words = ["wg", "--foreground", "--log", level.word(), "--frames", frames, "--compress"];
-    daemon::start(words.into_iter().chain([compress, "--", &args.name]), keep_stderr)?;
+    let hold_ms = args.hold_ms.to_string();
+    let rest = [compress, "--hold-ms", &hold_ms, "--", &args.name];
+    daemon::start(words.into_iter().chain(rest), keep_stderr)?;
     Ok(())
 }
 
 /// Runs the node until something ends it; tells `readiness` when `wg` can talk to it.
-fn serve(name: &str, [frames, compress]: [Frames; 2], readiness: Option<Readiness>) -> Result<()> {
-    let mut driver = match Driver::new(name) {
+fn serve(args: &Args, readiness: Option<Readiness>) -> Result<()> {
+    let mut driver = match Driver::new(&args.name) {
         Ok(driver) => driver,
         Err(error) => return refuse(readiness, error),
     };
-    driver.set_frames(frames == Frames::On);
-    driver.set_compress(compress == Frames::On);
+    driver.set_frames(args.frames == Frames::On);
+    driver.set_compress(args.compress == Frames::On);
+    driver.set_hold(Duration::from_millis(args.hold_ms.into()));
     if let Some(readiness) = readiness {
         readiness.ready();
     }

@@ -5,7 +5,8 @@
 
 mod support;
 
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use support::capture::{Capture, udp_payload};
@@ -14,6 +15,7 @@ use support::{Node, Outer, Pair, Plan, Result, Scene, Sut, ensure, inside, scene
 
 const WARREN: [Sut; 2] = [Sut::Warren, Sut::Warren];
 const PLAIN: [Sut; 2] = [Sut::Plain, Sut::Plain];
+const HELD: [Sut; 2] = [Sut::Held, Sut::Held];
 
 fn pair(scene: &Scene, suts: [Sut; 2], outer: Outer) -> Result<Pair> {
     Pair::with(scene, Plan { suts, outer, ..Plan::default() })
@@ -169,4 +171,82 @@ fn bc_05_small_packets_that_waited_share_datagrams() -> Result<()> {
         ensure!(bytes < 60 * 112 * 3 / 4, "{bytes} bytes");
         Ok(())
     })
+}
+
+/// Spiders a side, as in source 004's second test, and files that each of them fetches.
+const SPIDERS: usize = 6;
+const FILES: usize = 40;
+
+/// Answers requests for empty files, a connection each, until all came.
+fn serve(listener: &TcpListener) -> Result<()> {
+    std::thread::scope(|scope| {
+        for _ in 0..SPIDERS * FILES {
+            let (mut stream, _) = listener.accept()?;
+            scope.spawn(move || -> std::io::Result<()> {
+                let mut request = [0; 1_000];
+                let _ = stream.read(&mut request)?;
+                stream.write_all(&[b'h'; 180])
+            });
+        }
+        Ok(())
+    })
+}
+
+/// Fetches files one after the other, as an interactive client would.
+fn fetch(to: std::net::SocketAddr) -> Result<()> {
+    for _ in 0..FILES {
+        let mut stream = TcpStream::connect(to)?;
+        stream.write_all(&[b'g'; 120])?;
+        let mut head = Vec::new();
+        stream.read_to_end(&mut head)?;
+        ensure!(head.len() == 180, "{} bytes of a head", head.len());
+    }
+    Ok(())
+}
+
+/// Datagrams on the wire, and how long it took, while six spiders a side fetch empty files.
+fn spiders(id: &str, suts: [Sut; 2]) -> Result<(usize, Duration)> {
+    let mut seen = (0, Duration::ZERO);
+    scene(id, |scene| {
+        let pair = pair(scene, suts, Outer::Wire("delay=50ms loss=1% rate=1500kbit"))?;
+        pair.settle()?;
+        let ends = [pair.ends(true), pair.ends(false)];
+        let mut servers = Vec::new();
+        for (_, to) in ends {
+            let address = to.v4;
+            let listener = inside::inside(&to.host, || Ok(TcpListener::bind((address, 8_080))?))?;
+            servers.push(inside::start(&to.host, move || serve(&listener))?);
+        }
+        let capture = Capture::start(&pair.one.host, "va")?;
+        let begin = std::time::Instant::now();
+        let mut clients = Vec::new();
+        for (from, to) in ends {
+            let to = std::net::SocketAddr::new(to.v4.parse()?, 8_080);
+            for _ in 0..SPIDERS {
+                clients.push(inside::start(&from.host, move || fetch(to))?);
+            }
+        }
+        clients.into_iter().try_for_each(inside::join)?;
+        servers.into_iter().try_for_each(inside::join)?;
+        let took = begin.elapsed();
+        let datagrams = capture.stop()?;
+        seen = (datagrams.iter().filter_map(|packet| udp_payload(packet)).count(), took);
+        Ok(())
+    })?;
+    Ok(seen)
+}
+
+#[test]
+fn source_004_9_bundles_of_32_ms_take_a_fifth_of_the_datagrams_of_an_interactive_day() -> Result<()>
+{
+    let (alone, held) = std::thread::scope(|scope| {
+        let alone = scope.spawn(|| spiders("w17", PLAIN));
+        let held = scope.spawn(|| spiders("w18", HELD));
+        (alone.join().expect("no panic"), held.join().expect("no panic"))
+    });
+    let ((alone, alone_took), (held, held_took)) = (alone?, held?);
+    eprintln!("{alone} datagrams in {alone_took:.1?} alone, {held} in {held_took:.1?} held");
+    ensure!(held * 5 <= alone, "{held} datagrams are more than a fifth of {alone}");
+    ensure!(held_took < alone_took * 2, "{held_took:?} is long beside {alone_took:?}");
+    Ok(())
 }

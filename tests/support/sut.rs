@@ -16,6 +16,8 @@ pub enum Sut {
     Warren,
     /// Our own, speaking plain WireGuard with everybody.
     Plain,
+    /// Our own, whose small packets wait 32 ms for each other.
+    Held,
     /// Another one, started as `PROGRAM -f NAME`.
     Foreign(PathBuf),
 }
@@ -39,7 +41,7 @@ impl Sut {
     }
 
     pub fn is_warren(&self) -> bool {
-        matches!(self, Self::Warren | Self::Plain)
+        matches!(self, Self::Warren | Self::Plain | Self::Held)
     }
 
     /// The words that start it in the foreground for one interface.
@@ -47,6 +49,7 @@ impl Sut {
         let words: &[&str] = match self {
             Self::Warren => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", ifname],
             Self::Plain => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "--frames", "off", ifname],
+            Self::Held => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "--hold-ms", "32", ifname],
             Self::Foreign(path) => &[path.to_str().expect("an UTF-8 path"), "-f", ifname],
         };
         words.iter().map(|&word| word.to_owned()).collect()

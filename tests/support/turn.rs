@@ -1,4 +1,5 @@
-//! How many tests run at once: two, since they measure time and few machines have many cores.
+//! How many tests run at once: four, since nearly all the time they wait for a timer or a process,
+//! and those that measure run alone.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -19,7 +20,7 @@ pub fn alone() -> Turn {
 }
 
 fn places() -> usize {
-    std::env::var("WARREN_TESTS_AT_ONCE").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
+    std::env::var("WARREN_TESTS_AT_ONCE").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
 }
 
 fn take(n: usize) -> Turn {

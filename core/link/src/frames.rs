@@ -211,9 +211,15 @@ impl Frames {
         }
     }
 
-    /// Whether small packets wait to be sent.
-    pub(crate) fn has_gathered(&self) -> bool {
-        self.halves.as_ref().is_some_and(|halves| halves.sender.has_gathered())
+    /// Whether small packets wait that are to be sent by now.
+    pub(crate) fn has_gathered(&self, now: Instant) -> bool {
+        let until = self.halves.as_ref().and_then(|halves| halves.sender.gathered_until());
+        until.is_some_and(|until| until <= now)
+    }
+
+    /// How many small packets wait.
+    pub(crate) fn gathered(&self) -> u64 {
+        self.halves.as_ref().map_or(0, |halves| halves.sender.gathered())
     }
 
     /// Gives them up: how many these are.

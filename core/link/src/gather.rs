@@ -1,9 +1,39 @@
 //! Small packets that wait for each other until the turn in which they came is over, or something
-//! else goes to the same peer: at most as long as the shell reads on without a pause.
+//! else goes to the same peer: at most as long as the shell reads on without a pause. Where a link
+//! asks for it ([`Wishes::hold`]) they wait for those of later turns, too, unless somebody waits
+//! for one of them.
 
+use std::time::Duration;
+
+use noise::Instant;
 use wire::frame::Bundle;
+use wire::ip::protocol;
+use wire::packet::{Packet, Transport};
 
 use crate::sender::Manner;
+
+/// Payload of the longest packet of TCP or UDP that is somebody's keystroke, in bytes.
+const KEYSTROKE_LEN_MAX: usize = 64;
+
+/// What is wanted for what goes to a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wishes {
+    /// It may be compressed.
+    pub(crate) squeeze: bool,
+    /// How long the first of a bundle waits for others; zero: until its turn is over.
+    pub(crate) hold: Duration,
+}
+
+/// Whether somebody may be waiting for this packet to move: all but TCP and UDP, and of these what
+/// is as short as a keystroke and not empty (source 004's `-q`).
+pub(crate) fn is_urgent(packet: &Packet<'_>) -> bool {
+    let len = match (packet.protocol(), packet.transport()) {
+        (protocol::TCP, Ok(Transport::Tcp(tcp))) => tcp.payload().len(),
+        (protocol::UDP, Ok(Transport::Udp(udp))) => udp.payload().len(),
+        _ => return true,
+    };
+    (1..=KEYSTROKE_LEN_MAX).contains(&len)
+}
 
 /// What waits, as it would stand in a bundle.
 #[derive(Debug, Default)]
@@ -13,6 +43,8 @@ pub(crate) struct Gathered {
     count: u8,
     /// How the first is to be sent; the others are sent alike.
     manner: Option<Manner>,
+    /// When what waits has waited long enough.
+    due: Instant,
 }
 
 /// Whether an entry of `len` bytes is small: two such fit into a plaintext of `limit`.
@@ -21,12 +53,12 @@ pub(crate) const fn is_small(len: usize, limit: usize) -> bool {
 }
 
 impl Gathered {
-    /// Whether another entry of `len` bytes may join.
-    pub(crate) fn takes(&self, len: usize, manner: Manner) -> bool {
+    /// Whether another entry of `len` bytes may join; where packets are `held`, more readily.
+    pub(crate) fn takes(&self, len: usize, manner: Manner, held: bool) -> bool {
         let joined = self.bytes.len() + Bundle::ENTRY_LEN + len;
         self.manner.is_none_or(|first| {
-            first.is_alike(&manner)
-                && joined <= manner.limit()
+            first.is_alike(&manner, held)
+                && joined <= first.shared(&manner).limit()
                 && usize::from(self.count) < Bundle::COUNT_MAX
         })
     }
@@ -36,11 +68,7 @@ impl Gathered {
         if self.bytes.is_empty() {
             self.bytes.resize(Bundle::FIXED_LEN, 0);
         }
-        let first = self.manner.get_or_insert(manner);
-        if first.ticket != manner.ticket {
-            // Of two flows, which share no context (threat BC-02).
-            first.ticket = None;
-        }
+        self.manner = Some(self.manner.map_or(manner, |first| first.shared(&manner)));
         self.count += 1;
         self.bytes.extend((len as u16).to_le_bytes());
         let begin = self.bytes.len();
@@ -56,6 +84,16 @@ impl Gathered {
             return Some((&self.bytes, manner, self.count.into()));
         }
         Some((&self.bytes[Bundle::FIXED_LEN + Bundle::ENTRY_LEN..], manner, 1))
+    }
+
+    /// Says that what waits is to go at `due`, unless it is to go before that anyway.
+    pub(crate) fn set_due(&mut self, due: Instant) {
+        self.due = if self.count > 1 { self.due.min(due) } else { due };
+    }
+
+    /// When what waits, if anything does, has waited long enough.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        (self.count > 0).then_some(self.due)
     }
 
     /// How many wait.

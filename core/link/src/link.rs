@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::time::Duration;
 
 use noise::{
     Action, Context, Drop, Identity, Index, Indices, Instant, OpenedInitiation, Peer, PeerId,
@@ -15,6 +16,7 @@ use wire::superpacket::{self, Superpacket};
 use wire::{virtio, wireguard};
 
 use crate::frames::{self, Frames};
+use crate::gather::Wishes;
 use crate::inbox::Inbox;
 use crate::outbox::{Destination, Outbox};
 use crate::paths::Paths;
@@ -103,8 +105,8 @@ pub struct Link {
     frames: Option<Box<Frames>>,
     /// Whether our Hello offers AES-256-GCM.
     aes: bool,
-    /// Whether what is sent is compressed, without a policy that says so.
-    squeeze: bool,
+    /// What is wanted for what is sent, without a policy that says so.
+    wishes: Wishes,
     /// The session on which a Hello came that wants an answer.
     answer: Option<Index>,
     /// Of a managed peer: its paths. `endpoint` is where the best of them leads.
@@ -157,7 +159,7 @@ impl Link {
             salt: u32::from_le_bytes(salt),
             frames: None,
             aes: false,
-            squeeze: false,
+            wishes: Wishes::default(),
             answer: None,
             paths: None,
             room: usize::MAX,
@@ -188,7 +190,13 @@ impl Link {
     /// Whether flows to this peer are compressed where the peer reads that; off at first, for what
     /// a length tells (docs/compression.md).
     pub fn set_squeeze(&mut self, squeeze: bool) {
-        self.squeeze = squeeze;
+        self.wishes.squeeze = squeeze;
+    }
+
+    /// How long a small packet to this peer waits for others, where the peer reads bundles; zero,
+    /// as at first: until its turn is over. What somebody may be waiting for never waits.
+    pub fn set_hold(&mut self, hold: Duration) {
+        self.wishes.hold = hold;
     }
 
     /// What the peer can do on the session that is sent on; none if it is a plain peer.
@@ -250,22 +258,24 @@ impl Link {
         self.tx_bytes
     }
 
-    /// Segments that wait for a session.
+    /// Segments that wait for a session, or for others.
     #[must_use]
     pub fn staged(&self) -> u64 {
-        self.staged.segments()
+        self.staged.segments() + self.frames.as_ref().map_or(0, |frames| frames.gathered())
     }
 
-    /// Ends every session, and gives back indices and staged packets (whose number is returned).
+    /// Ends every session, and gives back indices and what waits (whose number is returned).
     pub fn clear(&mut self, indices: &mut Indices) -> u64 {
         self.peer.clear(indices);
+        let mut dropped = 0;
         if let Some(frames) = &mut self.frames {
+            dropped = frames.drop_gathered();
             frames.clear();
         }
         if let Some(paths) = &mut self.paths {
             paths.clear();
         }
-        self.staged.clear()
+        dropped + self.staged.clear()
     }
 
     /// Sends a superpacket, or stages it. `squeeze` says whether a policy lets it be compressed;
@@ -300,11 +310,11 @@ impl Link {
             return outcome;
         };
         let mtu = room;
-        let squeeze = squeeze || self.squeeze;
+        let wishes = Wishes { squeeze: squeeze || self.wishes.squeeze, ..self.wishes };
         let index = session.index();
         if let Some(sender) = self.frames.as_mut().and_then(|frames| frames.sender(index)) {
             let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
-            let outcome = sender.send(header, packet, (now, mtu), squeeze, &mut way);
+            let outcome = sender.send(header, packet, (now, mtu), wishes, &mut way);
             let (datagrams, bytes) = (way.datagrams, way.bytes);
             self.tx_bytes += bytes;
             self.peer.data_sent(now, datagrams, bytes);
@@ -347,12 +357,18 @@ impl Link {
     ) -> Result<(Index, Range<usize>), Drop> {
         let len = datagram.len();
         let (index, plain) = self.peer.open(indices, index, datagram, now)?;
-        self.learn(&from, len, now);
+        let counter = wireguard::counter(datagram);
+        // What was overtaken on another path does not say where the peer is now.
+        if self.follows(&from) && !self.peer.is_newest(index, counter) {
+            self.rx_bytes += len as u64;
+        } else {
+            self.learn(&from, len, now);
+        }
         if !frame::is_frame(&datagram[plain.clone()]) {
             self.peer.data_received(now, 1, plain.len() as u64);
             self.note_received(!plain.is_empty(), now);
             if let Some(frames) = &mut self.frames {
-                frames.note_bare(index, wireguard::counter(datagram), !plain.is_empty(), now);
+                frames.note_bare(index, counter, !plain.is_empty(), now);
             }
         }
         Ok((index, plain))
@@ -477,6 +493,12 @@ impl Link {
         let paths = self.paths.as_ref().and_then(|paths| paths.poll_timeout());
         let paths = paths.map(|at| (at, Wake::Paths));
         [peer, frames, paths].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Whether to hear the peer at `from` would move a link that follows it.
+    #[inline]
+    fn follows(&self, from: &Destination) -> bool {
+        self.paths.is_none() && self.endpoint != Some(*from)
     }
 
     /// An authentic and fresh datagram came from `from`.

@@ -19,7 +19,7 @@ use wire::superpacket::Superpacket;
 use wire::unit::CHUNKS_MAX;
 use wire::{virtio, wireguard};
 
-use crate::gather::{self, Gathered};
+use crate::gather::{self, Gathered, Wishes};
 use crate::link::{Outcome, Refusal};
 use crate::outbox::Outbox;
 use crate::report::seen;
@@ -111,10 +111,19 @@ impl Manner {
     }
 
     /// Whether packets of both manners may share a bundle: those that can wait for repair share
-    /// none with those that cannot.
-    pub(crate) fn is_alike(&self, other: &Self) -> bool {
-        (self.tag.is_some(), self.protect, self.mtu)
-            == (other.tag.is_some(), other.protect, other.mtu)
+    /// none with those that cannot, unless they are `held`.
+    pub(crate) fn is_alike(&self, other: &Self, held: bool) -> bool {
+        self.mtu == other.mtu
+            && (held || (self.tag.is_some(), self.protect) == (other.tag.is_some(), other.protect))
+    }
+
+    /// The manner of what both share: protected if either is, and patient only if both are; flows
+    /// share no context (threat BC-02).
+    pub(crate) fn shared(mut self, other: &Self) -> Self {
+        self.tag = self.tag.filter(|_| other.tag.is_some());
+        self.ticket = self.ticket.filter(|_| self.ticket == other.ticket);
+        self.protect |= other.protect;
+        self
     }
 
     /// Bytes that stand in front of a lone packet.
@@ -170,14 +179,13 @@ impl Sender {
         (self.bundles, self.reads_squeezed) = (bundles, squeezed);
     }
 
-    /// Sends a packet or superpacket; `squeeze` says whether it may be compressed. On the path of
-    /// every packet.
+    /// Sends a packet or superpacket as `wishes` say. On the path of every packet.
     pub(crate) fn send<O: Outbox>(
         &mut self,
         header: virtio::Header,
         packet: &Superpacket<'_>,
         (now, mtu): (Instant, usize),
-        squeeze: bool,
+        wishes: Wishes,
         way: &mut Way<'_, O>,
     ) -> Outcome {
         let protect = !self.control.is_calm();
@@ -185,7 +193,7 @@ impl Sender {
         let manner = Manner {
             tag: if disorder { flow_tag(packet.packet()) } else { None },
             protect,
-            ticket: if squeeze { self.ticket(packet.packet()) } else { None },
+            ticket: if wishes.squeeze { self.ticket(packet.packet()) } else { None },
             now_us: now.0 / 1_000,
             mtu,
         };
@@ -202,7 +210,7 @@ impl Sender {
         let manner = Manner { protect: protect && is_trusted, ..manner };
         let len = manner.order_len() + packet.segment_len(0);
         if self.bundles && segments == 1 && gather::is_small(len, manner.limit()) {
-            self.gather(packet, len, manner, way, &mut outcome);
+            self.gather(packet, len, (manner, wishes.hold), way, &mut outcome);
             return outcome;
         }
         self.close(way, &mut outcome);
@@ -285,11 +293,11 @@ impl Sender {
         &mut self,
         packet: &Superpacket<'_>,
         len: usize,
-        manner: Manner,
+        (manner, hold): (Manner, Duration),
         way: &mut Way<'_, O>,
         outcome: &mut Outcome,
     ) {
-        if !self.gathered.takes(len, manner) {
+        if !self.gathered.takes(len, manner, !hold.is_zero()) {
             self.close(way, outcome);
         }
         let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
@@ -299,6 +307,9 @@ impl Sender {
             }
             packet.write_segment(0, &mut out[manner.order_len()..]);
         });
+        let waits = !hold.is_zero() && !gather::is_urgent(packet.packet());
+        let wait_us = if waits { hold.as_micros() as u64 } else { 0 };
+        self.gathered.set_due(Instant((manner.now_us + wait_us) * 1_000));
     }
 
     /// Sends the small packets that waited.
@@ -497,9 +508,10 @@ impl Sender {
         self.gathered.trim();
     }
 
-    /// When [`Sender::flush`] is due.
+    /// When [`Sender::flush`] or [`Sender::close`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.spread.poll_timeout().map(|at_us| Instant(at_us.saturating_mul(1_000)))
+        let flush = self.spread.poll_timeout().map(|at_us| Instant(at_us.saturating_mul(1_000)));
+        [flush, self.gathered.due()].into_iter().flatten().min()
     }
 
     /// What is believed about the path.
@@ -523,9 +535,14 @@ impl Sender {
         self.bundles
     }
 
-    /// Whether small packets wait for [`Sender::close`].
-    pub(crate) const fn has_gathered(&self) -> bool {
-        self.gathered.count() > 0
+    /// Small packets that wait for [`Sender::close`].
+    pub(crate) const fn gathered(&self) -> u64 {
+        self.gathered.count()
+    }
+
+    /// When the small packets that wait, if any do, are due for [`Sender::close`].
+    pub(crate) fn gathered_until(&self) -> Option<Instant> {
+        self.gathered.due()
     }
 
     /// The round trip as the last report measured it, microseconds.

@@ -43,6 +43,8 @@ pub struct PeerChange {
     pub allowed_ips: Vec<AllowedIp>,
     /// Whether what goes to the peer is compressed, where the peer reads that.
     pub compress: Option<bool>,
+    /// How long a small packet to the peer waits for others, where the peer reads bundles.
+    pub hold: Option<Duration>,
 }
 
 impl PeerChange {
@@ -58,6 +60,7 @@ impl PeerChange {
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
             compress: None,
+            hold: None,
         }
     }
 }

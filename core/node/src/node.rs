@@ -65,6 +65,7 @@ pub struct Node {
     frames: bool,
     aes: bool,
     compress: bool,
+    hold: Duration,
     reach: Asker,
     /// What our own machine is told about packets that do not fit.
     replies: VecDeque<Vec<u8>>,
@@ -115,6 +116,7 @@ impl Node {
             frames: false,
             aes: false,
             compress: false,
+            hold: Duration::ZERO,
             reach: Asker::default(),
             replies: VecDeque::new(),
             counters: Counters::default(),
@@ -527,6 +529,8 @@ mod guard;
 mod guarded;
 #[cfg(test)]
 mod guesses;
+#[cfg(test)]
+mod held;
 #[cfg(test)]
 mod pathless;
 mod reachable;

@@ -373,6 +373,15 @@ impl Peer {
         Ok((index, range))
     }
 
+    /// Whether the packet with this counter, opened on the session with this index, was sealed
+    /// after all others that came on it: what overtook it says better where the peer is.
+    #[must_use]
+    pub fn is_newest(&self, index: Index, counter: u64) -> bool {
+        let sessions = [&self.current, &self.previous].into_iter().flatten();
+        let mut found = sessions.filter(|session| session.index() == index);
+        found.next().is_some_and(|session| session.is_newest(counter))
+    }
+
     /// Tells the timers that a batch of transport packets was sealed and sent: how many, and how
     /// many bytes of plaintext they carried, 0 if all were keepalives.
     pub fn data_sent(&mut self, now: Instant, packets: u32, bytes: u64) {

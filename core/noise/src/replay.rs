@@ -34,6 +34,11 @@ impl Replay {
         self.seen[word] & bit == 0
     }
 
+    /// Whether `counter` is the highest that was accepted.
+    pub(crate) const fn is_newest(&self, counter: u64) -> bool {
+        self.next > 0 && counter == self.next - 1
+    }
+
     /// Marks `counter` as seen. `false` if it was, or is too old. Only for packets that
     /// authenticated.
     pub(crate) fn accept(&mut self, counter: u64) -> bool {

@@ -151,6 +151,11 @@ impl Session {
         Ok(Self::HEADER_LEN..Self::HEADER_LEN + plain.len())
     }
 
+    /// Whether nothing that was received was sealed after the packet with this counter.
+    pub(crate) const fn is_newest(&self, counter: u64) -> bool {
+        self.replay.is_newest(counter)
+    }
+
     /// Our index for this session: what the peer writes into packets to us.
     #[must_use]
     pub const fn index(&self) -> Index {

@@ -55,19 +55,6 @@ impl Ecn {
             _ => Self::Ce,
         }
     }
-
-    /// The inner field after decapsulation from a datagram marked `outer` (RFC 6040 §4.2);
-    /// `None` when the packet has to be dropped.
-    #[must_use]
-    pub const fn decapsulate(self, outer: Self) -> Option<Self> {
-        match (self, outer) {
-            (Self::NotEct, Self::Ce) => None,
-            (Self::NotEct, _) => Some(Self::NotEct),
-            (_, Self::Ce) => Some(Self::Ce),
-            (Self::Ect0, Self::Ect1) => Some(Self::Ect1),
-            (inner, _) => Some(inner),
-        }
-    }
 }
 
 /// What lies behind the IP headers.

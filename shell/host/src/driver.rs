@@ -244,6 +244,11 @@ impl Driver {
         self.rest.engine.node.set_compress(compress);
     }
 
+    /// How long small packets wait for others, where nothing else is said of a peer.
+    pub fn set_hold(&mut self, hold: Duration) {
+        self.rest.engine.node.set_hold(hold);
+    }
+
     /// A way for other threads to have something done by the loop. From now on they alone change
     /// the configuration; `wg` may look.
     ///

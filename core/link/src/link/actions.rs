@@ -109,9 +109,9 @@ impl Link {
         self.close(world.now, out, total);
     }
 
-    /// Sends the small packets that waited for each other.
+    /// Sends the small packets that waited for each other, if they have waited long enough.
     fn close<O: Outbox>(&mut self, now: Instant, out: &mut O, total: &mut Outcome) {
-        let Some(frames) = self.frames.as_mut().filter(|frames| frames.has_gathered()) else {
+        let Some(frames) = self.frames.as_mut().filter(|frames| frames.has_gathered(now)) else {
             return;
         };
         let (Some(session), Some(to)) = (self.peer.sealer(now), self.endpoint) else {

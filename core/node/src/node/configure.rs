@@ -77,6 +77,17 @@ impl Node {
         }
     }
 
+    /// How long small packets wait for others, unless a change of a peer says otherwise; zero at
+    /// first: until their turn is over.
+    pub fn set_hold(&mut self, hold: Duration) {
+        self.hold = hold;
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.set_hold(hold);
+            }
+        }
+    }
+
     /// The session that a live receiver index of ours, its first or its second, belongs to, by
     /// its first; for those who watch the wire and know no more than the index.
     #[must_use]
@@ -204,12 +215,16 @@ impl Node {
                 link.set_frames(own);
                 link.set_aes(self.aes);
                 link.set_squeeze(self.compress);
+                link.set_hold(self.hold);
             }
             if let Some(key) = &change.preshared_key {
                 link.peer_mut().set_preshared_key(key.clone());
             }
             if let Some(compress) = change.compress {
                 link.set_squeeze(compress);
+            }
+            if let Some(hold) = change.hold {
+                link.set_hold(hold);
             }
             if let Some(remote) = change.endpoint {
                 link.set_endpoint(Endpoint::new(canonical(remote)).into());

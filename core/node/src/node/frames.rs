@@ -1,8 +1,12 @@
 //! Nodes that speak frames, with each other and with plain ones.
 
-use wire::frame::Hello;
+use std::time::Duration;
 
-use super::tests::{Machine, packet_to, settle};
+use wire::frame::Hello;
+use wire::virtio;
+
+use super::squeezed;
+use super::tests::{Machine, address, packet_to, settle};
 
 /// Machines 1 and 2, which know each other; the first speaks frames and the second may.
 fn pair(second: bool) -> (Machine, Machine) {
@@ -68,6 +72,38 @@ fn toward_a_plain_peer_not_a_byte_differs() {
     assert_eq!((a.node.counters().frames_in, b.node.counters().frames_in), (0, 0));
 }
 
+/// What machine 2 says to machine 1, which is plain and begins, over two sessions.
+fn answers(second_speaks: bool) -> Vec<Vec<u8>> {
+    // The same keys draw the same nonces, on purpose.
+    noise::forget_nonces();
+    let (mut plain, mut other) = numbered(1, second_speaks);
+    plain.node.set_frames(false);
+    let mut said = Vec::new();
+    for mark in 0..20 {
+        let burst: Vec<Vec<u8>> = (0..5).map(|at| packet_to(2, 1, mark ^ at)).collect();
+        plain.send(&packet_to(1, 2, mark));
+        for _ in 0..3 {
+            let from_plain = std::mem::take(&mut plain.out.sent);
+            from_plain.iter().for_each(|(_, bytes)| other.receive(address(1), bytes));
+            other.send_together(if from_plain.is_empty() { &burst } else { &[] });
+            said.extend(other.sent());
+            let from_other = std::mem::take(&mut other.out.sent);
+            from_other.iter().for_each(|(_, bytes)| plain.receive(address(2), bytes));
+        }
+        plain.wait(10);
+        other.wait(10);
+    }
+    assert!(plain.delivered.len() >= 100, "{} packets", plain.delivered.len());
+    said
+}
+
+#[test]
+fn toward_a_plain_peer_that_begins_every_byte_is_the_same() {
+    let (with, without) = (answers(true), answers(false));
+    assert!(with.len() > 100, "{} datagrams", with.len());
+    assert_eq!(with, without);
+}
+
 #[test]
 fn a_peer_that_begins_anew_without_frames_is_spoken_to_plainly() {
     let (mut a, mut b) = pair(true);
@@ -112,6 +148,50 @@ fn lone_segments_of_any_length_arrive_as_they_were() {
         settle(&mut a, &mut b);
         assert_eq!(b.delivered.pop(), Some(segment(len, mark)), "{len} bytes");
         assert!(b.delivered.is_empty(), "{len} bytes: more than was sent");
+    }
+}
+
+/// A superpacket of TCP with so many segments of 1,000 bytes, as the kernel gives it.
+fn superpacket(segments: usize) -> (virtio::Header, Vec<u8>) {
+    let header = virtio::Header {
+        flags: virtio::FLAG_NEEDS_CSUM,
+        gso_type: virtio::GSO_TCPV4,
+        hdr_len: 40,
+        gso_size: 1_000,
+        csum_start: 20,
+        csum_offset: 16,
+    };
+    (header, segment(segments * 1_000, 3))
+}
+
+/// A chunk that is lost for good takes its own segment along and no other.
+#[test]
+fn a_lost_chunk_costs_its_own_segments_only() {
+    const SEGMENTS: usize = 12;
+    for lost in 0..SEGMENTS {
+        let first = 1 + 2 * lost as u8;
+        let (mut a, mut b) = squeezed::numbered(first, false);
+        let (header, mut bytes) = superpacket(SEGMENTS);
+        a.node.handle_packet(header, &mut bytes, a.now, &mut a.out);
+        let sent = std::mem::take(&mut a.out.sent);
+        // The head and the chunks in their order; what might repair them is lost as well.
+        assert!(sent.len() > SEGMENTS, "{} datagrams", sent.len());
+        for (at, (_, datagram)) in sent.iter().enumerate().take(1 + SEGMENTS) {
+            if at != 1 + lost {
+                b.receive(address(first), datagram);
+            }
+        }
+        b.pass(Duration::from_millis(100));
+        let sequence = |packet: &Vec<u8>| u32::from_be_bytes([24, 25, 26, 27].map(|at| packet[at]));
+        let mut came: Vec<u32> = b.delivered.iter().map(sequence).collect();
+        came.sort_unstable();
+        let wanted = (0..SEGMENTS).filter(|&segment| segment != lost);
+        assert_eq!(came, wanted.map(|at| 3 + 1_000 * at as u32).collect::<Vec<u32>>());
+        let (_, whole) = superpacket(SEGMENTS);
+        for packet in &b.delivered {
+            let at = (sequence(packet) - 3) as usize;
+            assert_eq!(packet[40..], whole[40 + at..][..1_000], "lost {lost}");
+        }
     }
 }
 

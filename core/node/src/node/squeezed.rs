@@ -23,7 +23,7 @@ impl Inner {
         Self { from, to: 3 - from, protocol: 17, ports, sequence: 0, payload }
     }
 
-    fn tcp(from: u8, ports: (u16, u16), payload: Vec<u8>) -> Self {
+    pub(super) fn tcp(from: u8, ports: (u16, u16), payload: Vec<u8>) -> Self {
         Self { protocol: 6, ..Self::udp(from, ports, payload) }
     }
 
@@ -59,7 +59,7 @@ pub(super) fn pair() -> (Machine, Machine) {
 }
 
 /// The same as machines `first` and the next one, with the same addresses inside.
-fn numbered(first: u8, compress: bool) -> (Machine, Machine) {
+pub(super) fn numbered(first: u8, compress: bool) -> (Machine, Machine) {
     let (mut a, mut b) = (Machine::new(first), Machine::new(first + 1));
     a.node.set_compress(compress);
     for machine in [&mut a, &mut b] {

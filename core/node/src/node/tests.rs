@@ -174,7 +174,11 @@ impl Machine {
     }
 
     pub(super) fn wait(&mut self, seconds: u64) {
-        self.now += Duration::from_secs(seconds);
+        self.pass(Duration::from_secs(seconds));
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now += time;
         self.node.handle_timeout(self.now);
         self.collect();
         self.act();

@@ -168,3 +168,40 @@ fn a_superpacket_arrives_as_its_segments() {
     expect(&world, missing(&world, a, b) + missing(&world, b, a) == 0, "all of them");
     expect(&world, world.ledger().passed(a, b).delivered == 96, "one and 95 segments");
 }
+
+/// Half a gigabit a second goes on while its path becomes 150 ms shorter, or longer, or leads to
+/// another address: what was overtaken by 7,000 datagrams is no replay, and does not lead back.
+#[test]
+fn dp_12_a_stream_of_500_mbit_s_moves_between_paths_150_ms_apart_and_nothing_is_dropped() {
+    let mut seed = 200;
+    for frames in [false, true] {
+        for (roams, from_ms, to_ms) in [(false, 151, 1), (false, 1, 151), (true, 151, 1)] {
+            seed += 2;
+            let (mut world, a, b) = pair(seed);
+            [a, b].iter().for_each(|&host| world.set_frames(host, frames));
+            world.run(3 * MINUTE);
+            recovers(&mut world, a, b, seconds(5));
+            world.set_weather_from(a, b, line(from_ms));
+            world.run(SECOND);
+            let before = [missing(&world, a, b), missing(&world, b, a)];
+            for ms in 0..600 {
+                if ms == 300 {
+                    world.set_weather_from(a, b, line(to_ms));
+                    if roams {
+                        world.fault(&Fault::Roam(a));
+                    }
+                }
+                world.send_superpacket(a, b, 45, 1392);
+                // What is under way to a's old place, or sent there, is lost, and is not sent.
+                if !roams || !(280..340).contains(&ms) {
+                    world.send(b, a, 64);
+                }
+                world.run(Duration::from_millis(1));
+            }
+            world.run(SECOND);
+            let what = format!("frames {frames}, {from_ms} to {to_ms} ms, roams {roams}");
+            let after = [missing(&world, a, b), missing(&world, b, a)];
+            expect(&world, before == after, &format!("{what}: {before:?}, then {after:?}"));
+        }
+    }
+}

@@ -231,21 +231,6 @@ fn an_icmp_error_yields_the_packet_it_quotes_even_when_cut() {
     assert!(matches!(parse(&crossed).unwrap().transport(), Ok(Transport::Other)));
 }
 
-#[test]
-fn decapsulation_combines_ecn_as_the_table_of_rfc_6040() {
-    use Ecn::{Ce, Ect0, Ect1, NotEct};
-    let outer = [NotEct, Ect0, Ect1, Ce];
-    let table = [
-        (NotEct, [Some(NotEct), Some(NotEct), Some(NotEct), None]),
-        (Ect0, [Some(Ect0), Some(Ect0), Some(Ect1), Some(Ce)]),
-        (Ect1, [Some(Ect1), Some(Ect1), Some(Ect1), Some(Ce)]),
-        (Ce, [Some(Ce); 4]),
-    ];
-    for (inner, expected) in table {
-        assert_eq!(outer.map(|outer| inner.decapsulate(outer)), expected, "{inner:?}");
-    }
-}
-
 proptest! {
     #[test]
     fn setting_ecn_changes_nothing_else((sample, _) in any_sample(), bits in 0u8..4) {

@@ -29,6 +29,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use node::{AllowedIp, Change, PeerChange, Prefix};
 use noise::{PresharedKey, PrivateKey, PublicKey};
@@ -43,6 +44,8 @@ pub use run::{RunError, run};
 
 /// The longest file, in bytes.
 pub const FILE_LEN_MAX: u64 = 16 << 20;
+/// Milliseconds that a small packet waits for others, at most, as in source 004.
+pub const HOLD_MS_MAX: u16 = 1_000;
 
 /// Where a file stands that is named only by its interface.
 pub const DIRECTORY: &str = "/etc/wireguard";
@@ -139,6 +142,8 @@ pub struct Peer {
     pub keepalive_s: Option<u16>,
     /// Whether what goes to it is compressed, where it reads that.
     pub compress: bool,
+    /// Milliseconds that a small packet to it waits for others, at most [`HOLD_MS_MAX`].
+    pub hold_ms: u16,
 }
 
 impl Settings {
@@ -210,6 +215,7 @@ impl Peer {
             replace_allowed_ips: true,
             allowed_ips: self.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
             compress: Some(self.compress),
+            hold: Some(Duration::from_millis(self.hold_ms.into())),
             ..PeerChange::new(self.key)
         })
     }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use node::Prefix;
 use noise::{PresharedKey, PrivateKey, PublicKey};
 
-use super::{Fault, Host, Interface, Peer, Settings, Table};
+use super::{Fault, HOLD_MS_MAX, Host, Interface, Peer, Settings, Table};
 
 /// Faults told at once; who has more has the wrong file.
 const FAULTS_MAX: usize = 20;
@@ -36,8 +36,15 @@ const INTERFACE_KEYS: [&str; 13] = [
     "SaveConfig",
     "Frames",
 ];
-const PEER_KEYS: [&str; 6] =
-    ["PublicKey", "PresharedKey", "AllowedIPs", "Endpoint", "PersistentKeepalive", "Compress"];
+const PEER_KEYS: [&str; 7] = [
+    "PublicKey",
+    "PresharedKey",
+    "AllowedIPs",
+    "Endpoint",
+    "PersistentKeepalive",
+    "Compress",
+    "HoldMs",
+];
 
 /// What is wrong with a value, and how to mend it.
 type Wrong = String;
@@ -76,6 +83,7 @@ struct PeerDraft {
     endpoint: Option<Host>,
     keepalive_s: Option<u16>,
     compress: bool,
+    hold_ms: u16,
 }
 
 #[derive(Default)]
@@ -262,6 +270,7 @@ impl Reader {
                 }
             }
             "Compress" => peer.compress = switch(value).map_err(at)?,
+            "HoldMs" => peer.hold_ms = number(value, 0..=HOLD_MS_MAX.into()).map_err(at)? as u16,
             "Endpoint" => peer.endpoint = Some(Host::parse(value).map_err(at)?),
             _ if value.eq_ignore_ascii_case("off") => peer.keepalive_s = Some(0),
             _ => peer.keepalive_s = Some(number(value, 0..=65535).map_err(at)? as u16),
@@ -282,12 +291,20 @@ impl Reader {
                 continue;
             };
             let PeerDraft { line, preshared_key, allowed_ips, endpoint, .. } = draft;
-            let PeerDraft { keepalive_s, compress, .. } = draft;
+            let PeerDraft { keepalive_s, compress, hold_ms, .. } = draft;
             if peers.iter().any(|p| p.key == key) {
                 self.line = line;
                 self.fault(1, format!("the peer {key} stands here twice; merge the two sections"));
             }
-            peers.push(Peer { key, preshared_key, allowed_ips, endpoint, keepalive_s, compress });
+            peers.push(Peer {
+                key,
+                preshared_key,
+                allowed_ips,
+                endpoint,
+                keepalive_s,
+                compress,
+                hold_ms,
+            });
         }
         let v6 = self.interface.addresses.iter().any(|(a, _)| a.is_ipv6());
         let v6 = v6 || peers.iter().flat_map(|p| &p.allowed_ips).any(|p| p.address().is_ipv6());

@@ -32,7 +32,7 @@ fn a_file_with_everything_is_read() {
          DNS = 1.1.1.1, example.org\nTable = 1234\nPreUp = echo %i = 1\nPostUp = a\nPostUp = b\n\
          PreDown = c\nPostDown = d\nSaveConfig = true\n\n[PEER]\nPublicKey = {PEER}\n\
          PresharedKey = {KEY}\nAllowedIPs = 10.0.0.2/32, fd00::2/128,\nAllowedIPs = 10.1.2.3/8\n\
-         Endpoint = [fd00::9]:51820\nPersistentKeepalive = 25\nCompress = on\n\
+         Endpoint = [fd00::9]:51820\nPersistentKeepalive = 25\nCompress = on\nHoldMs = 32\n\
          [Peer]\nPublicKey = {OTHER}\nAllowedIPs =\n\
          Endpoint = vpn.example.org:1\nPersistentKeepalive = off\n"
     );
@@ -60,6 +60,7 @@ fn a_file_with_everything_is_read() {
     assert_eq!(peers[0].endpoint, Some(Host::Address("[fd00::9]:51820".parse().unwrap())));
     assert_eq!((peers[0].keepalive_s, peers[1].keepalive_s), (Some(25), Some(0)));
     assert_eq!((peers[0].compress, peers[1].compress), (true, false));
+    assert_eq!((peers[0].hold_ms, peers[1].hold_ms), (32, 0));
     assert_eq!(peers[1].endpoint, Some(Host::Name("vpn.example.org".to_owned(), 1)));
     assert!(peers[1].allowed_ips.is_empty());
 }
@@ -107,6 +108,7 @@ fn every_fault_has_its_place_and_says_how_to_mend_it() {
             "4:25: AllowedIPs: `x/8`: not an IPv4 or IPv6 address",
         ),
         (peer("Compress = 9"), "4:12: Compress: `9` is neither"),
+        (peer("HoldMs = 1001"), "4:10: HoldMs: `1001` is not a number from 0 to 1000"),
         (peer("PersistentKeepalive = 1m"), "4:23: PersistentKeepalive: `1m` is not a number"),
         (peer(&format!("[Peer]\nPublicKey={PEER}")), "4:1: the peer xTIBA5"),
         ("[Interface]\n[Peer]\nAllowedIPs=::/0\n".into(), "2:1: this [Peer] has no PublicKey; add"),
@@ -363,7 +365,7 @@ fn a_plan_is_done_and_undone_without_a_trace() {
         ip("tuntap add wt0 mode tun");
         ip("link set wt0 up"); // the first time up it gets its queue for good
         ip("link set wt0 down");
-        std::thread::sleep(std::time::Duration::from_millis(2500)); // IPv6 addresses settle
+        std::thread::sleep(Duration::from_millis(2500)); // IPv6 addresses settle
         let before = state();
         let peer: SocketAddr = "203.0.113.5:51820".parse().unwrap();
         let facts = Facts::gather(&[peer], 0).unwrap();
