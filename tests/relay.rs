@@ -26,7 +26,7 @@ use support::{
 
 /// Megabits a second of one TCP stream between the nodes.
 fn rate(stage: &Stage, options: &[&str]) -> Result<f64> {
-    let mut all = vec!["-Z", "-t", "5", "-O", "1", "-C", "cubic"];
+    let mut all = vec!["-Z", "-t", "2", "-O", "1", "-C", "cubic"];
     all.extend(options);
     let report = traffic::iperf(&stage.nodes[0].host, &stage.nodes[1].host, ADDRESSES[1], &all)?;
     Ok(traffic::received_bits_s(&report) / 1e6)
@@ -73,6 +73,11 @@ fn source_000_3_4_rl_12_where_udp_443_passes_quic_carries_and_https_goes_on_when
 #[test]
 fn source_000_3_4_a_network_without_udp_costs_no_more_than_the_head_start() -> Result<()> {
     scene("rl8", quic::no_more_than_the_head_start)
+}
+
+#[test]
+fn source_002_5_what_is_lost_on_the_way_to_a_relay_is_repaired() -> Result<()> {
+    scene_alone("rl12", quic::repair_over_lines_that_lose)
 }
 
 #[test]

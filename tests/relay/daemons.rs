@@ -27,6 +27,8 @@ pub(crate) struct Network {
     pub(crate) hosts: [Host; 2],
     serve: Option<Process>,
     daemons: Vec<Process>,
+    /// What daemons are started with besides.
+    options: Vec<&'static str>,
 }
 
 impl Network {
@@ -60,7 +62,14 @@ impl Network {
         let folder = std::env::temp_dir().join(format!("warren-{}", server.namespace()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)?;
-        let mut this = Self { folder, server, hosts: [a, b], serve: None, daemons: Vec::new() };
+        let mut this = Self {
+            folder,
+            server,
+            hosts: [a, b],
+            serve: None,
+            daemons: Vec::new(),
+            options: Vec::new(),
+        };
         this.start_server(&[])?;
         let words = ["key", "create", "--reusable", "--data", &this.path("server")];
         let token = this.server.run(&[&[WARREN], &words[..]].concat())?;
@@ -105,9 +114,15 @@ impl Network {
     fn daemon(&self, number: usize) -> Result<Process> {
         let (state, socket) = (self.path(&number.to_string()), self.socket(number));
         let words = ["daemon", "--state", &state, "--socket", &socket, "--tun", "warren0"];
-        let daemon = self.hosts[number].spawn(&[&[WARREN], &words[..]].concat())?;
+        let words = [&[WARREN], &words[..], &self.options].concat();
+        let daemon = self.hosts[number].spawn(&words)?;
         daemon.wait_for(|log| log.contains("daemon at"))?;
         Ok(daemon)
+    }
+
+    /// Starts daemons with these words besides, from their next start on.
+    pub(crate) fn set_options(&mut self, options: &[&'static str]) {
+        self.options = options.to_vec();
     }
 
     /// Ends a node's daemon and starts it again: from there to its first echo.

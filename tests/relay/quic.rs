@@ -113,6 +113,26 @@ pub(crate) fn no_more_than_the_head_start(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+/// Mbit/s of one TCP stream over a relay whose lines lose 1 % each: with repair, and without.
+pub(crate) fn repair_over_lines_that_lose(scene: &Scene) -> Result<()> {
+    let weather = Impairment { delay_us: 2_000, loss: 0.01, ..Impairment::LINE };
+    let mut network = Network::with(scene, THE_RELAYS_PORT, Some(weather))?;
+    let mut rates = Vec::new();
+    for frames in ["on", "off"] {
+        network.set_options(&["--frames", frames]);
+        network.restart_node(0)?;
+        network.restart_node(1)?;
+        carried(&network, "quic", seconds(30))?;
+        let [a, b] = &network.hosts;
+        let options = ["-t", "4", "-O", "1", "-C", "cubic"];
+        rates.push(traffic::tcp(a, b, INSIDE[1], &options)? / 1e6);
+        carried(&network, "quic", seconds(10))?;
+    }
+    eprintln!("1 % lost on each line: {:.1} Mbit/s with repair, {:.1} without", rates[0], rates[1]);
+    ensure!(rates[0] > 3.0 * rates[1], "{rates:?}");
+    Ok(())
+}
+
 /// First datagrams of connections from as many addresses, which are never followed by a second.
 fn flood(count: u16, sent: &AtomicU64) -> Result<()> {
     let sink = UdpSocket::bind("127.0.0.1:0")?;

@@ -471,6 +471,9 @@ impl Sender {
         if report.held_us != u32::MAX {
             let rtt_us = (now_us as u32).wrapping_sub(report.echo_us).wrapping_sub(report.held_us);
             self.rtt_us = Some(rtt_us).filter(|&us| us < 60_000_000);
+            if let Some(rtt_us) = self.rtt_us {
+                self.control.handle_rtt(rtt_us.saturating_sub(report.queue_us));
+            }
         }
         let mut seen = seen(report);
         if now < self.settled_at {
@@ -482,9 +485,6 @@ impl Sender {
         let taken = taken + seen.queued.discount(strays - taken);
         let are_over = at.is_older_than(STRAYS_FOR, now);
         self.strays.0 = if are_over { 0 } else { strays - taken };
-        if let Some(rtt_us) = self.rtt_us {
-            self.control.handle_rtt(rtt_us.saturating_sub(report.queue_us));
-        }
         self.control.handle_report(&seen, std::mem::take(&mut self.sent), now_us);
         self.spread.heed(&self.control);
     }

@@ -42,7 +42,7 @@ fn source_002_2_weather_costs_a_stream_little() {
 
 #[test]
 fn six_streams_get_no_less_than_one() {
-    for weather in ["low", "medium"] {
+    for weather in ["low", "medium", "high"] {
         let sum = |streams| {
             let found = (1..=2).map(|seed| stream(weather, true, streams, 6, seed));
             let found: Vec<(f64, f64)> =

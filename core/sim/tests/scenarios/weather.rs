@@ -171,6 +171,45 @@ fn bc_08_what_is_compressed_is_repaired_and_arrives_once() {
     }
 }
 
+/// What is no TCP is repaired as well, and for little: bytes sealed for each byte inside, and what
+/// is lost for good, of full datagrams one by one. Where so few come that none can wait for
+/// another, each second one is sent twice, which is the cap, and costs nobody much.
+#[test]
+fn source_002_5_what_is_no_tcp_costs_little_and_is_hardly_lost() {
+    let mut seed = 300;
+    for (name, lost_of_plain) in [("low", 0.0025), ("medium", 0.01), ("high", 0.025)] {
+        for (gap_us, count) in [(100, 60_000), (1_000, 20_000), (10_000, 4_000)] {
+            seed += 1;
+            let mut world = fresh(seed);
+            let (a, b) = (world.host(false), world.host(false));
+            [a, b].iter().for_each(|&host| world.set_frames(host, true));
+            world.join(a, b);
+            world.set_weather(sim::profile::named(name).expect("one of ours"));
+            let send = |world: &mut World, count: u32| {
+                for _ in 0..count {
+                    world.send(a, b, 1_372);
+                    world.run(Duration::from_micros(gap_us));
+                }
+                world.run(SECOND);
+            };
+            // The first seconds are for learning.
+            send(&mut world, count / 4);
+            let sealed = |world: &World| world.status(a, b).expect("known").tx_bytes;
+            let before = (missing(&world, a, b), sealed(&world));
+            send(&mut world, count);
+            let lost = (missing(&world, a, b) - before.0) as f64 / f64::from(count);
+            let ratio = (sealed(&world) - before.1) as f64 / f64::from(count) / 1_400.0;
+            let what = format!("{name}, one in {gap_us} us: {lost:.5} lost, {ratio:.2} bytes");
+            let (times, most) = match gap_us {
+                100 => (5.0, 1.35),
+                1_000 => (5.0, 1.4),
+                _ => (1.2, 1.6),
+            };
+            expect(&world, lost * times < lost_of_plain && ratio <= most, &what);
+        }
+    }
+}
+
 /// Both initiate at once, in weather that puts the four messages in any order.
 #[test]
 fn dp_09_crossing_initiations_end_in_one_session() {
