@@ -41,7 +41,7 @@ const TARGET: Ipv4Addr = Ipv4Addr::new(10, 66, 0, 2);
 const CLOSED_PORT: u16 = 9;
 const ROUNDS: usize = 3;
 const ATTEMPTS: u32 = 4;
-const STREAM_S: &str = "2";
+const STREAM_S: &str = "1";
 const INITIATION_BYTES: usize = 148;
 /// How many different ones there are; nobody would remember them.
 const POOL: usize = 4096;
