@@ -2,9 +2,9 @@
 //! its flow, and protected.
 //!
 //! Stages, in the order in which they appear below: `send` decides how a packet travels, `unit`
-//! and `lone` cut it, `gather` lets a small one wait for others and `close` sends them as a bundle,
-//! `piece` compresses one plaintext where that is wanted, `emit` protects and seals it, `flush`
-//! sends repair chunks.
+//! and `lone` cut it, `gather` lets a small one wait for others and `close` sends them as a bundle
+//! (`bundled`), `piece` compresses one plaintext where that is wanted, `emit` protects and seals
+//! it, `flush` sends repair chunks.
 
 use std::time::Duration;
 
@@ -213,7 +213,7 @@ impl Sender {
             self.gather(packet, len, (manner, wishes.hold), way, &mut outcome);
             return outcome;
         }
-        self.close(way, &mut outcome);
+        self.close(manner.now_us, way, &mut outcome);
         let before = outcome.sent;
         let result = if is_unit {
             self.unit(header, packet, manner, way, &mut outcome)
@@ -286,57 +286,6 @@ impl Sender {
             outcome.sent += 1;
         }
         Ok(())
-    }
-
-    /// Lets a small packet wait for others; what waits already and cannot be joined goes first.
-    fn gather<O: Outbox>(
-        &mut self,
-        packet: &Superpacket<'_>,
-        len: usize,
-        (manner, hold): (Manner, Duration),
-        way: &mut Way<'_, O>,
-        outcome: &mut Outcome,
-    ) {
-        if !self.gathered.takes(len, manner, !hold.is_zero()) {
-            self.close(way, outcome);
-        }
-        let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
-        self.gathered.push(len, manner, |out| {
-            if let Some((tag, number)) = number {
-                Ordered::write_fixed(tag, number, out);
-            }
-            packet.write_segment(0, &mut out[manner.order_len()..]);
-        });
-        let waits = !hold.is_zero() && !gather::is_urgent(packet.packet());
-        let wait_us = if waits { hold.as_micros() as u64 } else { 0 };
-        self.gathered.set_due(Instant((manner.now_us + wait_us) * 1_000));
-    }
-
-    /// Sends the small packets that waited.
-    pub(crate) fn close<O: Outbox>(&mut self, way: &mut Way<'_, O>, outcome: &mut Outcome) {
-        let mut gathered = std::mem::take(&mut self.gathered);
-        if let Some((plain, manner, count)) = gathered.plain() {
-            let is_bare = count == 1 && manner.tag.is_none() && !manner.protect;
-            let result = if is_bare {
-                self.bare(plain.len(), manner, way, |out| out.copy_from_slice(plain))
-            } else {
-                self.piece(plain.len(), manner, way, |out| out.copy_from_slice(plain))
-            };
-            match result {
-                Ok(()) => outcome.sent += count,
-                Err(refusal) => outcome.refuse(refusal, count),
-            }
-            self.bundled += if count > 1 { count } else { 0 };
-        }
-        gathered.clear();
-        self.gathered = gathered;
-    }
-
-    /// Gives up the small packets that wait: how many these are.
-    pub(crate) fn drop_gathered(&mut self) -> u64 {
-        let count = self.gathered.count();
-        self.gathered.clear();
-        count
     }
 
     /// A packet that is too large to be protected whole: its headers as a head, the rest as a
@@ -524,27 +473,6 @@ impl Sender {
         self.chunk_len
     }
 
-    /// Packets that were sent in bundles.
-    pub(crate) const fn bundled(&self) -> u64 {
-        self.bundled
-    }
-
-    /// Whether the other end reads bundles.
-    #[cfg(test)]
-    pub(crate) const fn sends_bundles(&self) -> bool {
-        self.bundles
-    }
-
-    /// Small packets that wait for [`Sender::close`].
-    pub(crate) const fn gathered(&self) -> u64 {
-        self.gathered.count()
-    }
-
-    /// When the small packets that wait, if any do, are due for [`Sender::close`].
-    pub(crate) fn gathered_until(&self) -> Option<Instant> {
-        self.gathered.due()
-    }
-
     /// The round trip as the last report measured it, microseconds.
     pub(crate) fn rtt_us(&self) -> Option<u32> {
         self.rtt_us
@@ -595,4 +523,5 @@ fn upper_of(header: virtio::Header) -> u8 {
     }
 }
 
+mod bundled;
 mod squeezed;

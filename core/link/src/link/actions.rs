@@ -120,7 +120,7 @@ impl Link {
         let index = session.index();
         let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
         match frames.sender(index) {
-            Some(sender) => sender.close(&mut way, total),
+            Some(sender) => sender.close(now.0 / 1_000, &mut way, total),
             None => total.refuse(Refusal::NoEndpoint, frames.drop_gathered()),
         }
         let (datagrams, bytes) = (way.datagrams, way.bytes);

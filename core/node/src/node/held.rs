@@ -101,3 +101,18 @@ fn what_waits_when_its_peer_is_removed_is_counted() {
     let sent = a.node.counters().sealed + a.node.counters().dropped_out();
     assert_eq!(sent, a.node.counters().packets_out);
 }
+
+/// The time that a bundle was held is none of its path's.
+#[test]
+fn what_was_held_does_not_make_the_path_look_slow() {
+    let (mut a, mut b) = pair();
+    for _ in 0..100 {
+        a.send(&tcp(100));
+        a.pass(FIVE_MS);
+        b.pass(FIVE_MS);
+        settle(&mut a, &mut b);
+    }
+    let weather = a.node.weather(&b.public()).expect("they speak frames");
+    assert!(weather.bundled > 50, "{weather:?}");
+    assert!(weather.rtt_us.is_some_and(|rtt_us| rtt_us <= 1_000), "{weather:?}");
+}
