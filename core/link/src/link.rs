@@ -358,12 +358,7 @@ impl Link {
         let len = datagram.len();
         let (index, plain) = self.peer.open(indices, index, datagram, now)?;
         let counter = wireguard::counter(datagram);
-        // What was overtaken on another path does not say where the peer is now.
-        if self.follows(&from) && !self.peer.is_newest(index, counter) {
-            self.rx_bytes += len as u64;
-        } else {
-            self.learn(&from, len, now);
-        }
+        self.learn(&from, len, now, |peer| peer.is_newest(index, counter));
         if !frame::is_frame(&datagram[plain.clone()]) {
             self.peer.data_received(now, 1, plain.len() as u64);
             self.note_received(!plain.is_empty(), now);
@@ -440,7 +435,7 @@ impl Link {
     ) -> Result<(), Drop> {
         let Some(mut context) = context(world) else { return Err(Drop::UnknownPeer) };
         let response = self.peer.accept_initiation(&mut context, opened)?;
-        self.learn(&from, wireguard::INITIATION_LEN, world.now);
+        self.learn(&from, wireguard::INITIATION_LEN, world.now, |_| true);
         self.respond(&from, &response, out);
         Ok(())
     }
@@ -457,7 +452,7 @@ impl Link {
     ) -> Result<(), Drop> {
         let Some(mut context) = context(world) else { return Err(Drop::UnexpectedResponse) };
         self.peer.accept_response(&mut context, message)?;
-        self.learn(&from, wireguard::RESPONSE_LEN, world.now);
+        self.learn(&from, wireguard::RESPONSE_LEN, world.now, |_| true);
         self.handle_agreed(&from, world.now);
         Ok(())
     }
@@ -495,21 +490,22 @@ impl Link {
         [peer, frames, paths].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// Whether to hear the peer at `from` would move a link that follows it.
+    /// An authentic and fresh datagram came from `from`. Unless it `is_newest` it was overtaken on
+    /// another path, and does not say where the peer is now.
     #[inline]
-    fn follows(&self, from: &Destination) -> bool {
-        self.paths.is_none() && self.endpoint != Some(*from)
-    }
-
-    /// An authentic and fresh datagram came from `from`.
-    #[inline]
-    fn learn(&mut self, from: &Destination, len: usize, now: Instant) {
+    fn learn(
+        &mut self,
+        from: &Destination,
+        len: usize,
+        now: Instant,
+        is_newest: impl FnOnce(&Peer) -> bool,
+    ) {
         self.rx_bytes += len as u64;
         if let Some(paths) = &mut self.paths {
             if paths.handle_heard(from, now) {
                 self.endpoint = paths.to();
             }
-        } else if self.endpoint != Some(*from) {
+        } else if self.endpoint != Some(*from) && is_newest(&self.peer) {
             self.endpoint = Some(*from);
         }
     }

@@ -1,6 +1,6 @@
 //! A link whose small packets wait for each other (source 004's `-q`).
 
-use super::squeezed::{Inner, noise_bytes};
+use super::squeezed::{self, Inner, noise_bytes};
 use super::tests::{Machine, packet_to, settle};
 use super::*;
 
@@ -9,16 +9,8 @@ const FIVE_MS: Duration = Duration::from_millis(5);
 
 /// Machines 1 and 2 with a session; the first holds what it sends.
 fn pair() -> (Machine, Machine) {
-    let (mut a, mut b) = (Machine::new(1), Machine::new(2));
-    for machine in [&mut a, &mut b] {
-        machine.node.set_frames(true);
-    }
+    let (mut a, b) = squeezed::numbered(1, false);
     a.node.set_hold(HOLD);
-    a.knows(&b, &["10.0.0.2/32"]);
-    b.knows(&a, &["10.0.0.1/32"]);
-    a.send(&packet_to(1, 2, 5));
-    settle(&mut a, &mut b);
-    b.delivered.clear();
     (a, b)
 }
 
