@@ -28,6 +28,8 @@ use crate::way::Way;
 
 /// A superpacket of fewer segments travels as bare packets where there is no weather.
 const UNIT_SEGMENTS_MIN: usize = 3;
+/// The same in weather that is known: there each packet of full size would be cut in two.
+const UNIT_PROTECTED_MIN: usize = 2;
 /// From so many segments on a unit's head goes out twice where nothing protects it: at the end
 /// again, so that its loss does not cost all segments.
 const HEAD_TWICE: usize = 8;
@@ -200,13 +202,15 @@ impl Sender {
         let segments = packet.segments();
         let mut outcome = Outcome::default();
         let framed_len = packet.segment_size() + Chunk::FIXED_LEN + frame::Repair::FIXED_LEN;
+        let is_known = self.control.estimate().known;
+        let segments_min = if protect && is_known { UNIT_PROTECTED_MIN } else { UNIT_SEGMENTS_MIN };
         let is_unit = framed_len <= manner.room()
-            && (UNIT_SEGMENTS_MIN..=CHUNKS_MAX).contains(&segments)
+            && (segments_min..=CHUNKS_MAX).contains(&segments)
             && packet.header().len() <= Head::HEADER_LEN_MAX
             && packet.packet().protocol() == upper_of(header)
             && !packet.packet().is_routed();
         // On a path that is not known, what is no part of a flow travels as it is.
-        let is_trusted = is_unit || self.control.estimate().known || manner.tag.is_some();
+        let is_trusted = is_unit || is_known || manner.tag.is_some();
         let manner = Manner { protect: protect && is_trusted, ..manner };
         let len = manner.order_len() + packet.segment_len(0);
         if self.bundles && segments == 1 && gather::is_small(len, manner.limit()) {

@@ -28,7 +28,7 @@ const MATHIS: f64 = 1.22;
 pub const CAP: usize = 2;
 /// Loss assumed of a path that is not known: a new flow can bear the least, and that is when a path
 /// becomes known.
-pub const UNKNOWN_LOSS: f64 = 0.01;
+pub const UNKNOWN_LOSS: f64 = 0.025;
 /// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one.
 const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
@@ -190,7 +190,8 @@ impl Control {
             self.trust = (self.trust + 0.1).min(1.0);
         }
         // Three chunks more than promised are no chance.
-        if share > 0.5 && gone > 3.0 + 10.0 * self.target() * self.sent as f64 {
+        let promised = 3.0 + 10.0 * self.target() * self.sent as f64;
+        if share > 0.5 && gone > promised && !self.estimate.stands_out {
             self.boost = (self.boost + 0.1).min(BOOST_MAX);
         }
         (self.missing, self.rebuilt, self.sent) = (0, 0, 0);

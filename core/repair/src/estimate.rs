@@ -2,14 +2,23 @@
 //!
 //! Losses are summed up twice: over a third of a second, to follow the weather, and over five
 //! seconds, for what is rare; both over some thousands of chunks at least. The larger share counts.
+//! The slower sum, which also says how losses come, leaves out what stands out ([`Spells`]).
 //! Only chunks judged while the queue was short enter these sums. While there are none of
 //! them, what is known about losses loses its weight.
 
 use crate::model::{Counts, Model};
 use crate::report::{Losses, Report};
+use crate::spells::Spells;
 
-/// Half-lives of the two sums, and the chunks below which a sum does not shrink by them.
-const HORIZONS: [(f64, f64); 2] = [(300_000.0, 2_000.0), (5_000_000.0, 20_000.0)];
+/// How a sum forgets.
+struct Horizon {
+    half_us: f64,
+    /// So many chunks are not forgotten by that.
+    chunks: f64,
+}
+
+const QUICK: Horizon = Horizon { half_us: 300_000.0, chunks: 2_000.0 };
+const SLOW: Horizon = Horizon { half_us: 5_000_000.0, chunks: 20_000.0 };
 /// Half-life of what is known while every chunk meets a queue.
 const BLIND_US: f64 = 10_000_000.0;
 /// Half-life of everything, for paths with little traffic.
@@ -43,12 +52,18 @@ pub struct Estimate {
     pub reorder_us: u32,
     /// Share of missing data chunks that was rebuilt.
     pub rebuilt_share: f64,
+    /// Whether the last report has far more losses than those before: an accident, or new weather.
+    pub stands_out: bool,
 }
 
 /// Sums of reports.
 #[derive(Debug, Default)]
 pub struct Estimator {
-    sums: [Counts; 2],
+    quick: Counts,
+    /// What is older than the spells.
+    slow: Counts,
+    spells: Spells,
+    stands_out: bool,
     lost_clear: f64,
     lost_queued: f64,
     /// Chunks judged while the queue was long.
@@ -68,17 +83,22 @@ impl Estimator {
         let since_us = since_us.min(PAUSE_US_MAX) as f64;
         self.before_us = Some(now_us);
         let (clear, queued) = (checked(&report.clear), checked(&report.queued));
-        let blind = clear.judged * 10.0 < queued.judged;
-        for (sum, (half_us, floor)) in self.sums.iter_mut().zip(HORIZONS) {
-            let shrunk = kept(half_us, since_us).max((floor / (sum.judged + 1.0)).min(1.0));
-            scale(sum, shrunk * kept(OLD_US, since_us));
-            if blind {
-                // Fewer losses among as many chunks: the belief itself fades.
-                let judged = sum.judged;
-                scale(sum, kept(BLIND_US, since_us));
-                sum.judged = judged;
-            }
-            add(sum, &clear);
+        let quick = shrunk(&QUICK, self.quick.judged, since_us);
+        self.quick.scale(quick);
+        let slow = shrunk(&SLOW, self.slow_sum().judged, since_us);
+        self.slow.scale(slow);
+        self.spells.scale(slow);
+        if clear.judged * 10.0 < queued.judged {
+            // Fewer losses among as many chunks: the belief itself fades.
+            let kept = kept(BLIND_US, since_us);
+            self.quick.fade(kept);
+            self.slow.fade(kept);
+            self.spells.fade(kept);
+        }
+        self.stands_out = self.spells.is_out(&clear);
+        self.quick.add(&clear);
+        if let Some(old) = self.spells.handle_counts(&clear) {
+            self.slow.add(&old);
         }
         let keep = kept(SHOWN_US, since_us);
         self.lost_clear = self.lost_clear * keep + clear.lost;
@@ -95,19 +115,25 @@ impl Estimator {
         self.queue_us = report.queue_us;
     }
 
+    fn slow_sum(&self) -> Counts {
+        let mut sum = self.spells.sum();
+        sum.add(&self.slow);
+        sum
+    }
+
     /// What is believed now.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
-        let [_, slow] = &self.sums;
-        let model = Model::fit(slow);
+        let slow = self.slow_sum();
+        let model = Model::fit(&slow);
         let upper = |sum: &Counts| {
             if sum.judged < 1.0 {
                 return 0.0;
             }
-            let share = (sum.lost / sum.judged).min(1.0);
+            let share = sum.share().min(1.0);
             share + (share * (2.0 * model.burst_mean() - 1.0).max(1.0) / sum.judged).sqrt()
         };
-        let loss_upper = self.sums.iter().map(upper).fold(0.0, f64::max).min(1.0);
+        let loss_upper = [&self.quick, &slow].into_iter().map(upper).fold(0.0, f64::max).min(1.0);
         // A full line hides the weather, but what it lost it lost to its queue.
         let judged = slow.judged + self.judged_queued;
         let known = judged >= KNOWN_CHUNKS || slow.lost >= KNOWN_LOSSES;
@@ -120,8 +146,15 @@ impl Estimator {
             gradient_us: self.gradient_us as i64,
             reorder_us: self.reorder_us,
             rebuilt_share: ratio(self.rebuilt, self.missing),
+            stands_out: self.stands_out,
         }
     }
+}
+
+/// What is left of a sum over `judged` chunks after `since_us`.
+fn shrunk(horizon: &Horizon, judged: f64, since_us: f64) -> f64 {
+    let floor = (horizon.chunks / (judged + 1.0)).min(1.0);
+    kept(horizon.half_us, since_us).max(floor) * kept(OLD_US, since_us)
 }
 
 /// The counts of a report, made consistent whatever the other end claims.
@@ -140,24 +173,6 @@ fn checked(losses: &Losses) -> Counts {
 /// What is left after `since_us`; half after the half-life, and never quite nothing.
 fn kept(half_us: f64, since_us: f64) -> f64 {
     half_us / (half_us + since_us)
-}
-
-fn scale(sum: &mut Counts, share: f64) {
-    sum.judged *= share;
-    sum.lost *= share;
-    sum.runs *= share;
-    sum.windows *= share;
-    sum.window_losses *= share;
-    sum.window_squares *= share;
-}
-
-fn add(sum: &mut Counts, counts: &Counts) {
-    sum.judged += counts.judged;
-    sum.lost += counts.lost;
-    sum.runs += counts.runs;
-    sum.windows += counts.windows;
-    sum.window_losses += counts.window_losses;
-    sum.window_squares += counts.window_squares;
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {

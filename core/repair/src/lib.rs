@@ -42,5 +42,6 @@ pub mod observe;
 pub mod order;
 mod recent;
 pub mod report;
+mod spells;
 pub mod spread;
 mod store;

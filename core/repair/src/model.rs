@@ -37,6 +37,38 @@ pub struct Counts {
     pub window_squares: f64,
 }
 
+impl Counts {
+    /// Lost of those judged.
+    pub(crate) fn share(&self) -> f64 {
+        if self.judged > 0.0 { self.lost / self.judged } else { 0.0 }
+    }
+
+    pub(crate) fn scale(&mut self, share: f64) {
+        self.judged *= share;
+        self.lost *= share;
+        self.runs *= share;
+        self.windows *= share;
+        self.window_losses *= share;
+        self.window_squares *= share;
+    }
+
+    /// Fewer losses among as many chunks.
+    pub(crate) fn fade(&mut self, share: f64) {
+        let judged = self.judged;
+        self.scale(share);
+        self.judged = judged;
+    }
+
+    pub(crate) fn add(&mut self, counts: &Self) {
+        self.judged += counts.judged;
+        self.lost += counts.lost;
+        self.runs += counts.runs;
+        self.windows += counts.windows;
+        self.window_losses += counts.window_losses;
+        self.window_squares += counts.window_squares;
+    }
+}
+
 impl Model {
     /// Chunks that are lost in a row, on average.
     #[must_use]

@@ -191,7 +191,13 @@ impl Spread {
     pub fn poll_repair(&mut self, control: &Control, now_us: u64) -> Option<Repair<'_>> {
         let (dealt, depth, hold) = (self.dealt, self.depth as u64, self.hold);
         for lane in &mut self.lanes {
-            if lane.due_us(hold).is_some_and(|due_us| due_us <= now_us) {
+            if lane.due_us(hold).is_none_or(|due_us| due_us > now_us) {
+                continue;
+            }
+            if lane.closed.is_waiting() {
+                // The block before first: a lone packet closes its own soon.
+                lane.closed.due_us = now_us;
+            } else {
                 lane.close(control, &mut self.saved);
                 (lane.closed.due_dealt, lane.closed.due_us) = (dealt + depth, now_us + PAUSE_US);
             }
@@ -214,7 +220,7 @@ impl Spread {
     /// When to call [`Spread::poll_repair`] next, if no chunk comes before: zero is at once.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let waiting = self.lanes.iter().filter(|lane| lane.closed.sent < lane.closed.shape.repair);
+        let waiting = self.lanes.iter().filter(|lane| lane.closed.is_waiting());
         let closed = waiting.map(|lane| lane.closed.due_us);
         let due = self.lanes.iter().filter_map(|lane| lane.due_us(self.hold));
         due.chain(closed).min()
@@ -222,8 +228,7 @@ impl Spread {
 }
 
 impl Lane {
-    /// Makes the repair chunks. Any of the block before that were not sent are given up: a lane
-    /// takes longer to fill than they take to leave.
+    /// Makes the repair chunks; those of the block before must be out.
     fn close(&mut self, control: &Control, saved: &mut u32) {
         let count = self.lens.len();
         let repair = match count {
@@ -260,8 +265,13 @@ impl Lane {
 }
 
 impl Closed {
+    /// Whether some of its repair chunks are not out.
+    fn is_waiting(&self) -> bool {
+        self.sent < self.shape.repair
+    }
+
     fn is_due(&self, dealt: u64, now_us: u64) -> bool {
-        self.sent < self.shape.repair && (dealt >= self.due_dealt || now_us >= self.due_us)
+        self.is_waiting() && (dealt >= self.due_dealt || now_us >= self.due_us)
     }
 
     fn poll_repair(&mut self) -> Option<Repair<'_>> {
@@ -361,6 +371,33 @@ mod tests {
             assert!(residual <= residual_max, "{gap_us} us apart: {residual} lost");
             assert!(spent > 0.0 && spent <= 0.501, "{gap_us} us apart: {spent} spent");
         }
+    }
+
+    /// A flow's flight, and an acknowledgement of another just behind it: their blocks are due at
+    /// the same time.
+    #[test]
+    fn a_lone_packet_behind_a_flight_takes_none_of_its_repair() {
+        let clear = Losses { judged: 1_000, lost: 20, runs: 20, ..Losses::default() };
+        let mut control = Control::default();
+        control.handle_report(&Report { clear, ..Report::default() }, 300, 0);
+        let (mut spread, mut next) = (Spread::new(), 0);
+        spread.heed(&control);
+        for _ in 0..20 {
+            assert!(spread.handle_chunk(&[1; 50], true, &mut next, 100).is_some());
+        }
+        let mut sent = [0; 2];
+        let mut now_us = 100;
+        for step in 0..10 {
+            while let Some(repair) = spread.poll_repair(&control, now_us) {
+                sent[repair.block as usize] += 1;
+            }
+            if step == 1 {
+                assert!(spread.handle_chunk(&[2; 40], false, &mut next, now_us + 50).is_some());
+            }
+            now_us = spread.poll_timeout().unwrap_or(now_us);
+        }
+        assert_eq!(sent, [control.repair_chunks(20), control.few_chunks(1)]);
+        assert_eq!(spread.poll_timeout(), None);
     }
 
     #[test]

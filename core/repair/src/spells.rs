@@ -1,0 +1,134 @@
+//! The losses of the last while, by spells of some thousand chunks, so that one that stands out can
+//! be told from the weather around it.
+//!
+//! A flow that begins overshoots, and a full queue then loses hundreds of chunks within a fraction
+//! of a second: where jitter is as large as the queue, those look like weather. Weather comes
+//! again; such a spell does not. While no more than four of the last sixteen stand out,
+//! they count as the worst of the others.
+
+use std::collections::VecDeque;
+
+use crate::model::Counts;
+
+/// Chunks judged that make up a spell, or the report that goes beyond.
+const SPELL_CHUNKS: f64 = 1_000.0;
+const SPELLS_MAX: usize = 16;
+/// So many may stand out, and one for each so many spells.
+const OUT_MAX: usize = 4;
+const OUT_EACH: usize = 3;
+/// Standing out: this many times the losses of the worst of the others, and more than so many.
+const OUT_TIMES: f64 = 2.0;
+const OUT_LOSSES: f64 = 32.0;
+
+/// At most [`SPELLS_MAX`] spells, the youngest of which may be growing.
+#[derive(Debug, Default)]
+pub(crate) struct Spells {
+    spells: VecDeque<Counts>,
+}
+
+impl Spells {
+    /// Takes counts in; returns what is too old for comparison, evened out.
+    pub(crate) fn handle_counts(&mut self, counts: &Counts) -> Option<Counts> {
+        if let Some(young) = self.spells.back_mut().filter(|spell| spell.judged < SPELL_CHUNKS) {
+            young.add(counts);
+            return None;
+        }
+        let bound = self.bound();
+        let old = if self.spells.len() == SPELLS_MAX { self.spells.pop_front() } else { None };
+        self.spells.push_back(*counts);
+        old.map(|old| evened(&old, bound.as_ref()))
+    }
+
+    /// Whether `counts` stand out from what came before.
+    pub(crate) fn is_out(&self, counts: &Counts) -> bool {
+        self.bound().is_some_and(|bound| is_out(counts, &bound))
+    }
+
+    pub(crate) fn scale(&mut self, share: f64) {
+        self.spells.iter_mut().for_each(|spell| spell.scale(share));
+    }
+
+    /// Fewer losses among as many chunks.
+    pub(crate) fn fade(&mut self, share: f64) {
+        self.spells.iter_mut().for_each(|spell| spell.fade(share));
+    }
+
+    /// All of them, evened out.
+    pub(crate) fn sum(&self) -> Counts {
+        let bound = self.bound();
+        let mut sum = Counts::default();
+        self.spells.iter().for_each(|spell| sum.add(&evened(spell, bound.as_ref())));
+        sum
+    }
+
+    /// The worst of those that cannot stand out; nothing where there are too few to tell.
+    fn bound(&self) -> Option<Counts> {
+        let out = (self.spells.len() / OUT_EACH).min(OUT_MAX);
+        let mut worst = [Counts::default(); OUT_MAX + 1];
+        for spell in &self.spells {
+            let place = worst.partition_point(|other| other.share() >= spell.share());
+            if let Some(after) = worst.get_mut(place..) {
+                after.rotate_right(after.len().min(1));
+                after.iter_mut().take(1).for_each(|first| *first = *spell);
+            }
+        }
+        (out > 0).then(|| worst[out])
+    }
+}
+
+fn is_out(spell: &Counts, bound: &Counts) -> bool {
+    spell.lost > OUT_TIMES * bound.share() * spell.judged + OUT_LOSSES
+}
+
+fn evened(spell: &Counts, bound: Option<&Counts>) -> Counts {
+    let Some(bound) = bound.filter(|bound| is_out(spell, bound)) else { return *spell };
+    let mut even = *bound;
+    even.scale(spell.judged / bound.judged.max(1.0));
+    Counts { judged: spell.judged, ..even }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(judged: f64, lost: f64) -> Counts {
+        Counts { judged, lost, runs: lost / 4.0, ..Counts::default() }
+    }
+
+    fn fed(losses: impl IntoIterator<Item = f64>) -> Spells {
+        let mut spells = Spells::default();
+        for lost in losses {
+            assert!(spells.handle_counts(&counts(5_000.0, lost)).is_none());
+        }
+        spells
+    }
+
+    #[test]
+    fn a_queue_that_overflowed_once_is_no_weather() {
+        let spells = fed([120.0, 130.0, 900.0, 1_200.0, 500.0, 125.0, 110.0, 140.0, 120.0]);
+        let share = spells.sum().share();
+        assert!((0.024..0.028).contains(&share), "{share}");
+        assert!(spells.is_out(&counts(5_000.0, 400.0)) && !spells.is_out(&counts(5_000.0, 250.0)));
+        let calm = fed((0..16).map(|n| if n == 3 { 600.0 } else { 0.0 }));
+        assert_eq!(calm.sum().lost, 0.0, "a clear sky stays one");
+    }
+
+    #[test]
+    fn what_comes_again_or_is_little_counts_as_it_is() {
+        let gusts = (0..16).map(|n| if n % 3 == 0 { 600.0 } else { 20.0 });
+        assert_eq!(fed(gusts).sum().lost, 6.0 * 600.0 + 10.0 * 20.0);
+        assert_eq!(fed((0..16).map(|n| f64::from(n % 8 / 7) * 30.0)).sum().lost, 60.0);
+        assert_eq!(fed([0.0, 900.0]).sum().lost, 900.0, "too few to tell");
+    }
+
+    #[test]
+    fn what_grows_too_old_leaves_evened_and_nothing_is_lost_on_the_way() {
+        let mut spells = fed((0..16).map(|n| if n == 0 { 2_000.0 } else { 100.0 }));
+        let old = spells.handle_counts(&counts(5_000.0, 100.0)).expect("one too many");
+        assert_eq!((old.judged, old.lost, old.runs), (5_000.0, 100.0, 25.0));
+        assert_eq!(spells.sum().judged, 16.0 * 5_000.0);
+        let mut small = Spells::default();
+        (0..100).for_each(|_| assert!(small.handle_counts(&counts(10.0, 1.0)).is_none()));
+        assert_eq!((small.spells.len(), small.sum().lost), (1, 100.0));
+    }
+}
