@@ -2,7 +2,7 @@
 //!
 //! Losses are summed up twice: over a third of a second, to follow the weather, and over five
 //! seconds, for what is rare; both over some thousands of chunks at least. The larger share counts.
-//! The slower sum, which also says how losses come, leaves out what stands out ([`Spells`]).
+//! The slower sum, which also says how losses come, leaves out what stands out (`spells`).
 //! Only chunks judged while the queue was short enter these sums. While there are none of
 //! them, what is known about losses loses its weight.
 
