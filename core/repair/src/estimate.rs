@@ -60,9 +60,7 @@ pub struct Estimate {
 #[derive(Debug, Default)]
 pub struct Estimator {
     quick: Counts,
-    /// What is older than the spells.
-    slow: Counts,
-    spells: Spells,
+    slow: Spells,
     stands_out: bool,
     lost_clear: f64,
     lost_queued: f64,
@@ -85,21 +83,16 @@ impl Estimator {
         let (clear, queued) = (checked(&report.clear), checked(&report.queued));
         let quick = shrunk(&QUICK, self.quick.judged, since_us);
         self.quick.scale(quick);
-        let slow = shrunk(&SLOW, self.slow_sum().judged, since_us);
+        let slow = shrunk(&SLOW, self.slow.judged(), since_us);
         self.slow.scale(slow);
-        self.spells.scale(slow);
         if clear.judged * 10.0 < queued.judged {
             // Fewer losses among as many chunks: the belief itself fades.
             let kept = kept(BLIND_US, since_us);
             self.quick.fade(kept);
             self.slow.fade(kept);
-            self.spells.fade(kept);
         }
-        self.stands_out = self.spells.is_out(&clear);
         self.quick.add(&clear);
-        if let Some(old) = self.spells.handle_counts(&clear) {
-            self.slow.add(&old);
-        }
+        self.stands_out = self.slow.handle_counts(&clear);
         let keep = kept(SHOWN_US, since_us);
         self.lost_clear = self.lost_clear * keep + clear.lost;
         self.lost_queued = self.lost_queued * keep + queued.lost;
@@ -115,16 +108,10 @@ impl Estimator {
         self.queue_us = report.queue_us;
     }
 
-    fn slow_sum(&self) -> Counts {
-        let mut sum = self.spells.sum();
-        sum.add(&self.slow);
-        sum
-    }
-
     /// What is believed now.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
-        let slow = self.slow_sum();
+        let slow = self.slow.sum();
         let model = Model::fit(&slow);
         let upper = |sum: &Counts| {
             if sum.judged < 1.0 {

@@ -20,37 +20,45 @@ const OUT_EACH: usize = 3;
 const OUT_TIMES: f64 = 2.0;
 const OUT_LOSSES: f64 = 32.0;
 
-/// At most [`SPELLS_MAX`] spells, the youngest of which may be growing.
+/// A sum of counts: the last of them as at most [`SPELLS_MAX`] spells, the youngest of which may be
+/// growing.
 #[derive(Debug, Default)]
 pub(crate) struct Spells {
     spells: VecDeque<Counts>,
+    /// What is too old for comparison, evened out.
+    older: Counts,
 }
 
 impl Spells {
-    /// Takes counts in; returns what is too old for comparison, evened out.
-    pub(crate) fn handle_counts(&mut self, counts: &Counts) -> Option<Counts> {
+    /// Takes counts in; returns whether they stand out from what came before.
+    pub(crate) fn handle_counts(&mut self, counts: &Counts) -> bool {
+        let bound = self.bound();
+        let stand_out = bound.is_some_and(|bound| is_out(counts, &bound));
         if let Some(young) = self.spells.back_mut().filter(|spell| spell.judged < SPELL_CHUNKS) {
             young.add(counts);
-            return None;
+            return stand_out;
         }
-        let bound = self.bound();
-        let old = if self.spells.len() == SPELLS_MAX { self.spells.pop_front() } else { None };
+        if self.spells.len() == SPELLS_MAX
+            && let Some(old) = self.spells.pop_front()
+        {
+            self.older.add(&evened(&old, bound.as_ref()));
+        }
         self.spells.push_back(*counts);
-        old.map(|old| evened(&old, bound.as_ref()))
-    }
-
-    /// Whether `counts` stand out from what came before.
-    pub(crate) fn is_out(&self, counts: &Counts) -> bool {
-        self.bound().is_some_and(|bound| is_out(counts, &bound))
+        stand_out
     }
 
     pub(crate) fn scale(&mut self, share: f64) {
-        self.spells.iter_mut().for_each(|spell| spell.scale(share));
+        self.all_mut().for_each(|counts| counts.scale(share));
     }
 
     /// Fewer losses among as many chunks.
     pub(crate) fn fade(&mut self, share: f64) {
-        self.spells.iter_mut().for_each(|spell| spell.fade(share));
+        self.all_mut().for_each(|counts| counts.fade(share));
+    }
+
+    /// Chunks judged.
+    pub(crate) fn judged(&self) -> f64 {
+        self.spells.iter().map(|spell| spell.judged).sum::<f64>() + self.older.judged
     }
 
     /// All of them, evened out.
@@ -58,21 +66,20 @@ impl Spells {
         let bound = self.bound();
         let mut sum = Counts::default();
         self.spells.iter().for_each(|spell| sum.add(&evened(spell, bound.as_ref())));
+        sum.add(&self.older);
         sum
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Counts> {
+        self.spells.iter_mut().chain([&mut self.older])
     }
 
     /// The worst of those that cannot stand out; nothing where there are too few to tell.
     fn bound(&self) -> Option<Counts> {
         let out = (self.spells.len() / OUT_EACH).min(OUT_MAX);
-        let mut worst = [Counts::default(); OUT_MAX + 1];
-        for spell in &self.spells {
-            let place = worst.partition_point(|other| other.share() >= spell.share());
-            if let Some(after) = worst.get_mut(place..) {
-                after.rotate_right(after.len().min(1));
-                after.iter_mut().take(1).for_each(|first| *first = *spell);
-            }
-        }
-        (out > 0).then(|| worst[out])
+        let mut worst_first: Vec<&Counts> = self.spells.iter().collect();
+        worst_first.sort_by(|a, b| b.share().total_cmp(&a.share()));
+        worst_first.get(out).filter(|_| out > 0).map(|&&bound| bound)
     }
 }
 
@@ -98,17 +105,19 @@ mod tests {
     fn fed(losses: impl IntoIterator<Item = f64>) -> Spells {
         let mut spells = Spells::default();
         for lost in losses {
-            assert!(spells.handle_counts(&counts(5_000.0, lost)).is_none());
+            spells.handle_counts(&counts(5_000.0, lost));
+            assert_eq!(spells.older, Counts::default());
         }
         spells
     }
 
     #[test]
     fn a_queue_that_overflowed_once_is_no_weather() {
-        let spells = fed([120.0, 130.0, 900.0, 1_200.0, 500.0, 125.0, 110.0, 140.0, 120.0]);
-        let share = spells.sum().share();
+        let begun = || fed([120.0, 130.0, 900.0, 1_200.0, 500.0, 125.0, 110.0, 140.0, 120.0]);
+        let share = begun().sum().share();
         assert!((0.024..0.028).contains(&share), "{share}");
-        assert!(spells.is_out(&counts(5_000.0, 400.0)) && !spells.is_out(&counts(5_000.0, 250.0)));
+        assert!(begun().handle_counts(&counts(5_000.0, 400.0)));
+        assert!(!begun().handle_counts(&counts(5_000.0, 250.0)));
         let calm = fed((0..16).map(|n| if n == 3 { 600.0 } else { 0.0 }));
         assert_eq!(calm.sum().lost, 0.0, "a clear sky stays one");
     }
@@ -124,11 +133,15 @@ mod tests {
     #[test]
     fn what_grows_too_old_leaves_evened_and_nothing_is_lost_on_the_way() {
         let mut spells = fed((0..16).map(|n| if n == 0 { 2_000.0 } else { 100.0 }));
-        let old = spells.handle_counts(&counts(5_000.0, 100.0)).expect("one too many");
+        spells.handle_counts(&counts(5_000.0, 100.0));
+        let old = spells.older;
         assert_eq!((old.judged, old.lost, old.runs), (5_000.0, 100.0, 25.0));
-        assert_eq!(spells.sum().judged, 16.0 * 5_000.0);
+        assert_eq!((spells.judged(), spells.sum().judged), (17.0 * 5_000.0, 17.0 * 5_000.0));
         let mut small = Spells::default();
-        (0..100).for_each(|_| assert!(small.handle_counts(&counts(10.0, 1.0)).is_none()));
+        for _ in 0..100 {
+            small.handle_counts(&counts(10.0, 1.0));
+        }
         assert_eq!((small.spells.len(), small.sum().lost), (1, 100.0));
+        assert_eq!(small.older, Counts::default());
     }
 }
