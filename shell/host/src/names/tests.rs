@@ -2,7 +2,7 @@
 
 use super::local::Local;
 use super::*;
-use crate::netlink::tests::{in_fresh_namespace, ip};
+use crate::netlink::tests::{in_fresh_namespace, ip, soon};
 
 #[test]
 fn dn_05_only_this_machines_addresses_are_admitted() {
@@ -38,9 +38,10 @@ fn an_address_that_is_taken_or_not_there_is_told_with_its_remedy() {
         let error = Server::start(&place("127.0.0.1"), names()).unwrap_err().to_string();
         assert!(error.contains("127.0.0.1:53") && error.contains("listens on every"), "{error}");
         drop(all);
-        let server = Server::start(&place("127.0.0.1"), names()).unwrap();
+        let start = || Server::start(&place("127.0.0.1"), names());
+        let server = soon(start).unwrap();
         drop(server);
-        drop(Server::start(&place("127.0.0.1"), names()).expect("the port is free again"));
+        drop(soon(start).expect("the port is free again"));
         let error = Server::start(&place("100.64.0.1"), names()).unwrap_err().to_string();
         assert!(error.contains("is the interface up"), "{error}");
     });

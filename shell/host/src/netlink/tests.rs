@@ -17,6 +17,20 @@ pub(crate) fn in_fresh_namespace(body: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Repeats `attempt` until it succeeds, for five seconds at most: a process that another test starts
+/// holds copies of what is closed here until it is its own program.
+pub(crate) fn soon<T, E>(
+    mut attempt: impl FnMut() -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
+    for _ in 0..500 {
+        match attempt() {
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            done => return done,
+        }
+    }
+    attempt()
+}
+
 pub(crate) fn ip(arguments: &str) -> String {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {output:?}");

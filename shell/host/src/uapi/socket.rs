@@ -9,13 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::sys::check;
 
 /// Clients that may wait to be accepted.
 const BACKLOG: libc::c_int = 16;
 /// How often a socket is made whose file somebody else removes at that moment.
-const ATTEMPTS: usize = 32;
+const ATTEMPTS: u32 = 32;
+/// What is waited after the first such attempt; after the second twice as long, and so on.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// A listening socket in the file system and the eye that is kept on it.
 #[derive(Debug)]
@@ -36,9 +39,13 @@ impl Listener {
         }
         // `wg` removes a socket at which nobody listens: the one that a crashed program left, and
         // ours in the moment between its bind and its listen. Then it is made once more.
-        for _ in 1..ATTEMPTS {
+        for attempt in 1..ATTEMPTS {
             match Self::bind_once(path) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                // Both change one folder and so wait for each other: without ever longer pauses
+                // they would go on in step.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    std::thread::sleep(PAUSE * attempt);
+                }
                 other => return other,
             }
         }
@@ -203,7 +210,7 @@ mod tests {
                         // It may be gone by now, or be a new one: that is the point.
                         let _ = fs::remove_file(&path);
                     }
-                    std::thread::sleep(std::time::Duration::from_micros(20));
+                    std::thread::sleep(Duration::from_micros(20));
                 }
             });
             let bound = (0..300).map(|_| {
@@ -211,7 +218,7 @@ mod tests {
                 drop(std::os::unix::net::UnixListener::bind(&path));
                 // A process that another test starts has a copy until it is its own program.
                 while !is_stale(&path).unwrap_or(true) {
-                    std::thread::sleep(std::time::Duration::from_micros(50));
+                    std::thread::sleep(Duration::from_micros(50));
                 }
                 Listener::bind(&path).map(drop)
             });

@@ -15,6 +15,7 @@ use noise::{PresharedKey, PrivateKey, PublicKey};
 use proptest::prelude::*;
 
 use super::*;
+use crate::netlink::tests::soon;
 use crate::sys::{Interest, Poll};
 
 const KEY: &str = "58d402e8d3a0cc7d4c0a4f2e0e6ba2b9f7d4a4c7c7b6f9b5f7dfb16b8e8b6c4f";
@@ -498,7 +499,7 @@ fn a_name_in_use_is_refused_and_a_stale_socket_is_replaced() {
     let path = PathBuf::from(format!("{DIRECTORY}/{name}.sock"));
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "left by a program that died");
-    let server = Server::bind(&name).unwrap();
+    let server = soon(|| Server::bind(&name)).unwrap();
     // somebody else takes the place: ours must not remove it
     std::fs::remove_file(&path).unwrap();
     let successor = Server::bind(&name).unwrap();
