@@ -67,7 +67,7 @@ impl Weather {
             queued_share_out: estimate.queued_share,
             rebuilt_share_out: estimate.rebuilt_share,
             chunk_bytes: sender.chunk_len(),
-            repair_chunks: control.repair_chunks(repair::spread::LANE_CHUNKS),
+            repair_chunks: control.repair_chunks(repair::spread::lane_chunks(control.depth())),
             depth: control.depth(),
             trust: control.trust(),
             data_bytes,

@@ -11,7 +11,7 @@ use crate::code::DATA_MAX;
 use crate::estimate::{Estimate, Estimator};
 use crate::model::{Model, Residuals};
 use crate::report::Report;
-use crate::spread::{DEPTH_MAX, FEW, HOLD_US, LANE_CHUNKS};
+use crate::spread::{DEPTH_MAX, FEW, HOLD_US, lane_chunks};
 
 /// Residual loss aimed at, share of data chunks.
 pub const TARGET: f64 = 1e-5;
@@ -34,8 +34,6 @@ const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
 /// Missing chunks that a judgement of the repair's worth takes.
 const EVIDENCE: u32 = 16;
-/// So many chunks of one block, and fewer than [`FEW`], are repaired on a path that is not known.
-const FLIGHT: usize = 3;
 const BOOST_MAX: f64 = 2.0;
 
 /// The controller of one path's redundancy.
@@ -217,10 +215,7 @@ impl Control {
             *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, target));
         }
         if self.trust > TRUST_MIN {
-            // One or two packets on a path that is not known travel as they are: most paths are
-            // clear. More are the flight of a flow that begins.
-            let least = if self.estimate.known { 1 } else { FLIGHT };
-            for (data, repair) in self.few.iter_mut().enumerate().skip(least) {
+            for (data, repair) in self.few.iter_mut().enumerate().skip(1) {
                 *repair = residuals.fewest(data, data.div_ceil(CAP), TARGET) as u8;
             }
         }
@@ -229,19 +224,21 @@ impl Control {
     /// Deals to the fewest lanes that save a tenth over fewer, or, where the cap binds, half of the
     /// residual loss; returns what is lost with so many.
     fn choose_depth(&mut self, model: &Model, target: f64) -> Residuals {
-        let cost = |residuals: &Residuals| {
-            let repair = residuals.fewest(LANE_CHUNKS, LANE_CHUNKS / CAP, target);
-            (repair as f64 / LANE_CHUNKS as f64, residuals.residual(LANE_CHUNKS, repair))
+        let cost = |residuals: &Residuals, depth| {
+            let data = lane_chunks(depth);
+            let repair = residuals.fewest(data, data / CAP, target);
+            (repair as f64 / data as f64, residuals.residual(data, repair))
         };
-        let fits = self.rate * HOLD_US as f64 / 1e6 / LANE_CHUNKS as f64;
+        let together = self.rate * HOLD_US as f64 / 1e6;
         let mut residuals = Residuals::new(model);
-        let mut least = cost(&residuals);
+        let mut least = cost(&residuals, 1);
         for depth in [2, 4, 8, 16] {
-            if depth > DEPTH_MAX || depth as f64 > fits || model.memory <= 0.0 {
+            let fits = (depth * lane_chunks(depth)) as f64 <= together;
+            if depth > DEPTH_MAX || !fits || model.memory <= 0.0 {
                 break;
             }
             let tried = Residuals::new(&model.interleaved(depth));
-            let (share, residual) = cost(&tried);
+            let (share, residual) = cost(&tried, depth);
             let mends = least.1 > target && residual < least.1 / 2.0 && share <= least.0 * 1.05;
             if share < least.0 * 0.9 || mends {
                 (self.depth, least, residuals) = (depth, (share, residual), tried);
@@ -285,7 +282,7 @@ mod tests {
     #[test]
     fn a_path_that_is_not_known_is_not_trusted() {
         let mut control = Control::new();
-        assert!(!control.is_calm() && control.repair_chunks(48) > 3 && control.few_chunks(1) == 0);
+        assert!(!control.is_calm() && control.repair_chunks(48) > 3 && control.few_chunks(1) == 1);
         control.handle_report(&report(500, 0), 500, 0);
         assert!(!control.is_calm(), "not yet");
         control.handle_report(&report(600, 0), 600, 100_000);

@@ -20,6 +20,8 @@ use crate::report::{Losses, Report};
 pub const WINDOW: u64 = 16_384;
 /// Neighbours of whose delays the smallest counts.
 pub const GROUP: u64 = 8;
+/// So many delays make a smallest; where few neighbours tell theirs, several groups do together.
+const TIMED_MIN: u32 = 6;
 /// A queue stands if it does so for this time, and for so many chunks.
 pub const STANDING_US: u64 = 10_000;
 /// See [`STANDING_US`].
@@ -54,6 +56,8 @@ pub struct Observer {
     arrived: Box<[u64; WORDS]>,
     /// Smallest delay of each group, in us after that of the first chunk; `i32::MAX` for none.
     delays: Box<[i32; GROUPS]>,
+    /// How many chunks of each group told their delay.
+    timed: Box<[u8; GROUPS]>,
     marks: VecDeque<Mark>,
     /// The first number not judged, and the one after the highest seen.
     next: u64,
@@ -80,14 +84,32 @@ pub struct Observer {
 }
 
 /// State from one judged chunk to the next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Judging {
+    /// The smallest delay of the groups since the last queue, and how many chunks told theirs.
+    least_us: i32,
+    timed: u32,
     in_run: bool,
     is_queued: bool,
     queue_us: u32,
     window_judged: u32,
     window_lost: u32,
     window_queued: bool,
+}
+
+impl Default for Judging {
+    fn default() -> Self {
+        Self {
+            least_us: i32::MAX,
+            timed: 0,
+            in_run: false,
+            is_queued: false,
+            queue_us: 0,
+            window_judged: 0,
+            window_lost: 0,
+            window_queued: false,
+        }
+    }
 }
 
 impl Default for Observer {
@@ -103,6 +125,7 @@ impl Observer {
         Self {
             arrived: Box::new([0; WORDS]),
             delays: Box::new([i32::MAX; GROUPS]),
+            timed: Box::new([0; GROUPS]),
             marks: VecDeque::with_capacity(MARKS_MAX),
             next: 0,
             end: 0,
@@ -128,8 +151,10 @@ impl Observer {
     pub fn handle_path_change(&mut self) {
         (self.base, self.peak) = (Recent::new(BASE_US), Recent::new(PEAK_US));
         self.delays.fill(i32::MAX);
+        self.timed.fill(0);
         (self.live, self.live_count, self.queued_us) = ([i32::MAX; 2], 0, None);
         (self.judging.is_queued, self.judging.queue_us) = (false, 0);
+        (self.judging.least_us, self.judging.timed) = (i32::MAX, 0);
     }
 
     /// Something arrived that may have come another way: it is not lost, and says nothing of order
@@ -213,6 +238,7 @@ impl Observer {
     fn restart(&mut self, sequence: u64) {
         self.arrived.fill(0);
         self.delays.fill(i32::MAX);
+        self.timed.fill(0);
         self.marks.clear();
         (self.next, self.end) = (sequence, sequence);
         self.judging = Judging::default();
@@ -271,8 +297,9 @@ impl Observer {
         let mixed_us = (now_us as u32).wrapping_sub(sent_us);
         let origin_us = *self.origin_us.get_or_insert(mixed_us);
         let delay_us = mixed_us.wrapping_sub(origin_us) as i32;
-        let smallest = &mut self.delays[group(sequence)];
-        *smallest = delay_us.min(*smallest);
+        let group = group(sequence);
+        self.delays[group] = self.delays[group].min(delay_us);
+        self.timed[group] = self.timed[group].saturating_add(1);
         self.base.handle_value(-i64::from(delay_us), now_us);
         // What leaves at once arrives in the order of its delay: the last of a flight says nothing
         // without the first.
@@ -306,7 +333,7 @@ impl Observer {
             *word &= !(1 << (sequence % 64));
             self.tally(sequence, lost);
             if (sequence + 1).is_multiple_of(GROUP) {
-                self.delays[group(sequence)] = i32::MAX;
+                (self.delays[group(sequence)], self.timed[group(sequence)]) = (i32::MAX, 0);
             }
             self.next += 1;
         }
@@ -316,8 +343,11 @@ impl Observer {
         // What the end of a burst lost may share a group with the quick start of the next burst:
         // so the group before has a say.
         let before_us = self.judging.queue_us;
-        if self.delays[group] != i32::MAX {
-            let queue_us = self.above_base(self.delays[group]);
+        self.judging.least_us = self.judging.least_us.min(self.delays[group]);
+        self.judging.timed += u32::from(self.timed[group]);
+        if self.judging.timed >= TIMED_MIN {
+            let queue_us = self.above_base(self.judging.least_us);
+            (self.judging.least_us, self.judging.timed) = (i32::MAX, 0);
             self.peak.handle_value(i64::from(queue_us), now_us);
             self.judging.queue_us = queue_us;
         }
@@ -405,6 +435,29 @@ mod tests {
         assert_eq!((report.reorder_us, report.missing, report.rebuilt), (0, 4, 3));
         assert!(!observer.is_waiting());
         assert_eq!(observer.poll_report(0, 0, end_us + 300_000).clear, Losses::default());
+    }
+
+    /// What travels as it is tells no delay, and of ten reports a second each has its own jitter:
+    /// one of them says nothing of a queue.
+    #[test]
+    fn a_lone_delay_is_no_queue() {
+        let (mut observer, mut rng) = (Observer::new(), Rng::new(1));
+        let (mut clear, mut lost) = (0, 0);
+        for sequence in 0..20_000u64 {
+            let now_us = sequence * 1_000;
+            if sequence % 100 == 7 {
+                let jitter_us = rng.below(11_000);
+                observer.handle_chunk(sequence, now_us as u32, now_us + jitter_us);
+            } else if sequence % 100 != 50 {
+                observer.handle_number(sequence, now_us);
+            }
+            if sequence % 100 == 99 {
+                let report = observer.poll_report(0, 0, now_us);
+                clear += report.clear.judged;
+                lost += report.clear.lost;
+            }
+        }
+        assert!(clear > 19_000 && lost > 190, "{clear} {lost}");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //!
 //! Data chunks leave in their order and at once; nothing is held back. Chunk after chunk is dealt
 //! to [`Spread::depth`] lanes in turns, a lane is a block that fills, and when it has
-//! [`LANE_CHUNKS`] chunks or its time is over, its repair chunks follow, as far from each other as
-//! its data chunks were. What grows is the time
-//! until a repair: the sender bounds it by [`HOLD_US`], and by choosing the depth
-//! ([`crate::control::Control::depth`]) for the rate at which chunks come.
+//! [`lane_chunks`] or its time is over, its repair chunks follow, as far from each other as its
+//! data chunks were. What grows is the time until a repair: the sender bounds it by [`HOLD_US`],
+//! and by choosing the depth ([`crate::control::Control::depth`]) for the rate at which chunks
+//! come.
 //!
 //! With one lane, the usual case, that is simply a block that fills as chunks come: of one
 //! superpacket or of several, of one flow or of many. Where they come so slowly that waiting would
@@ -15,14 +15,17 @@
 //! (threat BC-09).
 
 use crate::block::{self, Place, Shape};
-use crate::code::CHUNK_LEN_MAX;
+use crate::code::{CHUNK_LEN_MAX, DATA_MAX};
 use crate::control::{CAP, Control};
 use crate::order::WAIT_US_MAX;
 
 /// Lanes, at most.
 pub const DEPTH_MAX: usize = 16;
-/// Data chunks of a lane's block.
-pub const LANE_CHUNKS: usize = 48;
+/// Data chunks of a lane's block, at most: the larger a block, the less it needs for each chunk.
+pub const LANE_CHUNKS: usize = DATA_MAX;
+/// The same with more than [`DEPTH_FEW`] lanes, which together must fill within [`HOLD_US`].
+const LANE_CHUNKS_DEEP: usize = 48;
+const DEPTH_FEW: usize = 4;
 /// How long a lane's block fills, at most: half of what flows wait.
 pub const HOLD_US: u64 = 15_000;
 /// How long it fills where chunks come so slowly that few would come together.
@@ -34,6 +37,9 @@ pub const FEW: usize = 8;
 const EARNED: u32 = 1;
 const PRICE: u32 = 2;
 const SAVED_MAX: u32 = 32;
+/// What is there at the beginning: a connection that opens has no others to share with, and the
+/// loss of its first packet costs it a second, of its first data the slow start.
+const SAVED_FIRST: u32 = 4 * PRICE;
 /// When no chunks follow, a block of more than [`FEW`] is closed after so long: the flight of a
 /// flow is over, and it waits for an answer. On a path that is not known flows begin, which can
 /// bear the least, so there it is [`PAUSE_US`]; less also where reordering takes most of what
@@ -44,6 +50,12 @@ const LEAVE_US: u64 = 6 * PAUSE_US;
 /// When no chunks follow, the repair chunks wait for so long.
 pub const PAUSE_US: u64 = 1_000;
 const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
+
+/// Data chunks of a block where `depth` lanes are in use.
+#[must_use]
+pub fn lane_chunks(depth: usize) -> usize {
+    if depth > DEPTH_FEW { LANE_CHUNKS_DEEP } else { LANE_CHUNKS }
+}
 
 /// A repair chunk to be sent.
 #[derive(Debug)]
@@ -66,6 +78,8 @@ struct Lane {
     lens: Vec<u16>,
     block: u32,
     opened_us: u64,
+    /// How many chunks fill it.
+    full: usize,
     /// When its newest chunk came.
     newest_us: u64,
     /// Whether one of its chunks can wait for company.
@@ -125,7 +139,7 @@ impl Spread {
             dealt: 0,
             repair_turn: 0,
             hold: Hold { most_us: HOLD_US, pause_us: PAUSE_US },
-            saved: 0,
+            saved: SAVED_FIRST,
         }
     }
 
@@ -167,13 +181,14 @@ impl Spread {
             self.lanes.resize_with(self.turn + 1, Lane::default);
         }
         let lane = &mut self.lanes[self.turn];
-        if lane.lens.len() == LANE_CHUNKS {
+        if lane.is_full() {
             return None;
         }
         self.dealt += 1;
         self.saved = (self.saved + EARNED).min(SAVED_MAX);
         if lane.lens.is_empty() {
             (lane.block, lane.opened_us, lane.patient) = (*next_block, now_us, false);
+            lane.full = lane_chunks(self.depth);
             *next_block = next_block.wrapping_add(1);
             lane.copies.resize(LANE_CHUNKS * CHUNK_LEN_MAX, 0);
         }
@@ -252,12 +267,16 @@ impl Lane {
         self.lens.clear();
     }
 
+    fn is_full(&self) -> bool {
+        !self.lens.is_empty() && self.lens.len() == self.full
+    }
+
     fn due_us(&self, hold: Hold) -> Option<u64> {
         let hold_us = if self.patient { HOLD_US } else { hold.most_us };
         let filled_us = self.opened_us.saturating_add(hold_us);
         match self.lens.len() {
             0 => None,
-            LANE_CHUNKS => Some(0),
+            _ if self.is_full() => Some(0),
             1..=FEW => Some(filled_us),
             _ => Some(filled_us.min(self.newest_us.saturating_add(hold.pause_us))),
         }
@@ -406,7 +425,9 @@ mod tests {
         assert!(spread.handle_chunk(&[1; 50], false, &mut next, 100).is_some());
         assert_eq!(spread.handle_chunk(&[], false, &mut next, 100), None);
         assert_eq!(spread.poll_timeout(), Some(100 + HOLD_US));
-        let control = Control::default();
+        let mut control = Control::default();
+        let clear = Losses { judged: 5_000, ..Losses::default() };
+        control.handle_report(&Report { clear, ..Report::default() }, 0, 0);
         spread.trim();
         assert_eq!(spread.lanes.len(), 1);
         assert!(spread.poll_repair(&control, 100 + HOLD_US).is_none(), "the path is calm");

@@ -65,7 +65,7 @@ fn a_clear_sky_costs_no_repair_chunk() {
 fn the_grid_is_that_of_the_snapshot_and_little_is_lost_for_good() {
     let mut text = String::from(
         "# 45 chunks at a time, 600 Mbit/s of data on 1 Gbit/s, 3 s a row; jitter half the delay.\n\
-         # r is for a block of 48 chunks, depth the lanes that they are dealt to.\n\
+         # r is for a full block: 64 chunks, 48 where they are dealt to 8 lanes or more (depth).\n\
          # loss %  burst  delay ms    r depth  before %  residual  overhead\n",
     );
     for name in ["low", "medium", "high"] {

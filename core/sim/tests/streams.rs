@@ -40,8 +40,11 @@ fn source_002_2_weather_costs_a_stream_little() {
     }
 }
 
+/// At `high` one stream has 617 Mbit/s over 14 seeds, six have 574 over 24, with a deviation of 80
+/// each: so two say little of one weather, and more of all. The bench has the real bound.
 #[test]
 fn six_streams_get_no_less_than_one() {
+    let mut all = (0.0, 0.0);
     for weather in ["low", "medium", "high"] {
         let sum = |streams| {
             let found = (1..=2).map(|seed| stream(weather, true, streams, 6, seed));
@@ -51,8 +54,10 @@ fn six_streams_get_no_less_than_one() {
             found.iter().map(|found| found.0).sum::<f64>()
         };
         let (one, six) = (sum(1), sum(6));
-        assert!(six >= 0.93 * one, "{weather}: {one:.0} and {six:.0}, sums of two");
+        assert!(six >= 0.8 * one, "{weather}: {one:.0} and {six:.0}, sums of two");
+        all = (all.0 + one, all.1 + six);
     }
+    assert!(all.1 >= 0.95 * all.0, "{:.0} and {:.0}, sums of all", all.0, all.1);
 }
 
 #[test]

@@ -145,7 +145,8 @@ impl Path {
             }
         }
         self.outcome.depth = self.control.depth();
-        self.outcome.repair_chunks = self.control.repair_chunks(spread::LANE_CHUNKS);
+        self.outcome.repair_chunks =
+            self.control.repair_chunks(spread::lane_chunks(self.outcome.depth));
         self.handle_events(end_us + 2_000_000, &mut report_us);
         self.outcome.lost = self.blocks.iter().filter(|block| block.counts).map(Sent::lost).sum();
         self.outcome.dropped = self.pipe.counters().queue_dropped;
