@@ -25,8 +25,17 @@ fn lab(file: &str, name: &str) -> Lab {
 
 fn socket(lab: &Lab, host: &str, port: u16) -> UdpSocket {
     let path = lab.host(host).expect("host").path();
-    let socket = sys::in_netns(&path, || UdpSocket::bind(("0.0.0.0", port)));
-    let socket = socket.expect("namespace").expect("socket");
+    // A process that another test starts holds a copy of a socket that was closed here until it is
+    // its own program.
+    let bind = |_| {
+        let socket = sys::in_netns(&path, || UdpSocket::bind(("0.0.0.0", port)));
+        let socket = socket.expect("namespace");
+        if socket.is_err() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        socket.ok()
+    };
+    let socket = (0..500).find_map(bind).expect("socket");
     socket.set_read_timeout(Some(Duration::from_millis(400))).expect("timeout");
     socket
 }
