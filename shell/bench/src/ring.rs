@@ -19,6 +19,7 @@ mod measure;
 pub mod metric;
 pub mod sample;
 mod stream;
+mod unread;
 
 use sample::{Absent, Key, Note, Peer, SCHEMA, Sample, Settings, Store};
 

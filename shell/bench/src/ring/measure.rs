@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::netns::Host;
 use lab::sys;
 
-use super::stream::{Flow, Job, Kind, Transfer, transfer};
+use super::stream::{Flow, Job, Kind, Transfer, UDP_BYTES, transfer};
+use super::unread::Unread;
 use super::{Test, Turn, download};
 use crate::ground::{Ground, IFNAME, WireCount};
 use crate::load;
@@ -204,18 +205,21 @@ impl Scene<'_> {
         let (from, to) = (self.turn.from, self.turn.to);
         let before = self.before()?;
         let sent = before.sent;
+        let unread = Unread::of(self.host(to))?;
         let running = Transfer::start(&self.job(from, to, kind))?;
         let count = (f64::from(self.turn.seconds) / LOADED_PING_EVERY_S) as u32;
         let (count, every) = (count.to_string(), LOADED_PING_EVERY_S.to_string());
         let address = self.vpn.address(to);
         let argv = ["ping", "-n", "-c", &count, "-i", &every, "-W", "1", address];
         let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
-        let flow = running.finish()?[0];
+        let mut flow = running.finish()?[0];
         let limit = Duration::from_secs(u64::from(self.turn.seconds) + 20);
         let times = ping::answers(&load::finish(&ping, limit)?);
-        self.after(before, flow.received_bytes)?;
+        let unread = Unread::by_closed(unread, Unread::of(self.host(to))?);
+        flow.unread_bytes = unread as f64 * f64::from(UDP_BYTES);
+        self.after(before, flow.arrived_bytes())?;
         if let Some((old, new)) = sent.zip(self.ground.sent_bytes(from)) {
-            self.put("wire_bytes_per_byte", (new - old) as f64 / flow.received_bytes);
+            self.put("wire_bytes_per_byte", (new - old) as f64 / flow.arrived_bytes());
         }
         let asked: f64 = count.parse().unwrap_or(1.0);
         self.put("loaded_lost_percent", (1.0 - times.len() as f64 / asked).max(0.0) * 100.0);
@@ -305,6 +309,7 @@ impl Scene<'_> {
         self.put("forward_mbit_s", flow.mbit_s());
         self.put("sent_mbit_s", flow.sent_mbit_s());
         self.put("lost_percent", flow.lost_percent());
+        self.put("unread_percent", flow.unread_bytes / flow.sent_bytes * 100.0);
         Ok(())
     }
 

@@ -46,6 +46,8 @@ pub(super) struct Flow {
     pub(super) received_bytes: f64,
     pub(super) sent_bytes: f64,
     pub(super) received_s: f64,
+    /// UDP only: arrived, but the reader's buffer was full.
+    pub(super) unread_bytes: f64,
     /// TCP only.
     pub(super) retransmits: Option<f64>,
     /// TCP only, of the stream that had the largest.
@@ -100,7 +102,12 @@ impl Flow {
     }
 
     pub(super) fn lost_percent(&self) -> f64 {
-        (1.0 - self.received_bytes / self.sent_bytes.max(self.received_bytes)) * 100.0
+        (1.0 - self.arrived_bytes() / self.sent_bytes.max(self.arrived_bytes())) * 100.0
+    }
+
+    /// Payload that reached the other host, read or not.
+    pub(super) fn arrived_bytes(&self) -> f64 {
+        self.received_bytes + self.unread_bytes
     }
 
     /// Segments sent again of all that were sent, by segments of 1448 bytes.
@@ -157,6 +164,7 @@ fn flow(end: &Value, suffix: &str, forth: bool) -> Result<Flow> {
         received_bytes,
         sent_bytes: number("sum_sent", "bytes")?,
         received_s,
+        unread_bytes: 0.0,
         retransmits: end[format!("sum_sent{suffix}")]["retransmits"].as_f64(),
         cwnd_bytes: cwnd,
     })
@@ -182,6 +190,8 @@ mod tests {
         assert_eq!((flows[0].retransmits, flows[1].retransmits), (Some(7.0), Some(3.0)));
         assert_eq!(flows[0].cwnd_bytes, Some(4_000.0));
         assert_eq!(flows[0].lost_percent(), 50.0);
+        let unread = Flow { unread_bytes: 500_000.0, ..flows[0] };
+        assert_eq!((unread.lost_percent(), unread.mbit_s()), (25.0, 4.0));
         assert_eq!(parse(BOTH, Kind::Tcp(1)).expect("a report").len(), 1);
     }
 

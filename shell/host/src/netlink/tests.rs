@@ -17,8 +17,8 @@ pub(crate) fn in_fresh_namespace(body: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Repeats `attempt` until it succeeds, for five seconds at most: a process that another test starts
-/// holds copies of what is closed here until it is its own program.
+/// Repeats `attempt` until it succeeds, for five seconds at most: a process that another test
+/// starts holds copies of what is closed here until it is its own program.
 pub(crate) fn soon<T, E>(
     mut attempt: impl FnMut() -> std::result::Result<T, E>,
 ) -> std::result::Result<T, E> {

@@ -1,0 +1,81 @@
+//! Datagrams that reached a host and found the buffer of the program that should read them full:
+//! on a small machine that is the measuring program, and not the way to it.
+
+use anyhow::{Context, Result};
+use lab::netns::Host;
+
+const FILES: [&str; 4] = ["/proc/net/snmp", "/proc/net/snmp6", "/proc/net/udp", "/proc/net/udp6"];
+
+/// What a host's sockets for UDP had no room for since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unread {
+    /// Of all sockets there ever were.
+    all: u64,
+    /// Of those that are open.
+    open: u64,
+}
+
+impl Unread {
+    pub(super) fn of(host: &Host) -> Result<Self> {
+        let texts = host.run(&[&["cat"], FILES.as_slice()].concat())?;
+        Self::parse(&texts).context("the kernel's counters of UDP are not what they were")
+    }
+
+    /// Of sockets that were closed in between: daemons keep theirs.
+    pub(super) fn by_closed(before: Self, after: Self) -> u64 {
+        (after.all - before.all).saturating_sub(after.open.saturating_sub(before.open))
+    }
+
+    fn parse(texts: &str) -> Option<Self> {
+        let mut names: Option<Vec<&str>> = None;
+        let mut found = Self::default();
+        for line in texts.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match *words.first()? {
+                "Udp:" => match names.take() {
+                    None => names = Some(words),
+                    Some(names) => {
+                        let at = names.iter().position(|name| *name == "RcvbufErrors")?;
+                        found.all += words.get(at)?.parse::<u64>().ok()?;
+                    }
+                },
+                "Udp6RcvbufErrors" => found.all += words.get(1)?.parse::<u64>().ok()?,
+                // A socket's line begins with its number, and ends with its drops.
+                slot if slot.trim_end_matches(':').parse::<u64>().is_ok() => {
+                    found.open += words.last()?.parse::<u64>().ok()?;
+                }
+                _ => {}
+            }
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXTS: &str = "\
+Tcp: RtoAlgorithm RtoMin
+Tcp: 1 200
+Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors
+Udp: 900 0 17 50 16 0
+UdpLite: InDatagrams RcvbufErrors
+UdpLite: 0 0
+Udp6InDatagrams                 \t3
+Udp6RcvbufErrors                \t4
+   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt inode pointer drops
+ 1234: 00000000:CA6C 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 15 2 0000 5
+  sl  local_address                         remote_address                        drops
+ 99: 00000000000000000000000000000000:CA6C 0000 07 0:0 00:0 00000000 0 0 16 2 0000 1
+";
+
+    #[test]
+    fn what_closed_sockets_had_no_room_for_is_the_difference() {
+        let after = Unread::parse(TEXTS).expect("as the kernel prints it");
+        assert_eq!(after, Unread { all: 20, open: 6 });
+        assert_eq!(Unread::by_closed(Unread { all: 3, open: 2 }, after), 13);
+        assert_eq!(Unread::by_closed(after, after), 0);
+        assert_eq!(Unread::parse("Udp: RcvbufErrors\nUdp: many\n"), None);
+    }
+}
