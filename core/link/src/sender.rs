@@ -16,9 +16,8 @@ use wire::frame::{self, Chunk, Head, Ordered, Protected};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
 use wire::superpacket::Superpacket;
-use wire::tcp::Flags;
 use wire::unit::CHUNKS_MAX;
-use wire::{virtio, wireguard};
+use wire::{tcp, virtio, wireguard};
 
 use crate::gather::{self, Gathered, Wishes};
 use crate::link::{Outcome, Refusal};
@@ -210,9 +209,10 @@ impl Sender {
             && packet.header().len() <= Head::HEADER_LEN_MAX
             && packet.packet().protocol() == upper_of(header)
             && !packet.packet().is_routed();
-        // On a path that is not known, what is no part of a flow travels as it is.
-        let is_flow = is_unit || manner.tag.is_some() || opens_flow(packet.packet());
-        let is_trusted = is_known || is_flow;
+        // On a path that is not known, what is no part of a flow travels as it is. What opens one
+        // is: its loss costs a second.
+        let is_trusted =
+            is_known || is_unit || manner.tag.is_some() || tcp::is_syn(packet.packet().bytes());
         let manner = Manner { protect: protect && is_trusted, ..manner };
         let len = manner.order_len() + packet.segment_len(0);
         if self.bundles && segments == 1 && gather::is_small(len, manner.limit()) {
@@ -517,13 +517,6 @@ fn flow_tag(packet: &Packet<'_>) -> Option<u8> {
         },
     );
     Some((mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
-}
-
-/// Whether a connection of TCP opens with it: its loss costs a second.
-fn opens_flow(packet: &Packet<'_>) -> bool {
-    let tcp = || packet.transport().ok();
-    packet.protocol() == protocol::TCP
-        && matches!(tcp(), Some(Transport::Tcp(tcp)) if tcp.flags().any(Flags::SYN))
 }
 
 /// The protocol that virtio's segmentation type cuts; 255, which is reserved, for none. A packet

@@ -50,14 +50,35 @@ struct Mark {
     end: u64,
 }
 
+/// The smallest of some delays, in us after that of the first chunk, and of how many.
+#[derive(Clone, Copy, Debug)]
+struct Least {
+    delay_us: i32,
+    of: u32,
+}
+
+impl Least {
+    /// Of none.
+    const NONE: Self = Self { delay_us: i32::MAX, of: 0 };
+
+    fn add(&mut self, other: Self) {
+        self.delay_us = self.delay_us.min(other.delay_us);
+        self.of = self.of.saturating_add(other.of);
+    }
+}
+
+impl Default for Least {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 /// What the receiver of one path remembers.
 #[derive(Debug)]
 pub struct Observer {
     arrived: Box<[u64; WORDS]>,
-    /// Smallest delay of each group, in us after that of the first chunk; `i32::MAX` for none.
-    delays: Box<[i32; GROUPS]>,
-    /// How many chunks of each group told their delay.
-    timed: Box<[u8; GROUPS]>,
+    /// Of each group.
+    delays: Box<[Least; GROUPS]>,
     marks: VecDeque<Mark>,
     /// The first number not judged, and the one after the highest seen.
     next: u64,
@@ -84,32 +105,16 @@ pub struct Observer {
 }
 
 /// State from one judged chunk to the next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Judging {
-    /// The smallest delay of the groups since the last queue, and how many chunks told theirs.
-    least_us: i32,
-    timed: u32,
+    /// Of the groups since the queue was judged last.
+    least: Least,
     in_run: bool,
     is_queued: bool,
     queue_us: u32,
     window_judged: u32,
     window_lost: u32,
     window_queued: bool,
-}
-
-impl Default for Judging {
-    fn default() -> Self {
-        Self {
-            least_us: i32::MAX,
-            timed: 0,
-            in_run: false,
-            is_queued: false,
-            queue_us: 0,
-            window_judged: 0,
-            window_lost: 0,
-            window_queued: false,
-        }
-    }
 }
 
 impl Default for Observer {
@@ -124,8 +129,7 @@ impl Observer {
     pub fn new() -> Self {
         Self {
             arrived: Box::new([0; WORDS]),
-            delays: Box::new([i32::MAX; GROUPS]),
-            timed: Box::new([0; GROUPS]),
+            delays: Box::new([Least::NONE; GROUPS]),
             marks: VecDeque::with_capacity(MARKS_MAX),
             next: 0,
             end: 0,
@@ -150,11 +154,10 @@ impl Observer {
     /// way before, nor the queue there.
     pub fn handle_path_change(&mut self) {
         (self.base, self.peak) = (Recent::new(BASE_US), Recent::new(PEAK_US));
-        self.delays.fill(i32::MAX);
-        self.timed.fill(0);
+        self.delays.fill(Least::NONE);
         (self.live, self.live_count, self.queued_us) = ([i32::MAX; 2], 0, None);
         (self.judging.is_queued, self.judging.queue_us) = (false, 0);
-        (self.judging.least_us, self.judging.timed) = (i32::MAX, 0);
+        self.judging.least = Least::NONE;
     }
 
     /// Something arrived that may have come another way: it is not lost, and says nothing of order
@@ -237,8 +240,7 @@ impl Observer {
     /// Starts over at `sequence`: the first chunk, or a gap that no loss explains.
     fn restart(&mut self, sequence: u64) {
         self.arrived.fill(0);
-        self.delays.fill(i32::MAX);
-        self.timed.fill(0);
+        self.delays.fill(Least::NONE);
         self.marks.clear();
         (self.next, self.end) = (sequence, sequence);
         self.judging = Judging::default();
@@ -297,9 +299,7 @@ impl Observer {
         let mixed_us = (now_us as u32).wrapping_sub(sent_us);
         let origin_us = *self.origin_us.get_or_insert(mixed_us);
         let delay_us = mixed_us.wrapping_sub(origin_us) as i32;
-        let group = group(sequence);
-        self.delays[group] = self.delays[group].min(delay_us);
-        self.timed[group] = self.timed[group].saturating_add(1);
+        self.delays[group(sequence)].add(Least { delay_us, of: 1 });
         self.base.handle_value(-i64::from(delay_us), now_us);
         // What leaves at once arrives in the order of its delay: the last of a flight says nothing
         // without the first.
@@ -333,7 +333,7 @@ impl Observer {
             *word &= !(1 << (sequence % 64));
             self.tally(sequence, lost);
             if (sequence + 1).is_multiple_of(GROUP) {
-                (self.delays[group(sequence)], self.timed[group(sequence)]) = (i32::MAX, 0);
+                self.delays[group(sequence)] = Least::NONE;
             }
             self.next += 1;
         }
@@ -343,11 +343,10 @@ impl Observer {
         // What the end of a burst lost may share a group with the quick start of the next burst:
         // so the group before has a say.
         let before_us = self.judging.queue_us;
-        self.judging.least_us = self.judging.least_us.min(self.delays[group]);
-        self.judging.timed += u32::from(self.timed[group]);
-        if self.judging.timed >= TIMED_MIN {
-            let queue_us = self.above_base(self.judging.least_us);
-            (self.judging.least_us, self.judging.timed) = (i32::MAX, 0);
+        self.judging.least.add(self.delays[group]);
+        if self.judging.least.of >= TIMED_MIN {
+            let least = std::mem::take(&mut self.judging.least);
+            let queue_us = self.above_base(least.delay_us);
             self.peak.handle_value(i64::from(queue_us), now_us);
             self.judging.queue_us = queue_us;
         }
