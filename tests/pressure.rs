@@ -134,6 +134,36 @@ fn source_002_8_a_busy_machine_makes_the_socket_wait() -> Result<()> {
     Ok(())
 }
 
+/// TCP that fills a line of 100 Mbit/s behind a deep queue had its window of 4 MB in the interface's
+/// ring, and a ping waited for it: 115 ms and more.
+#[test]
+fn source_002_13_who_pings_beside_a_stream_on_a_narrow_line_hardly_waits() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: no other implementation does this");
+        return Ok(());
+    }
+    scene_alone("p5", |scene| {
+        let pair = Pair::with(scene, Plan { outer: Outer::Veth, ..Plan::default() })?;
+        let (one, two) = (&pair.one, &pair.two);
+        one.host.sh("tc qdisc add dev va root tbf rate 100mbit burst 64k limit 8mb")?;
+        pair.settle()?;
+        let _server = traffic::iperf_server(&two.host, two.v4)?;
+        let words = ["iperf3", "-c", two.v4, "-p", "5201", "-t", "8", "-C", "cubic", "-J"];
+        let client = one.host.spawn(&words)?;
+        sleep(Duration::from_secs(3));
+        let pings = traffic::Pinger::start(&one.host, two.v4, 50)?;
+        sleep(Duration::from_secs(4));
+        let median_ms = pings.stop()?.quantile_ms(0.5);
+        client.wait(Duration::from_secs(10))?;
+        let told: serde_json::Value = serde_json::from_str(&client.log())?;
+        let rate = told["end"]["sum_received"]["bits_per_second"].as_f64().context("no rate")?;
+        eprintln!("{:.0} Mbit/s of TCP, pings wait {median_ms:.1} ms", rate / 1e6);
+        ensure!(rate > 80e6, "{:.0} Mbit/s of 92", rate / 1e6);
+        ensure!(median_ms < 45.0, "a ping waits {median_ms} ms");
+        Ok(())
+    })
+}
+
 /// The share of a core that the sender's program takes while TCP fills a line of 2 Mbit/s.
 fn share_of_a_core(id: &str, v6: bool) -> Result<f64> {
     let mut share = f64::INFINITY;

@@ -15,7 +15,7 @@ use wire::virtio;
 
 use crate::KernelRandom;
 use crate::batch::{Batch, Outgoing};
-use crate::pressure::{Bucket, Pressure};
+use crate::pressure::{Bucket, Pressure, Taken};
 use crate::relay::Streams;
 use crate::sys;
 use crate::tun::{self, Device};
@@ -120,17 +120,19 @@ impl Engine {
         // What an earlier turn could not send goes first, and holds up the rest.
         out.flush();
         let mut more = true;
-        let (mut units, mut unpaced, mut bytes) = (0, 0, 0);
+        let mut units = 0;
+        let mut taken = Taken::default();
         while units < UNITS_A_TURN && out.len() < FLUSH_LEN {
             let Some(len) = self.device.read(&mut self.unit)? else {
                 more = false;
                 break;
             };
-            (units, bytes) = (units + 1, bytes + len as u64);
+            units += 1;
+            taken.bytes += len as u64;
             let Some((header, packet)) = self.unit[..len].split_at_mut_checked(virtio::LEN) else {
                 continue;
             };
-            unpaced += u64::from(!is_tcp(packet));
+            taken.units += u64::from(!is_tcp(packet));
             let header = virtio::Header::decode(header).unwrap_or_default();
             self.node.handle_packet(header, packet, self.clock.now, &mut out);
             if out.batch.len() >= FLUSH_LEN {
@@ -139,10 +141,23 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
-        if let Some(rate) = self.pressure.handle_turn(self.clock.now.0, unpaced, bytes, !more) {
-            self.bucket.set(rate, self.node.mtu());
-        }
+        (taken.emptied, taken.blocked) = (!more, out.batch.first().is_some());
+        self.heed_pressure(taken);
         Ok(more)
+    }
+
+    /// Lets the bucket know how much may come.
+    fn heed_pressure(&mut self, taken: Taken) {
+        if let Some(allowance) = self.pressure.handle_turn(self.clock.now.0, taken) {
+            self.bucket.set(allowance);
+        }
+    }
+
+    /// Tells the bucket that nothing comes, which no turn does: a rate ends with its need.
+    pub fn look(&mut self) {
+        if self.blocked_fd().is_none() {
+            self.heed_pressure(Taken { emptied: true, ..Taken::default() });
+        }
     }
 
     /// Takes what came on the socket `fd`. Returns whether more may wait.

@@ -7,41 +7,129 @@
 //! measured to carry. From then on the ring stays nearly empty, the wait is in the bucket's queue,
 //! and nothing is lost (source 002: no silent drops in queues).
 //!
-//! [`Pressure`] decides, from two numbers a turn; [`Bucket`] tells the kernel. While the link can
+//! TCP fills the ring to no end either, up to its window: 4 MB, or 30 ms at 1 Gbit/s, that all
+//! else waits behind. With the bucket it has two superpackets there (TCP small queues). But it
+//! is held back only where the socket below is full, and the link is not a fast one: what our
+//! processor limits is no link to be measured.
+//!
+//! [`Pressure`] decides, from what each turn took; [`Bucket`] tells the kernel. While the link can
 //! carry what is sent the rate is out of reach. A discipline that somebody chose is never replaced.
 
 use crate::netlink::{Netlink, TokenBucket};
 
-/// A ring that was not found empty for so long is filling up.
-const FULL_NS: u64 = 3_000_000;
-/// TCP holds back by itself, and superpackets never fill the ring: only if less than this comes for
-/// each unit that is not of TCP is there need of a bucket.
+/// How a kind of traffic is held back.
+#[derive(Debug, PartialEq, Eq)]
+struct Manner {
+    /// A ring that was not found empty for so long is filling up.
+    full_ns: u64,
+    /// The rate begins at this part of what was measured, which is what the socket below took
+    /// before it was full.
+    first_share: u64,
+    /// Bytes that may pass at once. What is longer is cut by the bucket when it comes; what waits
+    /// while this shrinks would wait for ever, so it is the same for every rate.
+    burst_len: u64,
+    /// How often a rate in force is looked at, at most.
+    tick_ns_min: u64,
+    /// And by what share of what passes meanwhile a burst may be exceeded: each change of the rate
+    /// lets one pass.
+    change_share: u64,
+    /// The rate that lets the ring run empty, of what the link carried meanwhile, in 1/1000.
+    drain: u64,
+    /// For how long what comes may wait in the ring, in nanoseconds.
+    stand_ns: u64,
+    /// What a link is believed to carry still if less was measured, in 1/1000 of the rate: a
+    /// measure is short, and a machine may have other work.
+    least: u64,
+    /// The rate after that, in 1/1000 of what the link carried.
+    near: u64,
+    /// By what part the rate grows near what the link carried, and later.
+    creep: u64,
+    leap: u64,
+    /// So many ticks in a row with an empty ring end what is known of the capacity.
+    empty_ticks: u32,
+}
+
+/// Datagrams without a pace: the ring overflows within milliseconds, so its room is won first. On
+/// a fast machine a quarter of the first measure overflowed it before the next one.
+static DATAGRAMS: Manner = Manner {
+    full_ns: 3_000_000,
+    first_share: 16,
+    burst_len: 16 * 1024,
+    tick_ns_min: 5_000_000,
+    change_share: 0,
+    drain: 850,
+    stand_ns: 0,
+    least: 250,
+    near: 960,
+    creep: 200,
+    leap: 4,
+    empty_ticks: 40,
+};
+/// TCP: the ring has room for all of it, so what counts is that the link lacks nothing while the
+/// processor does other work.
+static STREAMS: Manner = Manner {
+    full_ns: 10_000_000,
+    first_share: 1,
+    // The longest superpacket, as the kernel counts it.
+    burst_len: 72 * 1024,
+    tick_ns_min: 20_000_000,
+    change_share: 10,
+    drain: 920,
+    stand_ns: 8_000_000,
+    least: 850,
+    near: 1000,
+    creep: 200,
+    leap: 50,
+    empty_ticks: 10,
+};
+
+/// Of TCP is what has no more units of other kinds than one for so many bytes.
 const SMALL_LEN: u64 = 8 * 1024;
-/// How often a rate in force is looked at, at most.
-const TICK_NS_MIN: u64 = 5_000_000;
+/// TCP on a link that carries more is left alone, in bytes a second (500 Mbit/s): its window is less
+/// than 70 ms there, and what a busy machine lives on. Two processors that were sender, line and
+/// receiver of 1 Gbit/s lost a tenth by the bucket.
+const STREAMS_MAX: u64 = 62_500_000;
+/// Turns that tell whether the socket below is full.
+const TURNS: u32 = 64;
 /// Bytes that must have had time to pass before a measure means that the rate is too high: the
 /// socket below takes a quarter of that at once.
 const TICK_LEN: u64 = 512 << 10;
-/// So many ticks in a row with an empty ring end what is known of the capacity.
-const EMPTY_TICKS: u32 = 40;
-/// The rate begins at this part of what was measured, which is what the socket below took before it
-/// was full: on a fast machine a quarter of it overflowed the ring before the next measure.
-const FIRST_SHARE: u64 = 16;
 /// The rate begins here or above: whoever was taken for a flood by mistake hardly notices.
 const RATE_FIRST: u64 = 2_500_000;
 /// So many ticks in a row with less than half the rate end the need for it.
 const IDLE_TICKS: u32 = 40;
+/// A ring that lay empty for so long was so between two turns, and not within a busy loop.
+const SILENCE_NS_MIN: u64 = 5_000_000;
 /// Nothing sent for so long ends it at once.
 const SILENCE_NS: u64 = 1_000_000_000;
 /// No link is held below this, in bytes a second.
 const RATE_MIN: u64 = 125_000;
-/// The rate that holds nobody back, in bytes a second: 100 Gbit/s.
-const RATE_FREE: u64 = 12_500_000_000;
-/// Bytes that may pass at once, at least, and more where they are less than 0.5 ms of the rate. A
-/// superpacket above this is cut by the bucket. Each change of the rate lets as many pass.
-const BURST_LEN_MIN: u64 = 16 * 1024;
+/// The rate that holds nobody back: 100 Gbit/s. The kernel looks after the bucket only now and then.
+const FREE: Allowance = Allowance { rate: 12_500_000_000, burst_len: 6_250_000 };
 /// Bytes that may wait in the bucket, at least; more where they are less than 20 ms of the rate.
 const QUEUE_LEN_MIN: u64 = 1 << 20;
+
+/// What a turn took from the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Units but those of TCP.
+    pub units: u64,
+    /// Bytes of all units.
+    pub bytes: u64,
+    /// Whether the ring was empty in the end.
+    pub emptied: bool,
+    /// Whether the socket below was full in the end.
+    pub blocked: bool,
+}
+
+/// What the bucket is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Bytes a second.
+    pub rate: u64,
+    /// Bytes that may pass at once.
+    pub burst_len: u64,
+}
 
 /// Decides the rate. Times are in nanoseconds since boot, rates in bytes a second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,10 +138,15 @@ pub struct Pressure {
     since_ns: u64,
     bytes: u64,
     units: u64,
+    /// Turns since then, the last [`TURNS`] or fewer, and those that left the socket below full.
+    turns: u32,
+    blocked_turns: u32,
     /// Whether the ring was found empty in this tick.
     emptied: bool,
-    /// The rate in force, if one is.
-    rate: Option<u64>,
+    /// The rate in force, if one is, and for what it is.
+    rate: Option<(u64, &'static Manner)>,
+    /// Bytes that are in the ring, at most; none if they were never counted.
+    standing: Option<u64>,
     /// What the link carried when the ring was last never empty; until then the rate grows fast.
     capacity: Option<u64>,
     idle_ticks: u32,
@@ -63,49 +156,62 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// Tells of a turn: units taken from the ring but those of TCP, all bytes taken from it, and
-    /// whether it was empty in the end. Returns the rate to set, if it changes.
-    pub fn handle_turn(
-        &mut self,
-        now_ns: u64,
-        units: u64,
-        bytes: u64,
-        emptied: bool,
-    ) -> Option<u64> {
+    /// Tells of a turn. Returns the rate to set, if it changes.
+    pub fn handle_turn(&mut self, now_ns: u64, taken: Taken) -> Option<Allowance> {
         self.leave_out_silence(now_ns);
-        self.idle_since_ns = emptied.then_some(now_ns);
-        self.bytes += bytes;
-        self.units += units;
-        self.emptied |= emptied;
+        self.idle_since_ns = taken.emptied.then_some(now_ns);
+        self.bytes += taken.bytes;
+        self.units += taken.units;
+        if self.turns == TURNS {
+            (self.turns, self.blocked_turns) = (self.turns / 2, self.blocked_turns / 2);
+        }
+        self.turns += 1;
+        self.blocked_turns += u32::from(taken.blocked);
+        self.emptied |= taken.emptied;
         let passed_ns = now_ns.saturating_sub(self.since_ns).max(1);
         let measured = self.per_second(passed_ns);
-        let Some(rate) = self.rate else {
-            if emptied || self.since_ns == 0 {
+        let Some((rate, manner)) = self.rate else {
+            if taken.emptied || self.since_ns == 0 {
                 self.begin(now_ns);
-            } else if passed_ns >= FULL_NS && self.is_small() {
-                // What the socket below took at first says little; a low rate soon grows.
-                return self.set(now_ns, (measured / FIRST_SHARE).max(RATE_FIRST));
+                return None;
             }
-            return None;
+            let manner = self.manner(measured)?;
+            if passed_ns < manner.full_ns {
+                return None;
+            }
+            // What the socket below took at first says little; a low rate soon grows.
+            let first = (measured / manner.first_share).max(RATE_FIRST);
+            return self.set(now_ns, first, manner);
         };
-        if passed_ns < TICK_NS_MIN {
+        let change_ns = scale(manner.burst_len * manner.change_share, 1_000_000_000, rate);
+        if passed_ns < manner.tick_ns_min.max(change_ns) {
             return None;
         }
         if self.emptied {
-            return self.handle_empty(now_ns, passed_ns, rate, measured);
+            return self.handle_empty(now_ns, passed_ns, (rate, manner), measured);
         }
         if passed_ns < TICK_LEN * 1_000_000_000 / rate {
             return None;
         }
         // A tick in which the socket below took nothing at all says nothing of what waits.
-        if self.bytes > 0 && !self.is_small() {
+        if self.bytes > 0 && self.manner(measured) != Some(manner) {
             return self.free(now_ns);
         }
         (self.idle_ticks, self.empty_ticks) = (0, 0);
-        self.capacity = Some(measured.max(rate / 4));
-        // If more comes out than goes in, what stands in the ring is leaving.
-        let wanted = if measured < rate { (measured / 100 * 85).max(rate / 4) } else { rate };
-        self.set(now_ns, wanted)
+        let carried = measured.max(rate / 1000 * manner.least);
+        self.capacity = Some(carried);
+        let come = scale(rate, passed_ns, 1_000_000_000);
+        self.standing = self.standing.map(|before| (before + come).saturating_sub(self.bytes));
+        let bearable = scale(rate, manner.stand_ns, 1_000_000_000);
+        let wanted = if self.standing.is_some_and(|standing| standing < bearable) {
+            rate.min(carried + carried / 100)
+        } else if measured < rate + rate / 100 {
+            carried / 1000 * manner.drain
+        } else {
+            // If more comes out than goes in, what stands in the ring is leaving.
+            rate
+        };
+        self.set(now_ns, wanted, manner)
     }
 
     /// A tick in which the ring was found empty: the link carries what comes, and perhaps more.
@@ -113,27 +219,28 @@ impl Pressure {
         &mut self,
         now_ns: u64,
         passed_ns: u64,
-        rate: u64,
+        (rate, manner): (u64, &'static Manner),
         measured: u64,
-    ) -> Option<u64> {
+    ) -> Option<Allowance> {
+        self.standing = Some(0);
         self.idle_ticks = if measured < rate / 2 { self.idle_ticks + 1 } else { 0 };
         if passed_ns > SILENCE_NS || self.idle_ticks >= IDLE_TICKS {
             return self.free(now_ns);
         }
         // Unused room is no reason to give more of it.
         if measured < rate / 10 * 7 {
-            return self.set(now_ns, rate);
+            return self.set(now_ns, rate, manner);
         }
         self.empty_ticks += 1;
-        if self.empty_ticks >= EMPTY_TICKS {
+        if self.empty_ticks >= manner.empty_ticks {
             self.capacity = None;
         }
-        let wanted = match self.capacity.map(|capacity| capacity / 100 * 96) {
-            None => rate / 4 * 5,
+        let wanted = match self.capacity.map(|capacity| capacity / 1000 * manner.near) {
+            None => rate + rate / manner.leap,
             Some(near) if rate < near => near,
-            Some(_) => rate + rate / 200,
+            Some(_) => rate + rate / manner.creep,
         };
-        self.set(now_ns, wanted)
+        self.set(now_ns, wanted, manner)
     }
 
     /// The time in which the ring lay empty is no time in which the link carried nothing: a burst
@@ -142,36 +249,46 @@ impl Pressure {
         let Some(idle_since_ns) = self.idle_since_ns else { return };
         match self.rate {
             None => self.begin(now_ns),
-            // Told apart from the turns of a busy loop, which come within a tick.
-            Some(_) => self.emptied |= now_ns.saturating_sub(idle_since_ns) >= TICK_NS_MIN,
+            Some(_) => self.emptied |= now_ns.saturating_sub(idle_since_ns) >= SILENCE_NS_MIN,
         }
     }
 
-    fn free(&mut self, now_ns: u64) -> Option<u64> {
+    fn free(&mut self, now_ns: u64) -> Option<Allowance> {
         *self = Self { since_ns: now_ns, ..Self::default() };
-        Some(RATE_FREE)
+        Some(FREE)
     }
 
-    fn is_small(&self) -> bool {
-        self.bytes < self.units * SMALL_LEN
+    /// How what was taken since the last tick is to be held back, if it is at all.
+    fn manner(&self, measured: u64) -> Option<&'static Manner> {
+        if self.bytes < self.units * SMALL_LEN {
+            return Some(&DATAGRAMS);
+        }
+        let is_of_link = self.blocked_turns * 4 > self.turns && measured <= STREAMS_MAX;
+        is_of_link.then_some(&STREAMS)
     }
 
     fn begin(&mut self, now_ns: u64) {
         (self.since_ns, self.bytes, self.units, self.emptied) = (now_ns, 0, 0, false);
+        (self.turns, self.blocked_turns) = (0, 0);
     }
 
     fn per_second(&self, passed_ns: u64) -> u64 {
-        let scaled = u128::from(self.bytes) * 1_000_000_000 / u128::from(passed_ns);
-        u64::try_from(scaled).unwrap_or(u64::MAX)
+        scale(self.bytes, 1_000_000_000, passed_ns)
     }
 
-    fn set(&mut self, now_ns: u64, rate: u64) -> Option<u64> {
+    fn set(&mut self, now_ns: u64, rate: u64, manner: &'static Manner) -> Option<Allowance> {
         self.begin(now_ns);
-        let rate = rate.clamp(RATE_MIN, RATE_FREE);
-        let changed = self.rate != Some(rate);
-        self.rate = Some(rate);
-        changed.then_some(rate)
+        let rate = rate.clamp(RATE_MIN, FREE.rate);
+        let changed = self.rate.is_none_or(|(before, _)| before != rate);
+        self.rate = Some((rate, manner));
+        changed.then_some(Allowance { rate, burst_len: manner.burst_len })
     }
+}
+
+/// `value` by `of` by `by`.
+fn scale(value: u64, of: u64, by: u64) -> u64 {
+    let scaled = u128::from(value) * u128::from(of) / u128::from(by);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 /// The token bucket in front of one device.
@@ -191,7 +308,7 @@ impl Bucket {
             let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
             let link = netlink.link(name).map_err(|error| error.to_string())?;
             let index = link.ok_or("the interface is in another namespace")?.index;
-            let free = bucket(RATE_FREE, 0);
+            let free = bucket(FREE);
             netlink.add_token_bucket(index, free).map_err(|error| error.to_string())?;
             Ok::<_, String>((netlink, index))
         };
@@ -201,20 +318,18 @@ impl Bucket {
         Self { way }
     }
 
-    /// Sets the rate, in bytes a second, for packets of up to `mtu` bytes. If somebody has put
-    /// another discipline in our place, that one stays.
-    pub fn set(&mut self, rate: u64, mtu: usize) {
+    /// Sets it. If somebody has put another discipline in our place, that one stays.
+    pub fn set(&mut self, allowance: Allowance) {
         let Some((netlink, index)) = &mut self.way else { return };
-        if let Err(error) = netlink.change_token_bucket(*index, bucket(rate, mtu)) {
+        tracing::trace!(?allowance, "held back");
+        if let Err(error) = netlink.change_token_bucket(*index, bucket(allowance)) {
             tracing::debug!(%error, "no back-pressure into sockets from now on");
             self.way = None;
         }
     }
 }
 
-fn bucket(rate: u64, mtu: usize) -> TokenBucket {
-    // A packet longer than the burst would never pass.
-    let burst_len = (rate / 2000).max(BURST_LEN_MIN).max(mtu as u64 + 64);
+fn bucket(Allowance { rate, burst_len }: Allowance) -> TokenBucket {
     let queue_len = (rate / 50).max(QUEUE_LEN_MIN);
     TokenBucket {
         rate,

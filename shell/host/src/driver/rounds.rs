@@ -1,5 +1,6 @@
 //! What a loop looks at once a second, beside its work: whether the machine slept, whether a
-//! promise of the stamps is due, and what the paths are like for who debugs.
+//! promise of the stamps is due, whether senders must still be held back, and what the paths are like
+//! for who debugs.
 
 use noise::Instant;
 
@@ -13,6 +14,7 @@ impl Rest {
         self.note_weather();
         self.wish();
         self.look_for_sleep();
+        self.engine.look();
     }
 
     /// Tells who debugs what the paths are like.
