@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lab::netns::{Host, Net};
-use lab::wire::{Config, Wire};
+use lab::wire::{Config, FRAMING_BYTES, Wire};
 use serde::{Deserialize, Serialize};
 use sim::impair::Impairment;
 
@@ -24,6 +24,10 @@ pub const RING: [&str; 3] = ["a", "b", "c"];
 pub const BOTTLENECK_MBIT_S: u32 = 100;
 /// What may wait before it.
 pub const BOTTLENECK_MS: u32 = 20;
+/// What a card sends at once: 1 ms, since it is looked after by a processor that has other work.
+const CARD_BURST_BYTES: u32 = 128 << 10;
+/// What waits before it: 1000 packets, as Linux has it.
+const CARD_QUEUE_BYTES: u32 = 1_514_000;
 /// Everything that makes or joins packets above the MTU, for `ethtool -K`; not every kernel
 /// knows each.
 const OFFLOADS: &[&str] = &[
@@ -127,6 +131,23 @@ impl Ground {
         }
         let ends = ends(hosts, &shared, outer);
         Ok(Self { ends, router: None, wire: Some(wire), shared, _net: net })
+    }
+
+    /// Gives each host a card that is as quick as the line, and pushes back when it is full, as a
+    /// card does: whoever sends waits for it. The line alone drops what its queue has no room for.
+    ///
+    /// # Errors
+    /// The kernel has no token bucket filter.
+    pub fn add_cards(&self, rate_bps: u64) -> Result<()> {
+        for end in &self.ends {
+            end.host
+                .sh(&format!(
+                    "tc qdisc add dev {IFNAME} root tbf rate {rate_bps}bit burst {CARD_BURST_BYTES} \
+                     limit {CARD_QUEUE_BYTES} overhead {FRAMING_BYTES}"
+                ))
+                .context("the kernel has no token bucket filter (sch_tbf)")?;
+        }
+        Ok(())
     }
 
     /// Makes two hosts and a router between them whose ways out carry [`BOTTLENECK_MBIT_S`] with

@@ -87,6 +87,12 @@ impl Transfer {
     }
 }
 
+/// Whether iperf3 ended because its one question, by which it begins with UDP, had no answer. It
+/// asks no second time, whatever the weather.
+pub(super) fn went_unanswered(error: &anyhow::Error) -> bool {
+    error.to_string().contains("unable to read from stream socket")
+}
+
 /// Runs one transfer to its end.
 pub(super) fn transfer(job: &Job<'_>) -> Result<Vec<Flow>> {
     Transfer::start(job)?.finish()
@@ -182,6 +188,17 @@ mod tests {
         "sum_sent_bidir_reverse": {"bytes": 800000, "seconds": 1, "retransmits": 3},
         "sum_received_bidir_reverse": {"bytes": 500000, "seconds": 2},
         "sender_tcp_congestion": "cubic"}}"#;
+
+    #[test]
+    fn a_question_without_an_answer_is_told_from_other_failures() {
+        let failed = |why: &str| {
+            parse(&format!(r#"{{"end": {{}}, "error": "{why}"}}"#), Kind::Udp)
+                .expect_err("an error")
+        };
+        let silent = "unable to read from stream socket: Resource temporarily unavailable";
+        assert!(went_unanswered(&failed(silent)));
+        assert!(!went_unanswered(&failed("unable to connect to server: Connection refused")));
+    }
 
     #[test]
     fn both_directions_are_kept_apart() {
