@@ -139,15 +139,13 @@ fn socket(host: &Host) -> Result<UdpSocket> {
 }
 
 /// One datagram that has to arrive, however often it is sent.
-fn speaks(from: &UdpSocket, to: &UdpSocket, address: &str) -> Result<()> {
-    let begin = Instant::now();
-    while begin.elapsed() < seconds(20) {
-        from.send_to(b"hello", (address, PORT))?;
-        if to.recv(&mut [0; 16]).is_ok() {
-            return Ok(());
-        }
-    }
-    crate::support::bail!("nothing comes to {address}")
+fn speaks(from: &UdpSocket, to: &UdpSocket, address: &str, words: &str) -> Result<()> {
+    eventually(words, seconds(20), || {
+        let mut heard = [0; 16];
+        from.send_to(words.as_bytes(), (address, PORT)).is_ok()
+            && to.recv(&mut heard).is_ok_and(|len| &heard[..len] == words.as_bytes())
+    })
+    .map(drop)
 }
 
 /// `b` may ask everybody, and everybody may ask `b`; nothing else.
@@ -162,8 +160,8 @@ fn pf_03_a_member_forges_no_icmp_error_about_what_is_not_its_own() -> Result<()>
         let rogue = three(&mut world, "rogue13", WITH_B)?;
         // b has a living flow with each of them.
         let (at_a, at_b, at_c) = (socket(&world.a)?, socket(&world.b)?, socket(&world.c)?);
-        speaks(&at_b, &at_c, C)?;
-        speaks(&at_b, &at_a, A)?;
+        speaks(&at_b, &at_c, C, "hello")?;
+        speaks(&at_b, &at_a, A, "hello")?;
         let log = world.folder.path("icmp.log");
         let file = std::fs::File::create(&log)?;
         let mut command = world.b.command(&["python3", "-c", ICMP]);
@@ -293,7 +291,7 @@ fn pf_10_who_opens_flows_without_end_displaces_nobody_elses() -> Result<()> {
         // c may not begin: what it says passes because b asked, and only as long as that is known.
         at_c.send_to(b"unasked", (B, PORT))?;
         ensure!(at_b.recv(&mut [0; 16]).is_err(), "c may not begin");
-        speaks(&at_b, &at_c, C)?;
+        speaks(&at_b, &at_c, C, "hello")?;
         let asked = Instant::now();
         let bytes = |host: &Host| -> Result<u64> {
             let path = "cat /sys/class/net/warren0/statistics/rx_packets";
@@ -305,11 +303,7 @@ fn pf_10_who_opens_flows_without_end_displaces_nobody_elses() -> Result<()> {
         println!("{} flows sprayed, {arrived} came through, in {:?}", sent.trim(), asked.elapsed());
         ensure!(arrived > 70_000, "more than the table holds: {arrived}");
         // The first answers may be lost behind what was sprayed; one whose flow is gone always is.
-        eventually("the answer", seconds(20), || {
-            let mut answer = [0; 16];
-            at_c.send_to(b"answer", (B, PORT)).is_ok()
-                && at_b.recv(&mut answer).is_ok_and(|len| &answer[..len] == b"answer")
-        })?;
+        speaks(&at_c, &at_b, B, "answer")?;
         rogue.stop()
     })
 }

@@ -1,6 +1,6 @@
 //! What the filter costs a packet, beside one look-up in the standard library's hash table.
 //!
-//! `cargo run --release -p warren-policy --example speed`
+//! `cargo run --release -p warren-policy --example judging`
 
 #![expect(
     clippy::disallowed_methods,
