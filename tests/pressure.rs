@@ -134,8 +134,8 @@ fn source_002_8_a_busy_machine_makes_the_socket_wait() -> Result<()> {
     Ok(())
 }
 
-/// TCP that fills a line of 100 Mbit/s behind a deep queue had its window of 4 MB in the interface's
-/// ring, and a ping waited for it: 115 ms and more.
+/// TCP that fills a line of 100 Mbit/s behind a deep queue had its window of 4 MB in the
+/// interface's ring, and a ping waited for it: 115 ms and more.
 #[test]
 fn source_002_13_who_pings_beside_a_stream_on_a_narrow_line_hardly_waits() -> Result<()> {
     if !Sut::under_test().is_warren() {

@@ -41,6 +41,11 @@ const SHARED: &[(&str, &str, &str)] = &[
         "a map that a reader keeps is never written again: who changes it has a copy or is alone",
     ),
     (
+        "core/repair/src/budget.rs",
+        "std::sync",
+        "one number of bytes left, of one node: asked when memory grows, in any order",
+    ),
+    (
         "core/noise/src/oracle.rs",
         "thread_local!",
         "test builds only: the last nonce of each key, one table a thread, shared with none",

@@ -29,6 +29,8 @@ pub struct Link<'a> {
     ups: RefCell<[Option<Rc<Daemon>>; 2]>,
     /// Put before the command that brings a link up, for example an environment.
     pub env: RefCell<Vec<(String, String)>>,
+    /// Lines put after `[Interface]` in the files of our program.
+    pub head: RefCell<[String; 2]>,
     /// Lines put at the end of the files.
     pub more: RefCell<[String; 2]>,
 }
@@ -49,6 +51,7 @@ impl<'a> Link<'a> {
             outer_v6,
             ups: RefCell::default(),
             env: RefCell::default(),
+            head: RefCell::default(),
             more: RefCell::default(),
         })
     }
@@ -106,7 +109,8 @@ impl<'a> Link<'a> {
         use std::os::unix::fs::PermissionsExt as _;
         let path = self.scene.net.borrow().dir().join(format!("{}.conf", self.ifname(me)));
         let addresses = self.addresses(me).join(", ");
-        let more = format!("[Interface]\nAddress = {addresses}\nMTU = {}\n", self.mtu);
+        let (mtu, head) = (self.mtu, &self.head.borrow()[me]);
+        let more = format!("[Interface]\nAddress = {addresses}\nMTU = {mtu}\n{head}");
         let text = self.config(me).replacen("[Interface]\n", &more, 1);
         std::fs::write(&path, text)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
@@ -215,6 +219,48 @@ fn source_004_1_two_files_with_a_preshared_key_make_a_link() -> Result<()> {
         link.start(1)?;
         sleep(seconds(1));
         ensure!(link.ping(0).is_err() && link.ping(1).is_err(), "the preshared key is not used");
+        Ok(())
+    })
+}
+
+/// Lengths of the transport packets of a link that comes up anew and carries a ping or some, but
+/// keepalives.
+fn lengths_of_a_start(link: &Link<'_>) -> Result<Vec<usize>> {
+    link.stop(0)?;
+    link.stop(1)?;
+    let capture = Capture::start(&link.hosts[0], "va")?;
+    link.start(0)?;
+    link.start(1)?;
+    link.settle()?;
+    sleep(seconds(1));
+    let packets = capture.stop()?;
+    let payloads = packets.iter().filter_map(|packet| udp_payload(packet)).filter(|p| is_ours(*p));
+    let transport = payloads.filter(|(_, _, payload)| payload[0] == 4).map(|(.., p)| p.len());
+    Ok(transport.filter(|len| *len != 32).collect())
+}
+
+/// By the file's key or by the word of the command; one end is enough.
+#[test]
+fn where_frames_are_off_a_link_is_plain_wireguard() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: others have no frames");
+        return Ok(());
+    }
+    // An echo of 84 bytes is padded to 96.
+    const ECHO_LEN: usize = 128;
+    scene("l16", |scene| {
+        let link = Link::up(scene)?;
+        let framed = lengths_of_a_start(&link)?;
+        ensure!(framed.iter().any(|len| *len != ECHO_LEN), "no Hello is among {framed:?}");
+        for me in 0..2 {
+            link.head.borrow_mut()[me] = "Frames = off\n".to_owned();
+            let plain = lengths_of_a_start(&link)?;
+            ensure!(plain.iter().all(|len| *len == ECHO_LEN), "end {me}: {plain:?}");
+            link.head.borrow_mut()[me].clear();
+        }
+        link.env.borrow_mut().push(("WARREN_FRAMES".to_owned(), "off".to_owned()));
+        let plain = lengths_of_a_start(&link)?;
+        ensure!(plain.iter().all(|len| *len == ECHO_LEN), "by the command: {plain:?}");
         Ok(())
     })
 }

@@ -1,6 +1,7 @@
 //! Frames with one peer: who said Hello on which session, and the two halves that then work.
 
 use noise::{Index, Instant, Peer};
+use repair::budget::Budget;
 use wire::frame::{Features, Frame, Hello};
 
 use crate::outbox::{Destination, Outbox};
@@ -25,6 +26,8 @@ pub(crate) struct Frames {
     greeted: PerSession<(u32, Instant)>,
     /// What the peer said on a session.
     heard: PerSession<Hello>,
+    /// For what waits, of all links.
+    budget: Budget,
     /// Made when the peer was heard first.
     halves: Option<Box<Halves>>,
 }
@@ -56,9 +59,9 @@ pub(crate) struct Halves {
 
 impl Frames {
     /// Nothing said yet. `salt` is any number that is another one in each life of the program.
-    pub(crate) fn new(peer: u32, salt: u32, own: Hello) -> Self {
+    pub(crate) fn new(peer: u32, salt: u32, own: Hello, budget: Budget) -> Self {
         let (greeted, heard) = (PerSession::EMPTY, PerSession::EMPTY);
-        Self { own: Some(own), peer, salt, greeted, heard, halves: None }
+        Self { own: Some(own), peer, salt, greeted, heard, budget, halves: None }
     }
 
     /// Forgets the peer: every session has ended.
@@ -120,7 +123,8 @@ impl Frames {
 
     fn make_halves(&mut self) -> &mut Halves {
         self.halves.get_or_insert_with(|| {
-            let (sender, receiver) = (Sender::new(self.salt), Receiver::new(self.peer));
+            let sender = Sender::new(self.salt);
+            let receiver = Receiver::new(self.peer, &self.budget);
             Box::new(Halves { sender, receiver })
         })
     }
@@ -318,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_read_bundles_gets_none() {
-        let mut frames = Frames::new(1, 2, Hello::default());
+        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0));
         for (features, expected) in
             [(Features::REPAIR, Some(false)), (features(), Some(true)), (Features::BUNDLES, None)]
         {

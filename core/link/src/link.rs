@@ -11,6 +11,7 @@ use noise::{
     Action, Context, Drop, Identity, Index, Indices, Instant, OpenedInitiation, Peer, PeerId,
     PublicKey, Random, Session, Tai64n, Why,
 };
+use repair::budget::Budget;
 use wire::frame::{self, Frame, Hello, ProbeAnswer};
 use wire::superpacket::{self, Superpacket};
 use wire::{virtio, wireguard};
@@ -21,6 +22,7 @@ use crate::inbox::Inbox;
 use crate::outbox::{Destination, Outbox};
 use crate::paths::Paths;
 use crate::piece::Judge;
+use crate::sender::Overrun;
 use crate::staged::Staged;
 use crate::way::Way;
 use crate::weather::Weather;
@@ -103,6 +105,8 @@ pub struct Link {
     salt: u32,
     /// What is spoken beside packets with a peer that knows frames; none while we speak none.
     frames: Option<Box<Frames>>,
+    /// Memory for what waits, of all links.
+    budget: Budget,
     /// Whether our Hello offers AES-256-GCM.
     aes: bool,
     /// What is wanted for what is sent, without a policy that says so.
@@ -143,9 +147,9 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// A link to the peer with `key`, which the node calls `id`.
+    /// A link to the peer with `key`, which the node calls `id`. What waits in it is of `budget`.
     #[must_use]
-    pub fn new(id: PeerId, key: PublicKey, random: &mut dyn Random) -> Self {
+    pub fn new(id: PeerId, key: PublicKey, budget: Budget, random: &mut dyn Random) -> Self {
         let peer = Peer::new(id, key, random);
         let mut salt = [0; 4];
         random.fill(&mut salt);
@@ -158,6 +162,7 @@ impl Link {
             tx_bytes: 0,
             salt: u32::from_le_bytes(salt),
             frames: None,
+            budget,
             aes: false,
             wishes: Wishes::default(),
             answer: None,
@@ -174,7 +179,8 @@ impl Link {
         match (&mut self.frames, own) {
             (Some(frames), own) => frames.set_own(own),
             (None, Some(own)) => {
-                self.frames = Some(Box::new(Frames::new(self.peer.id().0, self.salt, own)));
+                let frames = Frames::new(self.peer.id().0, self.salt, own, self.budget.clone());
+                self.frames = Some(Box::new(frames));
             }
             (None, None) => {}
         }
@@ -211,6 +217,11 @@ impl Link {
     pub fn weather(&self) -> Option<Weather> {
         let halves = self.frames.as_ref()?.halves()?;
         Some(Weather::of(self.peer.cipher(), &halves.sender, &halves.receiver))
+    }
+
+    /// What the peer said of more having been sent than could be taken, since this was asked last.
+    pub fn poll_overrun(&mut self) -> Option<Overrun> {
+        self.frames.as_mut()?.halves_mut()?.sender.poll_overrun()
     }
 
     /// The protocol machine.

@@ -1,5 +1,6 @@
 //! Memory for pieces that have to wait: of a fixed number of bytes each, taken when needed.
 
+use repair::budget::{Budget, Part};
 use repair::code::CHUNK_LEN_MAX;
 
 /// Pieces that wait in one link, at most: 6 MiB.
@@ -15,13 +16,19 @@ pub(crate) struct Kept {
 }
 
 /// The memory. Empty, it has none of its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
     bytes: Vec<u8>,
     free: Vec<u16>,
+    part: Part,
 }
 
 impl Pool {
+    /// An empty one, whose memory is of `budget`.
+    pub(crate) fn new(budget: &Budget) -> Self {
+        Self { bytes: Vec::new(), free: Vec::new(), part: Part::new(budget) }
+    }
+
     /// Copies `bytes`; `None` when they are too many, or there is no room.
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> Option<Kept> {
         if bytes.len() > CHUNK_LEN_MAX {
@@ -30,6 +37,9 @@ impl Pool {
         if self.free.is_empty() {
             let have = self.places();
             let want = (have + GROWTH).min(PIECES_MAX);
+            if !self.part.hold(want * CHUNK_LEN_MAX) {
+                return None;
+            }
             self.bytes.resize(want * CHUNK_LEN_MAX, 0);
             self.free.extend((have..want).map(|place| place as u16));
         }
@@ -52,7 +62,8 @@ impl Pool {
     /// Gives the memory back if nothing is kept.
     pub(crate) fn trim(&mut self) {
         if self.free.len() == self.places() {
-            *self = Self::default();
+            (self.bytes, self.free) = (Vec::new(), Vec::new());
+            self.part.release();
         }
     }
 
@@ -74,11 +85,14 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use repair::budget::OWN_BYTES;
+
     use super::*;
 
     #[test]
     fn bc_06_pieces_are_kept_up_to_the_bound_and_memory_comes_back() {
-        let mut pool = Pool::default();
+        let budget = Budget::new(PIECES_MAX * CHUNK_LEN_MAX);
+        let mut pool = Pool::new(&budget);
         let kept: Vec<Kept> =
             (0..PIECES_MAX).map(|n| pool.keep(&[n as u8; 9]).expect("room")).collect();
         assert!(pool.keep(&[1]).is_none() && pool.keep(&[0; CHUNK_LEN_MAX + 1]).is_none());
@@ -91,11 +105,18 @@ mod tests {
         assert!(pool.keep(&[1]).is_some_and(|one| pool.bytes(one) == [1]));
         pool.trim();
         assert_eq!(pool.places(), PIECES_MAX, "one is kept");
-        let mut pool = Pool::default();
+        let mut pool = Pool::new(&budget);
         let one = pool.keep(&[5]).expect("room");
         assert_eq!(pool.places(), GROWTH);
         pool.release(one);
         pool.trim();
         assert_eq!(pool.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn bc_06_where_others_have_taken_all_a_pool_has_what_is_its_own() {
+        let mut pool = Pool::new(&Budget::new(0));
+        let kept = (0..PIECES_MAX).map_while(|_| pool.keep(&[7])).count();
+        assert!(kept * CHUNK_LEN_MAX <= OWN_BYTES && kept >= GROWTH, "{kept}");
     }
 }

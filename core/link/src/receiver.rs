@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use noise::{Index, Instant};
 use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
+use repair::budget::Budget;
 use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
@@ -72,18 +73,18 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(peer: u32) -> Self {
+    pub(crate) fn new(peer: u32, budget: &Budget) -> Self {
         Self {
             peer,
             observer: Observer::new(),
             epochs: [(None, 0); 2],
             ordinal: 0,
             highest: 0,
-            assembler: Assembler::new(BYTES_MAX),
+            assembler: Assembler::sharing(BYTES_MAX, budget),
             order: Order::new(),
             units: Vec::new(),
             orphans: VecDeque::new(),
-            pool: Pool::default(),
+            pool: Pool::new(budget),
             ready: VecDeque::new(),
             counters: Counters::default(),
             report_number: 0,

@@ -70,6 +70,8 @@ pub(crate) struct Sender {
     squeezer: Option<Box<Squeezer>>,
     /// Data chunks since the last report.
     sent: u64,
+    /// What the last report says of more having been sent than could be taken.
+    overrun: Option<Overrun>,
     /// The report that was taken in last.
     report: Option<u16>,
     rtt_us: Option<u32>,
@@ -82,6 +84,18 @@ pub(crate) struct Sender {
     data_bytes: u64,
     repair_bytes: u64,
 }
+
+/// What a report says of how much was sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overrun {
+    /// Share of it that was lost under a long queue, beyond what the weather takes.
+    pub share: f64,
+    /// Data chunks that were sent since the report before.
+    pub sent: u64,
+}
+
+/// Datagrams that a report must have judged to say how much of them was too many.
+const OVERRUN_JUDGED: u32 = 100;
 
 /// How a packet's pieces are told apart and in what order they are wanted.
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +165,7 @@ impl Sender {
             reads_squeezed: false,
             squeezer: None,
             sent: 0,
+            overrun: None,
             report: None,
             rtt_us: None,
             strays: (0, Instant::ZERO),
@@ -440,8 +455,20 @@ impl Sender {
         let taken = taken + seen.queued.discount(strays - taken);
         let are_over = at.is_older_than(STRAYS_FOR, now);
         self.strays.0 = if are_over { 0 } else { strays - taken };
-        self.control.handle_report(&seen, std::mem::take(&mut self.sent), now_us);
+        let sent = std::mem::take(&mut self.sent);
+        self.control.handle_report(&seen, sent, now_us);
         self.spread.heed(&self.control);
+        let judged = seen.clear.judged.saturating_add(seen.queued.judged);
+        if judged >= OVERRUN_JUDGED {
+            let weather = self.control.estimate().model.loss * f64::from(seen.queued.judged);
+            let share = (f64::from(seen.queued.lost) - weather) / f64::from(judged);
+            self.overrun = Some(Overrun { share: share.max(0.0), sent });
+        }
+    }
+
+    /// What a report said of more having been sent than could be taken, once.
+    pub(crate) fn poll_overrun(&mut self) -> Option<Overrun> {
+        self.overrun.take()
     }
 
     /// The path is another one: its weather is not known yet.

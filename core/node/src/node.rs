@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use link::{Destination, Endpoint, Inbox, Judge, Link, Outbox, Outcome, Refusal, World};
+use link::{Budget, Destination, Endpoint, Inbox, Judge, Link, Outbox, Outcome, Refusal, World};
 use noise::{
     Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
     read_initiation,
@@ -24,6 +24,7 @@ use crate::allowed;
 use crate::circles::Circles;
 use crate::config::{PeerChange, PeerStatus, Prefix};
 use crate::counters::{Counters, Reason};
+use crate::overrun::Overruns;
 use crate::peers::Peers;
 use crate::reach::Asker;
 use crate::timers::Timers;
@@ -32,6 +33,9 @@ use crate::timers::Timers;
 pub const PEERS_MAX: usize = 1 << 20;
 /// Handshake messages that wait for their Diffie-Hellman, at most.
 pub const HANDSHAKES_MAX: usize = 1024;
+/// Bytes of what waits in all links together, at most, beyond 384 KiB that each may have: 25 fill
+/// their bounds at once.
+pub const WAITING_BYTES_MAX: usize = 256 << 20;
 /// From so many on we are under load, and for [`LOAD_TIME`] afterwards.
 const LOAD_AT: usize = HANDSHAKES_MAX / 8;
 const LOAD_TIME: Duration = Duration::from_secs(1);
@@ -66,6 +70,9 @@ pub struct Node {
     aes: bool,
     compress: bool,
     hold: Duration,
+    /// Memory for what waits in all links.
+    budget: Budget,
+    overrun: Overruns,
     reach: Asker,
     /// What our own machine is told about packets that do not fit.
     replies: VecDeque<Vec<u8>>,
@@ -117,10 +124,18 @@ impl Node {
             aes: false,
             compress: false,
             hold: Duration::ZERO,
+            budget: Budget::new(WAITING_BYTES_MAX),
+            overrun: Overruns::default(),
             reach: Asker::default(),
             replies: VecDeque::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// Share of what was sent that was more than the way or the peer could take, where nearly all
+    /// goes to one peer, and that one has just said so: then whoever sends should wait.
+    pub fn poll_overrun(&mut self) -> Option<f64> {
+        self.overrun.poll()
     }
 
     /// What came of every packet so far.
@@ -255,6 +270,8 @@ impl Node {
                 .map_err(|_| Reason::UnknownFrame)?;
             if is_data {
                 self.reach.note_data(now);
+            } else if let Some(overrun) = link.poll_overrun() {
+                self.overrun.note(id, overrun, self.counters.sealed);
             }
             self.counters.frames_in += 1;
             self.ready.push(id);
@@ -531,6 +548,8 @@ mod guarded;
 mod guesses;
 #[cfg(test)]
 mod held;
+#[cfg(test)]
+mod mixed;
 #[cfg(test)]
 mod pathless;
 mod reachable;

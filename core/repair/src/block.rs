@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 
+use crate::budget::Budget;
 use crate::code::{self, CHUNK_LEN_MAX, DATA_MAX, REPAIR_MAX, Refused};
 use crate::store::{NONE, Store};
 
@@ -183,12 +184,18 @@ impl Assembler {
     /// Nothing received; keeps at most `bytes_max` bytes, and never more than [`BYTES_MAX`].
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
+        Self::sharing(bytes_max, &Budget::new(BYTES_MAX))
+    }
+
+    /// The same, where what is beyond [`crate::budget::OWN_BYTES`] is of `budget`.
+    #[must_use]
+    pub fn sharing(bytes_max: usize, budget: &Budget) -> Self {
         Self {
             blocks: Vec::new(),
             opened: VecDeque::new(),
             newest: 0,
             opened_us: 0,
-            store: Store::new(bytes_max.min(BYTES_MAX)),
+            store: Store::new(bytes_max.min(BYTES_MAX), budget),
             work: Vec::new(),
             ready: Ready::default(),
             patience_us: PATIENCE_US_MAX,

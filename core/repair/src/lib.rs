@@ -26,12 +26,14 @@
 //! While [`observe::Observer::is_queued`], whoever passes on a rebuilt chunk should mark or drop
 //! it, so that flows see the queue. The equations and their limits stand in docs/repair.md.
 //!
-//! What keeps it bounded: every table here has a named size, and what a peer can fill is its own.
+//! What keeps it bounded: every table here has a named size, and what a peer can fill is its own,
+//! within what all of a node may fill together ([`budget`]).
 //! No input panics; chunks that contradict themselves are counted and cost their own block.
 
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod budget;
 pub mod code;
 pub mod control;
 pub mod estimate;

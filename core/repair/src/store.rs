@@ -1,6 +1,7 @@
 //! Memory for chunks that wait: places of equal size, taken from a list of free ones. It grows in
 //! steps up to a bound and is given back as a whole, so that nothing is allocated for a chunk.
 
+use crate::budget::{Budget, Part};
 use crate::code::CHUNK_LEN_MAX;
 
 /// No place: the end of a chain.
@@ -28,13 +29,15 @@ pub(crate) struct Store {
     free: u16,
     places_max: usize,
     taken: usize,
+    part: Part,
 }
 
 impl Store {
-    /// A store of at most `bytes_max` bytes, now empty.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// A store of at most `bytes_max` bytes of `budget`, now empty.
+    pub(crate) fn new(bytes_max: usize, budget: &Budget) -> Self {
         let places_max = (bytes_max / CHUNK_LEN_MAX).min(usize::from(NONE));
-        Self { bytes: Vec::new(), places: Vec::new(), free: NONE, places_max, taken: 0 }
+        let (bytes, places, part) = (Vec::new(), Vec::new(), Part::new(budget));
+        Self { bytes, places, free: NONE, places_max, taken: 0, part }
     }
 
     /// Keeps a chunk before `next`, the head of a chain; returns the new head, or nothing when the
@@ -90,12 +93,16 @@ impl Store {
     pub(crate) fn trim(&mut self) {
         if self.taken == 0 {
             (self.bytes, self.places, self.free) = (Vec::new(), Vec::new(), NONE);
+            self.part.release();
         }
     }
 
     fn grow(&mut self) {
         let have = self.places.len();
         let want = (have + GROWTH).min(self.places_max);
+        if !self.part.hold(want * CHUNK_LEN_MAX) {
+            return;
+        }
         for at in have..want {
             let place = Place { next: self.free, index: 0, len: 0, lengths: [0; 2] };
             self.places.push(place);
@@ -111,7 +118,7 @@ mod tests {
 
     #[test]
     fn chains_keep_their_chunks_and_the_bound_holds() {
-        let mut store = Store::new(100 * CHUNK_LEN_MAX + 7);
+        let mut store = Store::new(100 * CHUNK_LEN_MAX + 7, &Budget::new(1 << 20));
         let (mut one, mut two) = (NONE, NONE);
         for n in 0..50u8 {
             one = store.push(one, &[n; 1_500], n, [n, 0]).expect("room");

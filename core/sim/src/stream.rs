@@ -47,6 +47,10 @@ pub struct Setting {
     pub turn_us: u64,
     /// How long the streams run.
     pub time: Duration,
+    /// Whether what the streams send may be marked in place of being dropped (RFC 3168).
+    pub ecn: bool,
+    /// The host that is started anew when half of the time is over, if one is: 0 sends.
+    pub restarts: Option<usize>,
     /// Chance.
     pub seed: u64,
 }
@@ -66,6 +70,13 @@ pub struct Found {
     pub line: impair::Counters,
     /// The smoothed round trip of the first stream at the end.
     pub srtt_us: u64,
+    /// Rebuilt pieces that the receiving node dropped, and those that it marked, to tell a flow of
+    /// congestion.
+    pub dropped: u64,
+    /// See `dropped`.
+    pub marked: u64,
+    /// Packets, or superpackets of them, that reached the receiver with a mark.
+    pub seen_marked: u64,
 }
 
 #[derive(Debug)]
@@ -78,6 +89,7 @@ enum Event {
 struct Host {
     node: Node,
     random: Rng,
+    key: PrivateKey,
     address: SocketAddr,
     /// What arrived and was not looked at.
     arrived: Vec<Vec<u8>>,
@@ -102,6 +114,9 @@ struct Ground {
     events: BTreeMap<(u64, u64), Event>,
     numbered: u64,
     turn_us: u64,
+    frames: bool,
+    ecn: bool,
+    seen_marked: u64,
     tray: Tray,
     inbox: Inbox,
 }
@@ -126,6 +141,9 @@ pub fn run(setting: &Setting) -> Found {
     let before = ground.pipes[0].counters();
     ground.run_until(ready + setting.time / 2);
     let half = ground.received();
+    if let Some(host) = setting.restarts {
+        ground.restart(host);
+    }
     ground.run_until(ready + setting.time);
     let after = ground.pipes[0].counters();
     let bits = |segments: u64| (segments * MSS as u64 * 8) as f64;
@@ -137,8 +155,13 @@ pub fn run(setting: &Setting) -> Found {
             / ((all * MSS as u64).max(1) as f64),
         line: after,
         srtt_us: ground.streams.first().map_or(0, |stream| stream.sender.srtt_us()),
+        seen_marked: ground.seen_marked,
         ..Found::default()
     };
+    let [sender, receiver] = &ground.hosts;
+    if let Some(weather) = receiver.node.weather(&sender.key.public()) {
+        (found.dropped, found.marked) = (weather.pieces.congestion, weather.pieces.marked);
+    }
     for stream in &ground.streams {
         let of = stream.sender.counters();
         found.tcp.again += of.again;
@@ -163,29 +186,14 @@ impl Ground {
         });
         let address = |n: u8| SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, n), 51820));
         let addresses = [address(1), address(2)];
-        let mut hosts = [0, 1].map(|n: usize| {
-            let mut random = rng.fork(n as u64);
-            let mut node = Node::new();
-            node.set_mtu(MTU);
-            node.set_frames(setting.frames);
-            node.set_identity(Some(Identity::new(keys[n].clone())), &mut random);
-            node.set_up(true, &mut random);
-            Host { node, random, address: addresses[n], arrived: Vec::new() }
+        let hosts = [0, 1].map(|n: usize| Host {
+            node: Node::new(),
+            random: rng.fork(n as u64),
+            key: keys[n].clone(),
+            address: addresses[n],
+            arrived: Vec::new(),
         });
         let clock = Clock::new(1_800_000_000);
-        for (n, host) in hosts.iter_mut().enumerate() {
-            let other = 1 - n;
-            let (v4, _) = inner(HostId(other));
-            let change = PeerChange {
-                endpoint: Some(addresses[other]),
-                // The first packet, so that there is a session before the streams begin.
-                keepalive_s: Some(25),
-                replace_allowed_ips: true,
-                allowed_ips: vec![AllowedIp::give(Prefix::host(v4))],
-                ..PeerChange::new(keys[other].public())
-            };
-            host.node.change_peer(&change, &mut host.random).expect("a peer");
-        }
         let pipes = [1, 2].map(|n| Pipe::new(setting.line, setting.seed ^ n).expect("a line"));
         let mut ground = Self {
             clock,
@@ -195,11 +203,37 @@ impl Ground {
             events: BTreeMap::new(),
             numbered: 0,
             turn_us: setting.turn_us,
+            frames: setting.frames,
+            ecn: setting.ecn,
+            seen_marked: 0,
             tray: Tray::default(),
             inbox: Inbox::default(),
         };
-        (0..2).for_each(|host| ground.settle(host));
+        (0..2).for_each(|host| ground.restart(host));
         ground
+    }
+
+    /// Starts a host's node, with nothing that an earlier one knew but the key.
+    fn restart(&mut self, host: usize) {
+        let other = &self.hosts[1 - host];
+        let (v4, _) = inner(HostId(1 - host));
+        let change = PeerChange {
+            endpoint: Some(other.address),
+            // The first packet, so that there is a session before the streams begin.
+            keepalive_s: Some(25),
+            replace_allowed_ips: true,
+            allowed_ips: vec![AllowedIp::give(Prefix::host(v4))],
+            ..PeerChange::new(other.key.public())
+        };
+        let Host { node, random, key, arrived, .. } = &mut self.hosts[host];
+        arrived.clear();
+        *node = Node::new();
+        node.set_mtu(MTU);
+        node.set_frames(self.frames);
+        node.set_identity(Some(Identity::new(key.clone())), random);
+        node.set_up(true, random);
+        node.change_peer(&change, random).expect("a peer");
+        self.settle(host);
     }
 
     fn received(&self) -> u64 {
@@ -336,6 +370,7 @@ impl Ground {
         let header_len = IP_LEN + usize::from(upper[12] >> 4) * 4;
         let stamps = IP_LEN + 24;
         if host == 1 {
+            self.seen_marked += u64::from(head[1] & 3 == 3);
             let payload = len - header_len;
             let count = payload.div_ceil(MSS) as u64;
             assert!(
@@ -369,7 +404,7 @@ impl Ground {
         let now_us = self.now_us();
         for number in 0..self.streams.len() {
             while let Some(burst) = self.streams[number].sender.poll_send(now_us) {
-                let (header, bytes) = data(number, burst, now_us as u32);
+                let (header, bytes) = data(number, burst, now_us as u32, self.ecn);
                 self.hand(0, header, bytes);
             }
         }
@@ -434,13 +469,19 @@ fn extend(sequence: u32, near: u64) -> u64 {
     base.saturating_add_signed(i64::from(ahead)) / MSS as u64
 }
 
-fn data(number: usize, burst: Burst, now_us: u32) -> (virtio::Header, Vec<u8>) {
+fn data(number: usize, burst: Burst, now_us: u32, ecn: bool) -> (virtio::Header, Vec<u8>) {
     let mut options = vec![1, 1, 8, 10];
     options.extend_from_slice(&now_us.to_be_bytes());
     options.extend_from_slice(&[0; 4]);
     let payload = burst.count as usize * MSS;
     let ports = (PORT + number as u16, PORT);
-    let bytes = packet(0, ports, (sequence(burst.first), 0), &options, payload);
+    let mut bytes = packet(0, ports, (sequence(burst.first), 0), &options, payload);
+    if ecn {
+        bytes[1] = 2;
+        (bytes[10], bytes[11]) = (0, 0);
+        let sum = Sum::of(&bytes[..IP_LEN]).checksum();
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
     let lone = burst.count == 1;
     let header = virtio::Header {
         flags: virtio::FLAG_NEEDS_CSUM,

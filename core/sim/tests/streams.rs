@@ -19,9 +19,13 @@ fn line(words: &str) -> Impairment {
     line
 }
 
+fn setting(words: &str, frames: bool, streams: usize, time_s: u64, seed: u64) -> Setting {
+    let (line, time) = (line(words), Duration::from_secs(time_s));
+    Setting { line, frames, streams, turn_us: 60, time, ecn: false, restarts: None, seed }
+}
+
 fn stream(words: &str, frames: bool, streams: usize, time_s: u64, seed: u64) -> Found {
-    let time = Duration::from_secs(time_s);
-    run(&Setting { line: line(words), frames, streams, turn_us: 60, time, seed })
+    run(&setting(words, frames, streams, time_s, seed))
 }
 
 /// The bounds are those that the bench holds the program to on a real machine.
@@ -58,6 +62,40 @@ fn six_streams_get_no_less_than_one() {
         all = (all.0 + one, all.1 + six);
     }
     assert!(all.1 >= 0.95 * all.0, "{:.0} and {:.0}, sums of all", all.0, all.1);
+}
+
+/// A queue of a quarter of a second, and loss that repair hides: a flow that was not told would
+/// fill the queue to its end.
+const DEEP: &str = "baseline+rate=100mbit+limit=2000+delay=5ms+loss=1%";
+
+#[test]
+fn a_flow_that_repair_hides_losses_from_is_told_of_the_queue_that_it_fills() {
+    let found = stream(DEEP, true, 1, 10, 1);
+    assert!(found.dropped > 0 && found.marked == 0 && found.tcp.reduced > 0, "{found:?}");
+    assert!(found.srtt_us < 150_000 && found.mbit_s > 70.0, "{found:?}");
+    let jittery = stream("medium", true, 1, 4, 1);
+    assert!(jittery.dropped <= 2, "no queue stands there: {jittery:?}");
+}
+
+/// RFC 6040: what can be marked is not dropped.
+#[test]
+fn a_flow_that_can_be_marked_loses_nothing_by_it() {
+    let found = run(&Setting { ecn: true, ..setting(DEEP, true, 1, 10, 1) });
+    assert!(found.marked > 0 && found.dropped == 0 && found.seen_marked > 0, "{found:?}");
+    let plain = run(&Setting { ecn: true, ..setting(DEEP, false, 1, 10, 1) });
+    assert_eq!((plain.marked, plain.seen_marked), (0, 0));
+}
+
+#[test]
+fn a_stream_outlives_the_restart_of_either_side() {
+    for (weather, frames, least) in [("medium", true, 300.0), ("high", true, 150.0)] {
+        for host in 0..2 {
+            let restarts = Some(host);
+            let found = run(&Setting { restarts, ..setting(weather, frames, 1, 6, 1) });
+            assert!(found.late_mbit_s > least, "{weather}, host {host}: {found:?}");
+            assert!(found.wire_bytes_per_byte < 1.5, "{weather}, host {host}: {found:?}");
+        }
+    }
 }
 
 #[test]

@@ -281,6 +281,11 @@ impl Engine {
         out.flush();
         self.streams.handle_timeout();
         self.streams.flush();
+        if let Some(share) = self.node.poll_overrun()
+            && let Some(allowance) = self.pressure.handle_overrun(self.clock.now.0, share)
+        {
+            self.bucket.set(allowance);
+        }
         if let Some(rooms) = self.streams.poll_rooms() {
             self.node.set_relay_rooms(rooms);
         }

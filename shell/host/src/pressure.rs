@@ -85,9 +85,9 @@ static STREAMS: Manner = Manner {
 
 /// Of TCP is what has no more units of other kinds than one for so many bytes.
 const SMALL_LEN: u64 = 8 * 1024;
-/// TCP on a link that carries more is left alone, in bytes a second (500 Mbit/s): its window is less
-/// than 70 ms there, and what a busy machine lives on. Two processors that were sender, line and
-/// receiver of 1 Gbit/s lost a tenth by the bucket.
+/// TCP on a link that carries more is left alone, in bytes a second (500 Mbit/s): its window is
+/// less than 70 ms there, and what a busy machine lives on. Two processors that were sender, line
+/// and receiver of 1 Gbit/s lost a tenth by the bucket.
 const STREAMS_MAX: u64 = 62_500_000;
 /// Turns that tell whether the socket below is full.
 const TURNS: u32 = 64;
@@ -100,11 +100,17 @@ const RATE_FIRST: u64 = 2_500_000;
 const IDLE_TICKS: u32 = 40;
 /// A ring that lay empty for so long was so between two turns, and not within a busy loop.
 const SILENCE_NS_MIN: u64 = 5_000_000;
+/// What a peer could not take counts from this share on.
+const OVERRUN_MIN: f64 = 0.01;
+/// What it could take is then tried a little below, and a fiftieth more with each report that has
+/// nothing to say: ten a second.
+const CEILING_SHARE: f64 = 0.95;
+const CEILING_GROWTH: u64 = 50;
 /// Nothing sent for so long ends it at once.
 const SILENCE_NS: u64 = 1_000_000_000;
 /// No link is held below this, in bytes a second.
 const RATE_MIN: u64 = 125_000;
-/// The rate that holds nobody back: 100 Gbit/s. The kernel looks after the bucket only now and then.
+/// The rate that holds nobody back: 100 Gbit/s. The kernel looks after the bucket now and then.
 const FREE: Allowance = Allowance { rate: 12_500_000_000, burst_len: 6_250_000 };
 /// Bytes that may wait in the bucket, at least; more where they are less than 20 ms of the rate.
 const QUEUE_LEN_MIN: u64 = 1 << 20;
@@ -149,6 +155,9 @@ pub struct Pressure {
     standing: Option<u64>,
     /// What the link carried when the ring was last never empty; until then the rate grows fast.
     capacity: Option<u64>,
+    /// What was taken in the last tick, bytes a second, and what the peer has room for.
+    carried: u64,
+    ceiling: Option<u64>,
     idle_ticks: u32,
     empty_ticks: u32,
     /// When the last turn ended, if the ring was empty then: nothing was there to be carried since.
@@ -187,6 +196,7 @@ impl Pressure {
         if passed_ns < manner.tick_ns_min.max(change_ns) {
             return None;
         }
+        self.carried = measured;
         if self.emptied {
             return self.handle_empty(now_ns, passed_ns, (rate, manner), measured);
         }
@@ -214,6 +224,20 @@ impl Pressure {
         self.set(now_ns, wanted, manner)
     }
 
+    /// The peer says that `share` of what it was sent was more than it, or the way to it, could
+    /// take. Only who sends without pace is to wait for that.
+    pub fn handle_overrun(&mut self, now_ns: u64, share: f64) -> Option<Allowance> {
+        let (rate, manner) = self.rate.filter(|(_, manner)| *manner == &DATAGRAMS)?;
+        if share < OVERRUN_MIN {
+            let grown = self.ceiling.map(|ceiling| ceiling + ceiling / CEILING_GROWTH);
+            self.ceiling = grown.filter(|ceiling| *ceiling < FREE.rate);
+            return None;
+        }
+        let carried = if self.carried > 0 { self.carried.min(rate) } else { rate };
+        self.ceiling = Some((carried as f64 * (1.0 - share.min(0.5)) * CEILING_SHARE) as u64);
+        self.set(now_ns, rate, manner)
+    }
+
     /// A tick in which the ring was found empty: the link carries what comes, and perhaps more.
     fn handle_empty(
         &mut self,
@@ -224,6 +248,9 @@ impl Pressure {
     ) -> Option<Allowance> {
         self.standing = Some(0);
         self.idle_ticks = if measured < rate / 2 { self.idle_ticks + 1 } else { 0 };
+        if passed_ns > SILENCE_NS {
+            self.ceiling = None;
+        }
         if passed_ns > SILENCE_NS || self.idle_ticks >= IDLE_TICKS {
             return self.free(now_ns);
         }
@@ -254,7 +281,7 @@ impl Pressure {
     }
 
     fn free(&mut self, now_ns: u64) -> Option<Allowance> {
-        *self = Self { since_ns: now_ns, ..Self::default() };
+        *self = Self { since_ns: now_ns, ceiling: self.ceiling, ..Self::default() };
         Some(FREE)
     }
 
@@ -278,7 +305,8 @@ impl Pressure {
 
     fn set(&mut self, now_ns: u64, rate: u64, manner: &'static Manner) -> Option<Allowance> {
         self.begin(now_ns);
-        let rate = rate.clamp(RATE_MIN, FREE.rate);
+        let ceiling = self.ceiling.filter(|_| manner == &DATAGRAMS).unwrap_or(FREE.rate);
+        let rate = rate.min(ceiling).clamp(RATE_MIN, FREE.rate);
         let changed = self.rate.is_none_or(|(before, _)| before != rate);
         self.rate = Some((rate, manner));
         changed.then_some(Allowance { rate, burst_len: manner.burst_len })

@@ -208,7 +208,9 @@ impl Node {
         let id = match known {
             Some(id) => id,
             None if self.peers.len() >= PEERS_MAX => return Err(ConfigError::TooManyPeers),
-            None => self.peers.add(change.key, |id| Link::new(id, change.key, random)),
+            None => self
+                .peers
+                .add(change.key, |id| Link::new(id, change.key, self.budget.clone(), random)),
         };
         if let Some(link) = self.peers.link(id) {
             if known.is_none() {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use wire::frame::Hello;
-use wire::virtio;
+use wire::frame::{Features, Hello, Losses, Report};
+use wire::{virtio, wireguard};
 
-use super::squeezed;
+use super::squeezed::{self, Inner, Other};
 use super::tests::{Machine, address, packet_to, settle};
 
 /// Machines 1 and 2, which know each other; the first speaks frames and the second may.
@@ -213,7 +213,7 @@ fn bc_05_small_packets_of_one_turn_share_a_datagram_and_nothing_waits_for_anothe
     b.delivered.clear();
     a.send_together(&small[..1]);
     let plain = small[0].len().next_multiple_of(16);
-    assert_eq!(a.sent()[0].len(), plain + wire::wireguard::OVERHEAD_LEN);
+    assert_eq!(a.sent()[0].len(), plain + wireguard::OVERHEAD_LEN);
     settle(&mut a, &mut b);
     assert_eq!(b.delivered, &small[..1]);
 }
@@ -253,4 +253,33 @@ fn bc_04_every_packet_of_a_bundle_is_judged_by_itself() {
     a.send_together(&[good[0].clone(), packet_to(9, 2, 2), good[1].clone()]);
     assert_eq!(settle(&mut a, &mut b), 1, "one bundle");
     assert_eq!(b.delivered, good);
+}
+
+/// Most is lost, it claims, and nothing of it can be rebuilt.
+#[test]
+fn bc_09_a_peer_that_lies_about_losses_is_sent_half_as_much_again_at_most_and_soon_less() {
+    let mut machine = Machine::new(2);
+    machine.node.set_frames(true);
+    let mut liar = Other::of(&mut machine, Features::REPAIR);
+    let packets: Vec<_> =
+        (0..40).map(|_| Inner::tcp(2, (9, 4_000), vec![7; 1_300]).build()).collect();
+    let plain: usize = packets.iter().map(|packet| packet.len() + wireguard::OVERHEAD_LEN).sum();
+    let clear = Losses { judged: 1_000, lost: 600, runs: 300, ..Losses::default() };
+    let mut shares = Vec::new();
+    for number in 1..=60 {
+        machine.send_together(&packets);
+        machine.pass(Duration::from_millis(100));
+        let sent: usize = machine.sent().iter().map(Vec::len).sum();
+        machine.out.sent.clear();
+        shares.push(sent as f64 / plain as f64);
+        let report = Report { number, clear, missing: 600, held_us: u32::MAX, ..Report::default() };
+        liar.say(&mut machine, &report.build());
+    }
+    // What is said of a piece in front of it is 3 % of one.
+    assert!(shares.iter().all(|share| *share <= 1.54), "{shares:.2?}");
+    assert!(
+        shares[5..10].iter().any(|share| *share > 1.2),
+        "it was believed at first: {shares:.2?}"
+    );
+    assert!(shares[50..].iter().all(|share| *share <= 1.1), "{shares:.2?}");
 }

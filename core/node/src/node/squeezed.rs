@@ -84,7 +84,7 @@ fn lengths(a: &mut Machine, b: &mut Machine, packets: &[Inner]) -> Vec<usize> {
     lengths
 }
 
-fn text(len: usize) -> Vec<u8> {
+pub(super) fn text(len: usize) -> Vec<u8> {
     b"what is compressed here is a text that says one thing again and again; "
         .iter()
         .copied()
@@ -249,7 +249,7 @@ pub(super) struct Other {
 
 impl Other {
     /// One that has a session with `machine`, and said Hello on it.
-    fn of(machine: &mut Machine, features: Features) -> Self {
+    pub(super) fn of(machine: &mut Machine, features: Features) -> Self {
         let mut other = Self::with_word(machine, wire::frame::CAPABILITY, 77);
         let hello = Hello { heard: true, features, mtu: 1_420, ..Hello::default() };
         other.say(machine, &hello.build());

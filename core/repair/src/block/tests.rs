@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use sim::rng::Rng;
 
 use super::*;
+use crate::budget::OWN_BYTES;
 
 #[derive(Clone, Debug)]
 struct Chunk {
@@ -148,6 +149,29 @@ fn bc_06_a_million_partial_blocks_fill_no_more_than_the_bound_and_the_next_is_st
     let passed: usize = chunks[3..].iter().map(|c| give(&mut assembler, c, 1).len()).sum();
     assert_eq!(passed, 45);
     assert!(assembler.counters().lost >= 44 * 990_000);
+}
+
+/// Ten that send what is never complete, and one that has a block to be rebuilt.
+#[test]
+fn bc_06_who_fills_the_memory_of_all_leaves_each_its_own() {
+    const ALL_BYTES: usize = 4 << 20;
+    let budget = Budget::new(ALL_BYTES);
+    let mut fillers: Vec<_> = (0..10).map(|_| Assembler::sharing(BYTES_MAX, &budget)).collect();
+    let mut other = Assembler::sharing(BYTES_MAX, &budget);
+    let shape = Shape { data: 45, repair: 3 };
+    for id in 0..10_000 {
+        for filler in &mut fillers {
+            filler.handle_data(id, shape, 0, &[9; 1_400], 0);
+        }
+        let held: usize = fillers.iter().map(Assembler::bytes_held).sum();
+        assert!(held <= ALL_BYTES + fillers.len() * OWN_BYTES, "{held} bytes");
+    }
+    assert!(budget.left() < 200_000, "it is used up: {}", budget.left());
+    let chunks = block(1, 45, 3, 1_400, false, &mut Rng::new(1));
+    let passed: usize = chunks[3..].iter().map(|c| give(&mut other, c, 1).len()).sum();
+    assert_eq!(passed, 45);
+    drop((fillers, other));
+    assert_eq!(budget.left(), ALL_BYTES);
 }
 
 #[test]

@@ -53,6 +53,26 @@ fn every_pattern_of_erasures_of_every_small_block_is_rebuilt_or_refused() {
     }
 }
 
+/// All 64 by 33 that there are: the first, the last and any chunks lost, as many as it bears and
+/// one more.
+#[test]
+fn bc_08_every_geometry_is_rebuilt_or_refused() {
+    for (k, r) in (1..=DATA_MAX).flat_map(|k| (0..=REPAIR_MAX).map(move |r| (k, r))) {
+        let (data, repair) = block(k, r, 5, (k * 100 + r) as u64);
+        let mut rng = Rng::new((k * 100 + r) as u64);
+        for losses in [r, r + 1] {
+            let first = (1u128 << losses) - 1;
+            let mut any = 0u128;
+            while any.count_ones() < losses as u32 {
+                any |= 1 << rng.below((k + r) as u64);
+            }
+            for lost in [first, first << k.saturating_sub(losses), any] {
+                check(&data, &repair, 5, lost);
+            }
+        }
+    }
+}
+
 #[test]
 fn every_pair_and_triple_of_erasures_of_the_usual_block_is_rebuilt() {
     let (data, repair) = block(45, 3, 70, 1);

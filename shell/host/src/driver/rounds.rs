@@ -1,6 +1,6 @@
 //! What a loop looks at once a second, beside its work: whether the machine slept, whether a
-//! promise of the stamps is due, whether senders must still be held back, and what the paths are like
-//! for who debugs.
+//! promise of the stamps is due, whether senders must still be held back, and what the paths are
+//! like for who debugs.
 
 use noise::Instant;
 

@@ -20,11 +20,43 @@ struct Model {
     open: bool,
     /// Whether it is TCP, which has no more than its window in the ring.
     window: Option<f64>,
+    /// The peer, if it is slower than the link.
+    peer: Option<Peer>,
     /// Units in the ring, and the most there were.
     ring: f64,
     ring_max: f64,
     dropped: f64,
     carried: u64,
+}
+
+/// A machine that reads so many bytes a second out of a buffer, and says each 100 ms what share of
+/// what came found no room.
+struct Peer {
+    rate: f64,
+    buffered: f64,
+    came: f64,
+    lost: f64,
+    lost_in_all: f64,
+    reported_ns: u64,
+}
+
+const PEER_BUFFER: f64 = 5e6;
+
+impl Peer {
+    fn take(&mut self, bytes: f64, turn_s: f64, now_ns: u64) -> Option<f64> {
+        self.buffered = (self.buffered - self.rate * turn_s).max(0.0) + bytes;
+        let lost = (self.buffered - PEER_BUFFER).max(0.0);
+        self.buffered -= lost;
+        (self.came, self.lost) = (self.came + bytes, self.lost + lost);
+        self.lost_in_all += lost;
+        if now_ns < self.reported_ns + 100_000_000 {
+            return None;
+        }
+        self.reported_ns = now_ns;
+        let share = self.lost / self.came.max(1.0);
+        (self.came, self.lost) = (0.0, 0.0);
+        Some(share)
+    }
 }
 
 /// What the socket below takes at once.
@@ -46,6 +78,7 @@ impl Model {
             credit: 2.0 * QUANTUM,
             open: true,
             window: None,
+            peer: None,
             ring: 0.0,
             ring_max: 0.0,
             dropped: 0.0,
@@ -81,6 +114,11 @@ impl Model {
             self.credit -= taken * unit;
             let bytes = (taken * unit) as u64;
             self.carried += bytes;
+            if let Some(peer) = &mut self.peer {
+                let report = peer.take(bytes as f64, turn_s, self.now_ns);
+                let told = report.and_then(|s| self.pressure.handle_overrun(self.now_ns, s));
+                self.allowance = told.unwrap_or(self.allowance);
+            }
             let emptied = self.open && self.ring < 1.0;
             self.ring_max = self.ring_max.max(self.ring);
             let units = if self.window.is_some() { 0 } else { taken as u64 };
@@ -177,6 +215,35 @@ fn a_manner_has_one_burst_which_every_whole_unit_fits() {
     }
     // The longest, and as many headers as the kernel counts with it.
     assert!(STREAMS.burst_len > 65_535 + 14 + 48 * (14 + 60));
+}
+
+#[test]
+fn what_a_slower_peer_has_no_room_for_makes_the_sender_wait() {
+    for rate in [20e6, 60e6, 100e6] {
+        let mut model = Model::new(125_000_000, 400_000_000, 1200);
+        let (buffered, came, lost, lost_in_all, reported_ns) = (0.0, 0.0, 0.0, 0.0, 0);
+        model.peer = Some(Peer { rate, buffered, came, lost, lost_in_all, reported_ns });
+        model.run(2_000_000_000);
+        let before = model.peer.as_ref().map_or(0.0, |peer| peer.lost_in_all);
+        model.carried = 0;
+        model.run(10_000_000_000);
+        let lost = model.peer.as_ref().map_or(0.0, |peer| peer.lost_in_all) - before;
+        let (share, lost) = (model.carried as f64 / rate / 10.0, lost / model.carried as f64);
+        assert!(lost < 0.01 && model.dropped == 0.0, "{rate}: {lost} of it is lost");
+        assert!(share > 0.85, "{rate}: only {share} of it is used");
+    }
+}
+
+#[test]
+fn a_peer_that_complains_no_more_is_soon_forgotten() {
+    let mut model = Model::new(125_000_000, 400_000_000, 1200);
+    model.run(1_000_000_000);
+    assert!(model.pressure.handle_overrun(model.now_ns, 0.4).is_some());
+    for _ in 0..10_000 {
+        assert_eq!(model.pressure.handle_overrun(model.now_ns, 0.0), None);
+    }
+    assert_eq!(model.pressure.ceiling, None);
+    assert_eq!(Pressure::default().handle_overrun(1, 1.0), None, "nobody is held back");
 }
 
 /// Where nothing comes at all there is no turn: the look of each second ends the rate.
