@@ -142,8 +142,8 @@ impl Ground {
         for end in &self.ends {
             end.host
                 .sh(&format!(
-                    "tc qdisc add dev {IFNAME} root tbf rate {rate_bps}bit burst {CARD_BURST_BYTES} \
-                     limit {CARD_QUEUE_BYTES} overhead {FRAMING_BYTES}"
+                    "tc qdisc add dev {IFNAME} root tbf rate {rate_bps}bit \
+                     burst {CARD_BURST_BYTES} limit {CARD_QUEUE_BYTES} overhead {FRAMING_BYTES}"
                 ))
                 .context("the kernel has no token bucket filter (sch_tbf)")?;
         }

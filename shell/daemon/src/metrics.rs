@@ -94,6 +94,27 @@ const PEER: &[Row] = &[
         "/link/in/order_waited",
         1.0,
     ),
+    (
+        "warren_peer_order_given_up_total",
+        "Pieces that were passed on without an older one.",
+        "counter",
+        "/link/in/order_given_up",
+        1.0,
+    ),
+    (
+        "warren_peer_congestion_signals_total",
+        "Rebuilt packets by which a flow was told of congestion.",
+        "counter",
+        "/link/in/congestion_signalled",
+        1.0,
+    ),
+    (
+        "warren_peer_bundled_packets_total",
+        "Packets sent that shared a datagram with others.",
+        "counter",
+        "/link/bundled_packets",
+        1.0,
+    ),
 ];
 
 /// The metrics of a status.
@@ -299,7 +320,8 @@ mod tests {
             "drops": { "no-route": 3 },
             "peers": [{ "name": "b", "rx_bytes": 5, "rtt_ms": 12.5, "link": null,
                         "path": { "kind": "direct", "carrier": "udp" } },
-                      { "name": "c", "link": { "cipher": "AES-256-GCM",
+                      { "name": "c", "link": { "cipher": "AES-256-GCM", "bundled_packets": 9,
+                        "in": { "order_given_up": 2, "congestion_signalled": 1 },
                         "repair": { "state": "off: nothing is lost" } } }],
             "relays": [
                 { "id": 0, "connected": true, "rtt_ms": 20.0, "quic_unanswered": 2,
@@ -317,6 +339,9 @@ mod tests {
             "warren_dropped_packets_total{reason=\"no-route\"} 3",
             "warren_peer_path{peer=\"b\",path=\"direct\",carrier=\"udp\"} 1",
             "warren_peer_link{peer=\"c\",cipher=\"AES-256-GCM\",repair=\"off: nothing is lost\"} 1",
+            "warren_peer_order_given_up_total{peer=\"c\"} 2",
+            "warren_peer_congestion_signals_total{peer=\"c\"} 1",
+            "warren_peer_bundled_packets_total{peer=\"c\"} 9",
             "warren_peer_inbound_bytes_total{peer=\"b\"} 5",
             "warren_peer_rtt_seconds{peer=\"b\"} 0.0125",
             "warren_stream_connected{relay=\"0\"} 1",

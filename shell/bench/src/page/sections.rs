@@ -8,6 +8,9 @@ use crate::ring::metric::{self, Better, Metric};
 use crate::ring::{GRID_DELAYS_MS, GRID_LOSSES, GRID_RATES_MBIT_S, Test, grid};
 use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
 
+/// The direction that is no test's first figure.
+const BACK: &str = "back_mbit_s";
+
 /// A part of the report.
 #[derive(Debug, Default)]
 pub(crate) struct Section {
@@ -261,6 +264,8 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
         if i == 0 {
             let more = ["smallest", "largest", "÷ no VPN", "÷ wireguard-go", "log-change, log %"];
             head.extend(more.map(str::to_owned));
+        } else if metric.name == BACK {
+            head.extend(["÷ no VPN, back", "÷ wireguard-go, back"].map(str::to_owned));
         }
     }
     let mut rows = Vec::new();
@@ -279,13 +284,16 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
             let text =
                 |value: Option<f64>| Cell::text(value.map_or_else(|| "–".to_owned(), number));
             row.push(text(spread.map(|s| s.median)));
+            let key = (profile, test, metric.name);
+            let to = |other| cells.ratio(key, peer, other).map(|s| s.median);
+            if metric.name == BACK {
+                row.extend([text(to(NO_VPN)), text(to(WIREGUARD_GO))]);
+            }
             if i == 0 {
                 row.push(text(spread.map(|s| s.min)));
                 row.push(text(spread.map(|s| s.max)));
-                let key = (profile, test, metric.name);
-                let bare = cells.ratio(key, peer, NO_VPN).map(|s| s.median);
-                row.push(text(bare));
-                row.push(text(cells.ratio(key, peer, WIREGUARD_GO).map(|s| s.median)));
+                let bare = to(NO_VPN);
+                row.extend([text(bare), text(to(WIREGUARD_GO))]);
                 // Source 000: 100 times the natural logarithm of the ratio.
                 row.push(text(bare.filter(|r| *r > 0.0).map(|ratio| 100.0 * ratio.ln())));
             }
@@ -409,8 +417,9 @@ fn reading() -> Section {
         "Bytes on the wire are what the sender's host put there, each frame with 38 bytes of \
          Ethernet, divided by the payload that arrived: 1.06 is what plain TCP takes.",
         "Log-change is 100 ln(y/x) against no VPN, of source 000: −69 is half, +69 is double.",
-        "UDP is offered without pace: the sender starves daemons of processor time where they \
-         cannot push back. Loss is against what was really sent.",
+        "UDP is offered without pace, between hosts whose cards carry as much as the line and push \
+         back when they are full: the sender starves daemons of processor time where they do not. \
+         Loss is against what was really sent.",
         "A download has one time limit for everybody, 300 s. The first connection is counted from \
          just before the last host's start, the reconnect from the link's return; a probe \
          takes some 5 ms, a lost one 50 ms.",
