@@ -33,6 +33,9 @@ const MSS: usize = MTU - IP_LEN - TCP_LEN;
 const OUTER_LEN: usize = 28;
 const PORT: u16 = 5201;
 const ACK: u8 = 0x10;
+/// What IP says of congestion (RFC 3168): it may be marked, and it is.
+const ECT: u8 = 2;
+const CE: u8 = 3;
 
 /// What is to be found out.
 #[derive(Clone, Debug)]
@@ -370,7 +373,7 @@ impl Ground {
         let header_len = IP_LEN + usize::from(upper[12] >> 4) * 4;
         let stamps = IP_LEN + 24;
         if host == 1 {
-            self.seen_marked += u64::from(head[1] & 3 == 3);
+            self.seen_marked += u64::from(head[1] & CE == CE);
             let payload = len - header_len;
             let count = payload.div_ceil(MSS) as u64;
             assert!(
@@ -421,7 +424,7 @@ impl Ground {
             }
         }
         let ports = (PORT, PORT + number as u16);
-        let bytes = packet(1, ports, (0, sequence(ack.next)), &options, 0);
+        let bytes = packet(1, 0, ports, (0, sequence(ack.next)), &options, 0);
         let header = virtio::Header {
             flags: virtio::FLAG_NEEDS_CSUM,
             csum_start: IP_LEN as u16,
@@ -475,13 +478,8 @@ fn data(number: usize, burst: Burst, now_us: u32, ecn: bool) -> (virtio::Header,
     options.extend_from_slice(&[0; 4]);
     let payload = burst.count as usize * MSS;
     let ports = (PORT + number as u16, PORT);
-    let mut bytes = packet(0, ports, (sequence(burst.first), 0), &options, payload);
-    if ecn {
-        bytes[1] = 2;
-        (bytes[10], bytes[11]) = (0, 0);
-        let sum = Sum::of(&bytes[..IP_LEN]).checksum();
-        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-    }
+    let ecn = if ecn { ECT } else { 0 };
+    let bytes = packet(0, ecn, ports, (sequence(burst.first), 0), &options, payload);
     let lone = burst.count == 1;
     let header = virtio::Header {
         flags: virtio::FLAG_NEEDS_CSUM,
@@ -497,6 +495,7 @@ fn data(number: usize, burst: Burst, now_us: u32, ecn: bool) -> (virtio::Header,
 /// A packet of TCP from `host` to the other, its checksum left to the device.
 fn packet(
     host: usize,
+    ecn: u8,
     ports: (u16, u16),
     (sequence, next): (u32, u32),
     options: &[u8],
@@ -517,7 +516,7 @@ fn packet(
     upper.resize(header_len + payload, 0);
     let mut bytes = ip_packet(source, destination, TCP, &upper);
     // TCP's packets say that they are not to be cut, and are joined for it.
-    (bytes[6], bytes[10], bytes[11]) = (0x40, 0, 0);
+    (bytes[1], bytes[6], bytes[10], bytes[11]) = (ecn, 0x40, 0, 0);
     let sum = Sum::of(&bytes[..IP_LEN]).checksum();
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
     bytes

@@ -140,12 +140,11 @@ impl Ground {
     /// The kernel has no token bucket filter.
     pub fn add_cards(&self, rate_bps: u64) -> Result<()> {
         for end in &self.ends {
-            end.host
-                .sh(&format!(
-                    "tc qdisc add dev {IFNAME} root tbf rate {rate_bps}bit \
-                     burst {CARD_BURST_BYTES} limit {CARD_QUEUE_BYTES} overhead {FRAMING_BYTES}"
-                ))
-                .context("the kernel has no token bucket filter (sch_tbf)")?;
+            let words = format!(
+                "rate {rate_bps}bit burst {CARD_BURST_BYTES} limit {CARD_QUEUE_BYTES} \
+                 overhead {FRAMING_BYTES}"
+            );
+            add_bucket(&end.host, IFNAME, &words)?;
         }
         Ok(())
     }
@@ -164,11 +163,9 @@ impl Ground {
             take_offloads_off(&hosts[i], IFNAME)?;
             take_offloads_off(&hosts[2], way_out)?;
             hosts[i].sh(&format!("ip route add default via 10.99.{}.2", i + 1))?;
-            let shape = format!(
-                "tc qdisc add dev {way_out} root tbf rate {BOTTLENECK_MBIT_S}mbit \
-                 burst 16kb latency {BOTTLENECK_MS}ms"
-            );
-            hosts[2].sh(&shape).context("the kernel has no token bucket filter (sch_tbf)")?;
+            let words =
+                format!("rate {BOTTLENECK_MBIT_S}mbit burst 16kb latency {BOTTLENECK_MS}ms");
+            add_bucket(&hosts[2], way_out, &words)?;
         }
         hosts[2].sh("sysctl -qw net.ipv4.ip_forward=1")?;
         let router = hosts.pop();
@@ -293,6 +290,12 @@ fn switch(hosts: &[Host], impairment: Impairment, superpackets: bool, seed: u64)
         host.bring_up(IFNAME, &[&format!("{}/24", outer(i))])?;
     }
     Ok(wire)
+}
+
+fn add_bucket(host: &Host, ifname: &str, words: &str) -> Result<()> {
+    host.sh(&format!("tc qdisc add dev {ifname} root tbf {words}"))
+        .context("the kernel has no token bucket filter (sch_tbf)")?;
+    Ok(())
 }
 
 /// The number in a line of `tc -s qdisc`, `Sent 1 bytes 2 pkt (dropped 3, overlimits 4 …)`.

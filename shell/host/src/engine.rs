@@ -15,7 +15,7 @@ use wire::virtio;
 
 use crate::KernelRandom;
 use crate::batch::{Batch, Outgoing};
-use crate::pressure::{Bucket, Pressure, Taken};
+use crate::pressure::{Allowance, Bucket, Pressure, Taken};
 use crate::relay::Streams;
 use crate::sys;
 use crate::tun::{self, Device};
@@ -142,22 +142,22 @@ impl Engine {
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
         (taken.emptied, taken.blocked) = (!more, out.batch.first().is_some());
-        self.heed_pressure(taken);
+        let told = self.pressure.handle_turn(self.clock.now.0, taken);
+        self.hold_back(told);
         Ok(more)
     }
 
-    /// Lets the bucket know how much may come.
-    fn heed_pressure(&mut self, taken: Taken) {
-        if let Some(allowance) = self.pressure.handle_turn(self.clock.now.0, taken) {
+    /// Sets the bucket, if there is something to be set.
+    fn hold_back(&mut self, told: Option<Allowance>) {
+        if let Some(allowance) = told {
             self.bucket.set(allowance);
         }
     }
 
-    /// Tells the bucket that nothing comes, which no turn does: a rate ends with its need.
+    /// Ends what senders are held back by where nothing comes any more, and so no turn does it.
     pub fn look(&mut self) {
-        if self.blocked_fd().is_none() {
-            self.heed_pressure(Taken { emptied: true, ..Taken::default() });
-        }
+        let told = self.pressure.handle_look(self.clock.now.0);
+        self.hold_back(told);
     }
 
     /// Takes what came on the socket `fd`. Returns whether more may wait.
@@ -281,10 +281,9 @@ impl Engine {
         out.flush();
         self.streams.handle_timeout();
         self.streams.flush();
-        if let Some(share) = self.node.poll_overrun()
-            && let Some(allowance) = self.pressure.handle_overrun(self.clock.now.0, share)
-        {
-            self.bucket.set(allowance);
+        if let Some(share) = self.node.poll_overrun() {
+            let told = self.pressure.handle_overrun(self.clock.now.0, share);
+            self.hold_back(told);
         }
         if let Some(rooms) = self.streams.poll_rooms() {
             self.node.set_relay_rooms(rooms);

@@ -205,7 +205,7 @@ impl Pressure {
         }
         // A tick in which the socket below took nothing at all says nothing of what waits.
         if self.bytes > 0 && self.manner(measured) != Some(manner) {
-            return self.free(now_ns);
+            return Some(self.free(now_ns, self.ceiling));
         }
         (self.idle_ticks, self.empty_ticks) = (0, 0);
         let carried = measured.max(rate / 1000 * manner.least);
@@ -222,6 +222,13 @@ impl Pressure {
             rate
         };
         self.set(now_ns, wanted, manner)
+    }
+
+    /// Whether what is in force has a need still, asked once a second: what waits in the bucket for
+    /// a turn that never comes must not wait for ever.
+    pub fn handle_look(&mut self, now_ns: u64) -> Option<Allowance> {
+        let silent_ns = now_ns.saturating_sub(self.idle_since_ns?);
+        (self.rate.is_some() && silent_ns > SILENCE_NS).then(|| self.free(now_ns, None))
     }
 
     /// The peer says that `share` of what it was sent was more than it, or the way to it, could
@@ -248,11 +255,9 @@ impl Pressure {
     ) -> Option<Allowance> {
         self.standing = Some(0);
         self.idle_ticks = if measured < rate / 2 { self.idle_ticks + 1 } else { 0 };
-        if passed_ns > SILENCE_NS {
-            self.ceiling = None;
-        }
-        if passed_ns > SILENCE_NS || self.idle_ticks >= IDLE_TICKS {
-            return self.free(now_ns);
+        let is_silence = passed_ns > SILENCE_NS;
+        if is_silence || self.idle_ticks >= IDLE_TICKS {
+            return Some(self.free(now_ns, self.ceiling.filter(|_| !is_silence)));
         }
         // Unused room is no reason to give more of it.
         if measured < rate / 10 * 7 {
@@ -280,9 +285,10 @@ impl Pressure {
         }
     }
 
-    fn free(&mut self, now_ns: u64) -> Option<Allowance> {
-        *self = Self { since_ns: now_ns, ceiling: self.ceiling, ..Self::default() };
-        Some(FREE)
+    /// Holds nobody back, and forgets all but what the peer has room for.
+    fn free(&mut self, now_ns: u64, ceiling: Option<u64>) -> Allowance {
+        *self = Self { since_ns: now_ns, ceiling, ..Self::default() };
+        FREE
     }
 
     /// How what was taken since the last tick is to be held back, if it is at all.

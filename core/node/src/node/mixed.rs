@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wire::frame::{self, Features, Frame, Hello};
+use wire::frame::{self, Features, Frame};
 
 use super::squeezed::{Inner, Other, text};
 use super::tests::Machine;
@@ -46,10 +46,7 @@ fn every_set_of_features_gets_what_it_reads_and_nothing_else() {
         let mut machine = Machine::new(100 + set);
         machine.node.set_frames(true);
         machine.node.set_compress(true);
-        let mut peer = Other::with_word(&mut machine, frame::CAPABILITY, 500 + u64::from(set));
-        let hello = Hello { heard: true, features, mtu: 1_420, ..Hello::default() };
-        peer.say(&mut machine, &hello.build());
-        machine.out.sent.clear();
+        let mut peer = Other::with_features(&mut machine, features, 500 + u64::from(set));
         let long = (0..20).map(|_| Inner::tcp(2, (9, 4_000), text(1_300)).build());
         let short = (0..20).map(|_| Inner::udp(2, (9, 4_000), vec![7; 40]).build());
         machine.send_together(&long.chain(short).collect::<Vec<_>>());

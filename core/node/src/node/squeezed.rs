@@ -250,7 +250,12 @@ pub(super) struct Other {
 impl Other {
     /// One that has a session with `machine`, and said Hello on it.
     pub(super) fn of(machine: &mut Machine, features: Features) -> Self {
-        let mut other = Self::with_word(machine, wire::frame::CAPABILITY, 77);
+        Self::with_features(machine, features, 77)
+    }
+
+    /// The same with a seed of its own.
+    pub(super) fn with_features(machine: &mut Machine, features: Features, seed: u64) -> Self {
+        let mut other = Self::with_word(machine, wire::frame::CAPABILITY, seed);
         let hello = Hello { heard: true, features, mtu: 1_420, ..Hello::default() };
         other.say(machine, &hello.build());
         machine.out.sent.clear();

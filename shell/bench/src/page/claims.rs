@@ -4,6 +4,7 @@
 //! failure never lets anything hold.
 
 use super::cells::{Cells, State};
+use super::sections::BACK;
 use crate::ratio::Spread;
 use crate::ring::Test;
 use crate::ring::metric::{METRICS, Metric};
@@ -27,9 +28,14 @@ const BAD: [&str; 3] = ["low", "medium", "high"];
 const ALL: [&str; 4] = ["baseline", "low", "medium", "high"];
 const RATE: &str = "forward_mbit_s";
 /// Each direction alone: what holds forth need not hold back.
-const RATES: [&str; 2] = [RATE, "back_mbit_s"];
+const RATES: [&str; 2] = [RATE, BACK];
 /// What two runs of the same thing differ by; a bound of "no less" or "no more" allows it.
 const NOISE: f64 = 0.01;
+
+/// Each of these profiles with each direction.
+fn both_ways(profiles: &[&'static str]) -> impl Iterator<Item = (&'static str, &'static str)> {
+    profiles.iter().flat_map(|profile| RATES.map(|rate| (*profile, rate)))
+}
 
 /// Every verdict on a run.
 pub(crate) fn verdicts(cells: &Cells<'_>) -> Vec<Verdict> {
@@ -50,7 +56,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
             all.push(judge.ratio(profile, Test::Tcp, rate, WIREGUARD_GO, AtLeast(least)));
         }
     }
-    for (profile, rate) in BAD.into_iter().flat_map(|profile| RATES.map(|rate| (profile, rate))) {
+    for (profile, rate) in both_ways(&BAD) {
         all.push(judge.ratio(profile, Test::Tcp, rate, EASYTIER_KCP, AtLeast(1.7)));
     }
     for profile in BAD {
@@ -58,7 +64,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
             all.push(judge.value(profile, test, "wire_bytes_per_byte", AtMost(1.35)));
         }
     }
-    for (profile, rate) in ALL.into_iter().flat_map(|profile| RATES.map(|rate| (profile, rate))) {
+    for (profile, rate) in both_ways(&ALL) {
         all.push(judge.six(profile, rate));
     }
     for profile in ALL {
@@ -98,7 +104,7 @@ fn statements(cells: &Cells<'_>) -> Vec<Verdict> {
         of("002.5 (5)").value(CLEAN, Test::Tcp, "forward_retransmits", AtMost(109.0)),
         of("002.5 (5)").above(CLEAN, Test::Ping, "rtt_mean_ms", NO_VPN, 0.6),
     ];
-    for (profile, rate) in BAD.into_iter().flat_map(|profile| RATES.map(|rate| (profile, rate))) {
+    for (profile, rate) in both_ways(&BAD) {
         all.push(of("002.5 (6)").beats_all(profile, rate));
     }
     let parallel = of("002.5 (7)");
@@ -342,13 +348,11 @@ impl Judge<'_> {
     fn failures_are_in_no_median(&self) -> Verdict {
         let (mut failed, mut counted) = (0, 0);
         for test in Test::ALL.into_iter().chain([Test::Grid]) {
-            for (profile, peer) in self
-                .cells
-                .profiles(test)
-                .into_iter()
-                .flat_map(|profile| self.cells.peers().map(move |peer| (profile, peer)))
-            {
-                if matches!(self.cells.state(profile, test, peer), State::Failed(..)) {
+            for profile in self.cells.profiles(test) {
+                let has_failed = |peer: &&str| {
+                    matches!(self.cells.state(profile, test, peer), State::Failed(..))
+                };
+                for peer in self.cells.peers().filter(has_failed) {
                     let has = |m: &Metric| self.cells.spread(profile, test, peer, m.name).is_some();
                     failed += 1;
                     counted += usize::from(METRICS.iter().any(has));

@@ -9,7 +9,7 @@ use crate::ring::{GRID_DELAYS_MS, GRID_LOSSES, GRID_RATES_MBIT_S, Test, grid};
 use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
 
 /// The direction that is no test's first figure.
-const BACK: &str = "back_mbit_s";
+pub(super) const BACK: &str = "back_mbit_s";
 
 /// A part of the report.
 #[derive(Debug, Default)]

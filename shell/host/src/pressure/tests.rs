@@ -31,6 +31,7 @@ struct Model {
 
 /// A machine that reads so many bytes a second out of a buffer, and says each 100 ms what share of
 /// what came found no room.
+#[derive(Default)]
 struct Peer {
     rate: f64,
     buffered: f64,
@@ -221,8 +222,7 @@ fn a_manner_has_one_burst_which_every_whole_unit_fits() {
 fn what_a_slower_peer_has_no_room_for_makes_the_sender_wait() {
     for rate in [20e6, 60e6, 100e6] {
         let mut model = Model::new(125_000_000, 400_000_000, 1200);
-        let (buffered, came, lost, lost_in_all, reported_ns) = (0.0, 0.0, 0.0, 0.0, 0);
-        model.peer = Some(Peer { rate, buffered, came, lost, lost_in_all, reported_ns });
+        model.peer = Some(Peer { rate, ..Peer::default() });
         model.run(2_000_000_000);
         let before = model.peer.as_ref().map_or(0.0, |peer| peer.lost_in_all);
         model.carried = 0;
@@ -251,15 +251,15 @@ fn a_peer_that_complains_no_more_is_soon_forgotten() {
 fn a_silence_ends_the_rate() {
     let mut model = Model::new(125_000_000, 400_000_000, 1200);
     model.run(1_000_000_000);
-    let (pressure, mut now_ns) = (&mut model.pressure, model.now_ns);
-    let look = Taken { emptied: true, ..Taken::default() };
+    let (pressure, mut now_ns) = (&mut model.pressure, model.now_ns + 1_000);
+    pressure.handle_turn(now_ns, Taken { emptied: true, ..Taken::default() });
     let told: Vec<_> = (0..3)
         .filter_map(|_| {
             now_ns += 1_000_000_000;
-            pressure.handle_turn(now_ns, look)
+            pressure.handle_look(now_ns)
         })
         .collect();
-    assert_eq!(told.last(), Some(&FREE));
+    assert_eq!(told, [FREE]);
 }
 
 #[test]
