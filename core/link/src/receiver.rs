@@ -12,6 +12,7 @@ use repair::budget::Budget;
 use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
+use repair::spread::HOLD_US;
 use wire::frame::{self, Bundle, Chunk, Frame, Head, Ordered, Protected, Squeezed};
 use wire::ip::protocol;
 use wire::packet::{self, Ecn, Packet};
@@ -37,6 +38,10 @@ const REPORT_US: u64 = 100_000;
 const ALARM_US: u64 = 20_000;
 /// Memory is given back after a pause of so long.
 const KEEP_US: u64 = 1_000_000;
+/// A block fills for 15 ms, and its repair leaves within some more: then it is out.
+const REPAIRED_US: u64 = HOLD_US + 6_000;
+/// A gap's block may be known so much later than the piece behind the gap: blocks take turns.
+const OPENED_US: u64 = 1_000;
 /// Sessions are counted from here on in what the observer numbers.
 const EPOCH_SHIFT: u32 = 44;
 
@@ -141,6 +146,11 @@ impl Receiver {
                 let shape = Shape { data: repair.data, repair: repair.repair };
                 let coded = (repair.lengths, repair.bytes);
                 self.assembler.handle_repair(repair.block, shape, repair.index, coded, now_us);
+                self.take_rebuilt(judge, now_us);
+                let late_us = self.late_us();
+                let settled_us = self.assembler.settled_us(REPAIRED_US + late_us, now_us);
+                let settled_us = settled_us.saturating_sub(OPENED_US);
+                self.order.handle_settled(settled_us, late_us, now_us);
             }
             _ => self.take_frame(frame, Origin::Lent(start), judge, now_us),
         }
@@ -512,9 +522,14 @@ impl Receiver {
     /// chunks may be late themselves, and to give up too early costs a flow more than to wait in
     /// vain.
     fn wait_us(&self, now_us: u64) -> u64 {
-        if self.protected_us.is_some_and(|at_us| at_us + KEEP_US >= now_us) {
+        if self.protected_us.is_some_and(|at_us| at_us + WAIT_US_MAX >= now_us) {
             return WAIT_US_MAX;
         }
+        self.late_us()
+    }
+
+    /// How late a piece may come behind younger ones.
+    fn late_us(&self) -> u64 {
         let late_us = u64::from(self.observer.reorder_us());
         late_us + late_us / 4
     }

@@ -218,7 +218,8 @@ impl Sender {
         let mut outcome = Outcome::default();
         let framed_len = packet.segment_size() + Chunk::FIXED_LEN + frame::Repair::FIXED_LEN;
         let is_known = self.control.estimate().known;
-        let segments_min = if protect && is_known { UNIT_PROTECTED_MIN } else { UNIT_SEGMENTS_MIN };
+        let is_cut = protect && (is_known || manner.tag.is_some());
+        let segments_min = if is_cut { UNIT_PROTECTED_MIN } else { UNIT_SEGMENTS_MIN };
         let is_unit = framed_len <= manner.room()
             && (segments_min..=CHUNKS_MAX).contains(&segments)
             && packet.header().len() <= Head::HEADER_LEN_MAX
@@ -442,7 +443,7 @@ impl Sender {
             let rtt_us = (now_us as u32).wrapping_sub(report.echo_us).wrapping_sub(report.held_us);
             self.rtt_us = Some(rtt_us).filter(|&us| us < 60_000_000);
             if let Some(rtt_us) = self.rtt_us {
-                self.control.handle_rtt(rtt_us.saturating_sub(report.queue_us));
+                self.control.handle_rtt(rtt_us.saturating_sub(report.queue_us), now_us);
             }
         }
         let mut seen = seen(report);

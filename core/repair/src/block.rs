@@ -171,6 +171,8 @@ pub struct Assembler {
     /// Blocks in the order in which they were opened, some of them closed since.
     opened: VecDeque<u32>,
     newest: u32,
+    /// All blocks before this one are settled.
+    unsettled: u32,
     /// When the last one was opened.
     opened_us: u64,
     store: Store,
@@ -194,6 +196,7 @@ impl Assembler {
             blocks: Vec::new(),
             opened: VecDeque::new(),
             newest: 0,
+            unsettled: 0,
             opened_us: 0,
             store: Store::new(bytes_max.min(BYTES_MAX), budget),
             work: Vec::new(),
@@ -541,5 +544,6 @@ fn fits(lens: &[u16], len: usize) -> bool {
     lens.iter().all(|&each| (1..=len).contains(&usize::from(each)))
 }
 
+mod settled;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,8 @@
 use crate::code::DATA_MAX;
 use crate::estimate::{Estimate, Estimator};
 use crate::model::{Model, Residuals};
+use crate::observe::QUEUE_US_MIN;
+use crate::recent::Recent;
 use crate::report::Report;
 use crate::spread::{DEPTH_MAX, FEW, HOLD_US, lane_chunks};
 
@@ -35,6 +37,11 @@ const PROBE_DATA: usize = 16;
 /// Missing chunks that a judgement of the repair's worth takes.
 const EVIDENCE: u32 = 16;
 const BOOST_MAX: f64 = 2.0;
+/// For how long, once or twice, the shortest round trip is remembered, and what a line takes.
+const RTT_US: u64 = 5_000_000;
+const LINE_US: u64 = 10_000_000;
+/// Between two reports must be so much time to say what a line takes.
+const FULL_US: u64 = 50_000;
 
 /// The controller of one path's redundancy.
 #[derive(Debug)]
@@ -52,8 +59,11 @@ pub struct Control {
     /// Data chunks a second, smoothed, and when the last report came.
     rate: f64,
     before_us: Option<u64>,
-    /// Round trip without the queue, smoothed, in seconds.
-    rtt_s: Option<f64>,
+    /// The highest rate of the last seconds at which a queue stood: what the line takes.
+    line_rate: Recent,
+    /// Round trip, smoothed, and the shortest of the last seconds, negative: microseconds.
+    rtt_us: Option<f64>,
+    rtt_least: Recent,
     /// Lanes that pay; the tables are for blocks dealt to so many.
     depth: usize,
 }
@@ -82,7 +92,9 @@ impl Control {
             sent: 0,
             rate: 0.0,
             before_us: None,
-            rtt_s: None,
+            line_rate: Recent::new(LINE_US),
+            rtt_us: None,
+            rtt_least: Recent::new(RTT_US),
             depth: 1,
         };
         control.tabulate();
@@ -95,16 +107,24 @@ impl Control {
         self.estimator.handle_report(report, now_us);
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
-        self.note_rate(sent, now_us);
+        self.note_rate(sent, (report.queue_us, report.reorder_us), now_us);
         self.tabulate();
     }
 
     /// Takes in a round trip, without what it waited in queues. Call before
     /// [`Control::handle_report`].
-    pub fn handle_rtt(&mut self, rtt_us: u32) {
-        let rtt_s = f64::from(rtt_us) / 1e6;
-        let before = self.rtt_s.unwrap_or(rtt_s);
-        self.rtt_s = Some(before + (rtt_s - before) / 8.0);
+    pub fn handle_rtt(&mut self, rtt_us: u32, now_us: u64) {
+        let before_us = self.rtt_us.unwrap_or_else(|| f64::from(rtt_us));
+        self.rtt_us = Some(before_us + (f64::from(rtt_us) - before_us) / 8.0);
+        self.rtt_least.handle_value(-i64::from(rtt_us), now_us);
+    }
+
+    /// The round trip without queues, in seconds. Reports tell of the shortest queue alone, so what
+    /// goes beyond the shortest round trip by more than jitter explains is taken for a queue, too.
+    fn rtt_s(&self) -> Option<f64> {
+        let jitter_us = 2 * i64::from(self.estimate.reorder_us);
+        let most_us = jitter_us - self.rtt_least.max()?;
+        Some(self.rtt_us?.min(most_us as f64) / 1e6)
     }
 
     /// Residual loss aimed at in blocks of more than [`FEW`] chunks. With round trips as short as
@@ -112,11 +132,16 @@ impl Control {
     /// twice as quick as it is, or as 100 Mbit/s, within 1e-5 and 5e-3.
     #[must_use]
     pub fn target(&self) -> f64 {
-        let Some(rtt_s) = self.rtt_s else { return TARGET };
-        let root = MATHIS / (rtt_s * self.rate.max(RATE_MIN) * HEADROOM).max(1.0);
+        let Some(rtt_s) = self.rtt_s() else { return TARGET };
+        let root = MATHIS / (rtt_s * self.rate.max(self.rate_min()) * HEADROOM).max(1.0);
         // A run of losses is one to TCP.
         let runs = (root * root).clamp(TARGET, RUNS_MAX);
         if runs > TARGET { (runs * self.estimate.model.burst()).min(TARGET_MAX) } else { TARGET }
+    }
+
+    /// What TCP must be able to have, chunks a second.
+    fn rate_min(&self) -> f64 {
+        self.line_rate.max().map_or(RATE_MIN, |rate| RATE_MIN.min(rate as f64))
     }
 
     /// Repair chunks for a block of `data` chunks dealt to [`Control::depth`] lanes; at most half
@@ -166,7 +191,8 @@ impl Control {
     }
 
     fn expected_loss(&self) -> f64 {
-        let assumed = if self.estimate.known { 0.0 } else { UNKNOWN_LOSS };
+        let unknown = UNKNOWN_LOSS.min(self.estimate.loss_hidden);
+        let assumed = if self.estimate.known { 0.0 } else { unknown };
         (self.estimate.loss_upper * self.boost).clamp(assumed, 1.0)
     }
 
@@ -195,10 +221,17 @@ impl Control {
         (self.missing, self.rebuilt, self.sent) = (0, 0, 0);
     }
 
-    fn note_rate(&mut self, sent: u64, now_us: u64) {
+    fn note_rate(&mut self, sent: u64, (queue_us, reorder_us): (u32, u32), now_us: u64) {
         let since_us = self.before_us.replace(now_us).map_or(0, |us| now_us.saturating_sub(us));
-        if since_us > 0 {
-            self.rate += (sent as f64 * 1e6 / since_us as f64 - self.rate) * 0.3;
+        if since_us == 0 {
+            return;
+        }
+        let rate = sent as f64 * 1e6 / since_us as f64;
+        self.rate += (rate - self.rate) * 0.3;
+        // Jitter is no queue.
+        let least_us = reorder_us.saturating_mul(2).saturating_add(QUEUE_US_MIN);
+        if queue_us >= least_us && since_us >= FULL_US {
+            self.line_rate.handle_value(rate as i64, now_us);
         }
     }
 
@@ -208,15 +241,23 @@ impl Control {
         if self.is_calm() {
             return;
         }
-        let model = self.estimate.model.with_loss(self.expected_loss());
         let target = self.target();
+        // What TCP bears it bears a little more of, too: no margin for chance there.
+        let loss = if self.estimate.known && target > TARGET {
+            (self.estimate.loss_likely * self.boost).min(1.0)
+        } else {
+            self.expected_loss()
+        };
+        let model = self.estimate.model.with_loss(loss);
         let residuals = self.choose_depth(&model, target);
         for (data, repair) in self.table.iter_mut().enumerate() {
             *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, target));
         }
+        // Where the line is slow all blocks are small.
+        let few_target = if self.line_rate.max().is_some() { target } else { TARGET };
         if self.trust > TRUST_MIN {
             for (data, repair) in self.few.iter_mut().enumerate().skip(1) {
-                *repair = residuals.fewest(data, data.div_ceil(CAP), TARGET) as u8;
+                *repair = residuals.fewest(data, data.div_ceil(CAP), few_target) as u8;
             }
         }
     }
@@ -334,7 +375,7 @@ mod tests {
         let chunks = |rtt_us: Option<u32>, sent: u64| {
             let mut control = Control::default();
             for n in 0..200 {
-                rtt_us.into_iter().for_each(|us| control.handle_rtt(us));
+                rtt_us.into_iter().for_each(|us| control.handle_rtt(us, n * 100_000));
                 control.handle_report(&report(5_000, 50), sent, n * 100_000);
             }
             (control.target(), control.repair_chunks(48))
@@ -348,6 +389,36 @@ mod tests {
         assert_eq!(chunks(Some(100_000), 900), (TARGET, most));
         assert_eq!(chunks(Some(100_000), 1), (TARGET, most), "it may just begin");
         assert!((RUNS_MAX..=TARGET_MAX).contains(&chunks(Some(0), 0).0));
+    }
+
+    #[test]
+    fn a_queue_of_its_own_is_no_part_of_a_round_trip_and_jitter_is() {
+        let mut control = Control::default();
+        for rtt_us in [2_000, 20_000, 20_000, 20_000] {
+            control.handle_rtt(rtt_us, 0);
+        }
+        assert_eq!(control.rtt_s(), Some(0.002));
+        control.handle_report(&Report { reorder_us: 30_000, ..report(500, 5) }, 500, 100_000);
+        assert!(control.rtt_s().is_some_and(|rtt_s| rtt_s > 0.007), "{:?}", control.rtt_s());
+    }
+
+    #[test]
+    fn a_line_that_is_full_and_slow_is_not_asked_to_be_quick() {
+        let full = |queue_us: u32, reorder_us: u32| {
+            let mut control = Control::default();
+            for n in 0..200 {
+                control.handle_rtt(20_000, n * 100_000);
+                let seen = Report { queue_us, reorder_us, ..report(50, u32::from(n % 20 == 0)) };
+                control.handle_report(&seen, 50, n * 100_000);
+            }
+            (control.target(), control.few_chunks(4))
+        };
+        assert_eq!(full(0, 0), (TARGET, 1));
+        assert_eq!(full(10_000, 5_000), (TARGET, 1), "that is jitter");
+        let (target, few) = full(10_000, 0);
+        assert!(target >= RUNS_MAX && few == 0, "{target} {few}");
+        let absurd = Report { queue_us: u32::MAX, reorder_us: u32::MAX, ..report(9, 9) };
+        assert!(fed(&absurd).target() >= TARGET);
     }
 
     #[test]

@@ -33,14 +33,26 @@ pub const KNOWN_CHUNKS: f64 = 1_000.0;
 /// See [`KNOWN_CHUNKS`].
 pub const KNOWN_LOSSES: f64 = 2.0;
 
+/// Of so many losses in a queue one run is judged to have come while it was short, about: where a
+/// queue begins and ends, its first and last losses share a group with what came through.
+const SPILL: f64 = 0.02;
+/// So few runs at most: more of them are weather, whatever else went on.
+const SPILL_MAX: f64 = 2.0;
+/// Without a loss among `n` chunks a share of more than `3 / n` has a chance of a twentieth.
+const RULE_OF_THREE: f64 = 3.0;
+
 /// What is believed about a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Whether enough was judged, and not too long ago, to believe it.
     pub known: bool,
+    /// What the share of losses can hardly exceed where nothing was lost yet.
+    pub loss_hidden: f64,
     /// The losses that are not congestion.
     pub model: Model,
-    /// Their share, with a margin for what chance hides.
+    /// Their share: of the last moments or of the last seconds, whichever is larger.
+    pub loss_likely: f64,
+    /// The same with a margin for what chance hides.
     pub loss_upper: f64,
     /// Share of all losses that came while the queue was long.
     pub queued_share: f64,
@@ -61,6 +73,8 @@ pub struct Estimate {
 pub struct Estimator {
     quick: Counts,
     slow: Spells,
+    /// Losses in a queue beyond those of the weather, in both horizons.
+    spilling: [f64; 2],
     stands_out: bool,
     lost_clear: f64,
     lost_queued: f64,
@@ -85,6 +99,8 @@ impl Estimator {
         self.quick.scale(quick);
         let slow = shrunk(&SLOW, self.slow.judged(), since_us);
         self.slow.scale(slow);
+        let excess = (queued.lost - self.slow.sum().share() * queued.judged).max(0.0);
+        self.spilling = [self.spilling[0] * quick + excess, self.spilling[1] * slow + excess];
         if clear.judged * 10.0 < queued.judged {
             // Fewer losses among as many chunks: the belief itself fades.
             let kept = kept(BLIND_US, since_us);
@@ -111,7 +127,8 @@ impl Estimator {
     /// What is believed now.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
-        let slow = self.slow.sum();
+        let quick = without_spill(self.quick, self.spilling[0]);
+        let slow = without_spill(self.slow.sum(), self.spilling[1]);
         let model = Model::fit(&slow);
         let upper = |sum: &Counts| {
             if sum.judged < 1.0 {
@@ -120,13 +137,15 @@ impl Estimator {
             let share = sum.share().min(1.0);
             share + (share * (2.0 * model.burst_mean() - 1.0).max(1.0) / sum.judged).sqrt()
         };
-        let loss_upper = [&self.quick, &slow].into_iter().map(upper).fold(0.0, f64::max).min(1.0);
+        let loss_upper = [&quick, &slow].into_iter().map(upper).fold(0.0, f64::max).min(1.0);
         // A full line hides the weather, but what it lost it lost to its queue.
         let judged = slow.judged + self.judged_queued;
         let known = judged >= KNOWN_CHUNKS || slow.lost >= KNOWN_LOSSES;
         Estimate {
             known,
+            loss_hidden: RULE_OF_THREE / judged.max(1.0),
             model,
+            loss_likely: quick.share().max(slow.share()).min(1.0),
             loss_upper,
             queued_share: ratio(self.lost_queued, self.lost_clear + self.lost_queued),
             queue_us: self.queue_us,
@@ -136,6 +155,13 @@ impl Estimator {
             stands_out: self.stands_out,
         }
     }
+}
+
+/// What a sum over clear chunks is without what was lost in a queue, as many were.
+fn without_spill(mut sum: Counts, queued_lost: f64) -> Counts {
+    let spilled = (SPILL * queued_lost).min(SPILL_MAX).min(sum.runs);
+    sum.fade(1.0 - ratio(spilled, sum.runs));
+    sum
 }
 
 /// What is left of a sum over `judged` chunks after `since_us`.
@@ -204,6 +230,31 @@ mod tests {
         let before = fed(&storm, 20_000_000, &mut estimator).loss_upper;
         let after = fed(&jam, 40_000_000, &mut estimator).loss_upper;
         assert!(after < before * 0.65 && after > 0.0, "{before} {after}");
+    }
+
+    #[test]
+    fn a_loss_or_two_beside_many_in_a_queue_are_none_of_the_weather() {
+        let mut estimator = Estimator::default();
+        let calm = Report { clear: losses(500, 0), ..Report::default() };
+        let begins = Report { clear: losses(40, 1), queued: losses(300, 120), ..calm };
+        estimator.handle_report(&begins, 0);
+        let estimate = fed(&calm, 100_000, &mut estimator);
+        assert_eq!((estimate.loss_likely, estimate.loss_upper), (0.0, 0.0), "{estimate:?}");
+        let storm = Report { clear: losses(500, 5), queued: losses(4_500, 45), ..calm };
+        let estimate = fed(&storm, 20_000_000, &mut estimator);
+        assert!((0.0095..0.0105).contains(&estimate.loss_likely), "{estimate:?}");
+    }
+
+    #[test]
+    fn what_may_be_hidden_shrinks_with_what_was_judged() {
+        let mut estimator = Estimator::default();
+        let mut hidden = vec![estimator.estimate().loss_hidden];
+        for n in 0..3 {
+            let calm = Report { clear: losses(200, 0), ..Report::default() };
+            estimator.handle_report(&calm, n * 100_000);
+            hidden.push(estimator.estimate().loss_hidden);
+        }
+        assert!(hidden.is_sorted_by(|a, b| a > b) && hidden[3] < 0.006, "{hidden:?}");
     }
 
     #[test]

@@ -162,6 +162,20 @@ impl<T> Order<T> {
         }
     }
 
+    /// Nothing that was sent before `settled_us` is rebuilt any more: what has waited since before
+    /// then, and for `late_us` at least, waits in vain.
+    pub fn handle_settled(&mut self, settled_us: u64, late_us: u64, now_us: u64) {
+        let before_us = settled_us.min(now_us.saturating_sub(late_us));
+        for index in 0..self.queues.len() {
+            while let Some(tag) = self.queues[index].tag
+                && self.queues[index].since_us < before_us
+            {
+                self.counters.given_up += 1;
+                self.skip(index, tag);
+            }
+        }
+    }
+
     /// The next piece to be passed on.
     pub fn poll_ready(&mut self) -> Option<T> {
         self.ready.pop_front()
@@ -315,6 +329,24 @@ mod tests {
         order.handle_piece(1, 11, 11, 100, 11_000);
         order.handle_piece(1, 13, 13, 100, 11_000);
         assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![11, 13], 0));
+    }
+
+    #[test]
+    fn a_gap_that_nothing_can_fill_any_more_is_given_up_at_once_but_not_what_may_be_late() {
+        let mut order = Order::new();
+        order.set_wait_us(30_000);
+        for (number, at_us) in [(1, 0), (3, 1_000), (5, 2_000)] {
+            order.handle_piece(0, number, number, 10, at_us);
+        }
+        assert_eq!(drain(&mut order), [1]);
+        order.handle_settled(1_000, 0, 5_000);
+        assert_eq!(drain(&mut order), [], "its block is not settled");
+        order.handle_settled(1_001, 4_000, 5_000);
+        assert_eq!(drain(&mut order), [], "it may be late");
+        order.handle_settled(1_001, 3_999, 5_000);
+        assert_eq!((drain(&mut order), order.counters().given_up), (vec![3], 1));
+        order.handle_settled(u64::MAX, 0, 5_000);
+        assert_eq!((drain(&mut order), order.poll_timeout()), (vec![5], None));
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub struct Found {
     pub mbit_s: f64,
     /// The same of the second half of the time.
     pub late_mbit_s: f64,
+    /// That of the stream that had the least.
+    pub least_mbit_s: f64,
     /// Bytes given to the line forth for each byte of that payload.
     pub wire_bytes_per_byte: f64,
     /// Of all streams.
@@ -151,9 +153,11 @@ pub fn run(setting: &Setting) -> Found {
     let after = ground.pipes[0].counters();
     let bits = |segments: u64| (segments * MSS as u64 * 8) as f64;
     let (all, time_s) = (ground.received(), setting.time.as_secs_f64());
+    let least = ground.streams.iter().map(|stream| stream.receiver.received()).min();
     let mut found = Found {
         mbit_s: bits(all) / time_s / 1e6,
         late_mbit_s: bits(all - half) / (time_s / 2.0) / 1e6,
+        least_mbit_s: bits(least.unwrap_or(0)) / time_s / 1e6,
         wire_bytes_per_byte: (after.offered_bytes - before.offered_bytes) as f64
             / ((all * MSS as u64).max(1) as f64),
         line: after,
@@ -365,9 +369,9 @@ impl Ground {
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         assert_eq!((head[0], head[9]), (0x45, TCP), "what is passed on was sent");
-        let number = usize::from(
-            u16::from_be_bytes([head[IP_LEN + host * 2], head[IP_LEN + 1 + host * 2]]) - PORT,
-        );
+        // The end that sends the streams has a port for each.
+        let port_at = IP_LEN + (1 - host) * 2;
+        let number = usize::from(u16::from_be_bytes([head[port_at], head[port_at + 1]]) - PORT);
         let now_us = self.now_us();
         let upper = &head[IP_LEN..];
         let header_len = IP_LEN + usize::from(upper[12] >> 4) * 4;

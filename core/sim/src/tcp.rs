@@ -225,7 +225,13 @@ impl Sender {
         if self.rto_us.is_some_and(|at| at <= now_us) {
             self.counters.timeouts += 1;
             self.counters.reduced += 1;
-            if !matches!(self.phase, Phase::Loss { .. }) {
+            // Who recovers has paid already, and so has who is lost and heard nothing since.
+            let has_paid = match self.phase {
+                Phase::Open => false,
+                Phase::Recovery { .. } => true,
+                Phase::Loss { .. } => self.backoff > 0,
+            };
+            if !has_paid {
                 self.remember();
                 self.threshold = self.cubic.reduce(self.window);
             }

@@ -44,24 +44,23 @@ fn source_002_2_weather_costs_a_stream_little() {
     }
 }
 
-/// At `high` one stream has 617 Mbit/s over 14 seeds, six have 574 over 24, with a deviation of 80
-/// each: so two say little of one weather, and more of all. The bench has the real bound.
+/// And each of them has its share. (Means of 12 seeds: 840, 816 and 608 Mbit/s of one, 895, 848 and
+/// 771 of six.)
 #[test]
 fn six_streams_get_no_less_than_one() {
-    let mut all = (0.0, 0.0);
     for weather in ["low", "medium", "high"] {
         let sum = |streams| {
-            let found = (1..=2).map(|seed| stream(weather, true, streams, 6, seed));
-            let found: Vec<(f64, f64)> =
-                found.map(|found| (found.mbit_s, found.wire_bytes_per_byte)).collect();
-            assert!(found.iter().all(|found| found.1 <= 1.35), "{weather}: {found:?}");
-            found.iter().map(|found| found.0).sum::<f64>()
+            let found: Vec<Found> =
+                (1..=3).map(|seed| stream(weather, true, streams, 6, seed)).collect();
+            let cost: f64 = found.iter().map(|found| found.wire_bytes_per_byte).sum();
+            assert!(cost <= 3.0 * 1.35, "{weather}: {found:?}");
+            let shares = found.iter().map(|found| found.least_mbit_s / found.mbit_s);
+            assert!(shares.fold(1.0, f64::min) * streams as f64 > 0.2, "{weather}: {found:?}");
+            found.iter().map(|found| found.mbit_s).sum::<f64>()
         };
         let (one, six) = (sum(1), sum(6));
-        assert!(six >= 0.8 * one, "{weather}: {one:.0} and {six:.0}, sums of two");
-        all = (all.0 + one, all.1 + six);
+        assert!(six >= 0.97 * one, "{weather}: {one:.0} and {six:.0}, sums of three");
     }
-    assert!(all.1 >= 0.95 * all.0, "{:.0} and {:.0}, sums of all", all.0, all.1);
 }
 
 /// A queue of a quarter of a second, and loss that repair hides: a flow that was not told would
@@ -98,38 +97,89 @@ fn a_stream_outlives_the_restart_of_either_side() {
     }
 }
 
+/// One row of the grid: a line, and losses in runs of `burst`.
+struct Row {
+    rate: &'static str,
+    delay_ms: u32,
+    jitter_ms: u32,
+    loss: &'static str,
+    burst: u32,
+    time_s: u64,
+}
+
+impl Row {
+    /// Packets that 25 ms of the line hold, 40 at least.
+    fn limit(&self) -> u32 {
+        match self.rate {
+            "5mbit" => 40,
+            "1gbit" => 2_080,
+            _ => 208,
+        }
+    }
+
+    /// Goodput plain and with frames, and bytes on the wire with frames for each that arrived.
+    fn find(&self) -> (f64, f64, f64) {
+        let words = format!(
+            "baseline+rate={}+limit={}+delay={}ms+jitter={}ms+loss={}+burst={}",
+            self.rate,
+            self.limit(),
+            self.delay_ms,
+            self.jitter_ms,
+            self.loss,
+            self.burst
+        );
+        let [plain, frames] = [false, true].map(|frames| stream(&words, frames, 1, self.time_s, 1));
+        (plain.mbit_s, frames.mbit_s, frames.wire_bytes_per_byte)
+    }
+}
+
+/// Loss, delay and disorder on 100 Mbit/s; then slower and faster lines, and longer ones.
+fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for delay_ms in [1, 10, 50] {
+        let mut row = |jitter_ms, loss, burst| {
+            rows.push(Row { rate: "100mbit", delay_ms, jitter_ms, loss, burst, time_s: 4 });
+        };
+        for jitter_ms in [0, 1, 10] {
+            ["0%", "0.5%", "3%"].into_iter().for_each(|loss| row(jitter_ms, loss, 1));
+        }
+        ["0.5%", "3%"].into_iter().for_each(|loss| row(0, loss, 5));
+    }
+    for (rate, delays_ms) in [("5mbit", [10, 75]), ("1gbit", [10, 75]), ("100mbit", [75, 150])] {
+        for delay_ms in delays_ms {
+            for loss in ["0%", "1%"] {
+                rows.push(Row { rate, delay_ms, jitter_ms: 1, loss, burst: 1, time_s: 12 });
+            }
+        }
+    }
+    rows
+}
+
 #[test]
 fn goodput_over_loss_delay_and_disorder_is_as_it_was() {
     let mut text = String::from(
-        "Mbit/s of one stream of TCP over a line of 100 Mbit/s with a queue of 25 ms, in 4 s,\n\
-         plain and with frames, and bytes on the wire with frames for each byte that arrived.\n\n\
-         delay     disorder  loss   in runs of  plain  frames  wire\n",
+        "Mbit/s of one stream of TCP over a line with a queue of 25 ms, in 4 s of 100 Mbit/s and\n\
+         12 s of the others, plain and with frames, and bytes on the wire with frames for each\n\
+         byte that arrived.\n\n\
+         rate      delay     disorder  loss   in runs of  plain  frames  wire\n",
     );
-    let mut cell = |delay_ms: u32, jitter_ms: u32, loss: &str, burst: u32| {
-        let words = format!(
-            "baseline+rate=100mbit+limit=208+delay={delay_ms}ms+jitter={jitter_ms}ms\
-             +loss={loss}+burst={burst}"
-        );
-        let [plain, frames] = [false, true].map(|frames| stream(&words, frames, 1, 4, 1));
-        let _ = writeln!(
-            text,
-            "{:<9} {:<9} {loss:<6} {burst:<11} {:5.1}  {:6.1}  {:4.2}",
+    let mut bad = Vec::new();
+    for row in rows() {
+        let (plain, frames, wire) = row.find();
+        let Row { rate, delay_ms, jitter_ms, loss, burst, .. } = row;
+        let line = format!(
+            "{rate:<9} {:<9} {:<9} {loss:<6} {burst:<11} {plain:5.1}  {frames:6.1}  {wire:4.2}",
             format!("{delay_ms} ms"),
             format!("{jitter_ms} ms"),
-            plain.mbit_s,
-            frames.mbit_s,
-            frames.wire_bytes_per_byte,
         );
-    };
-    for delay_ms in [1, 10, 50] {
-        for jitter_ms in [0, 1, 10] {
-            for loss in ["0%", "0.5%", "3%"] {
-                cell(delay_ms, jitter_ms, loss, 1);
-            }
-        }
-        for loss in ["0.5%", "3%"] {
-            cell(delay_ms, 0, loss, 5);
+        let _ = writeln!(text, "{line}");
+        // A first flight of 150 ms overruns its queue a round trip sooner with its repair.
+        let share = if delay_ms < 150 { 0.85 } else { 0.4 };
+        // The cap of repair, what frames add, and what TCP sends again.
+        if frames < share * plain || wire > 1.9 {
+            bad.push(line);
         }
     }
+    assert!(bad.is_empty(), "less than plain WireGuard, or more than the cap: {bad:#?}");
     assert_eq!(text, include_str!("streams.txt"), "the figures have changed; now:\n{text}");
 }

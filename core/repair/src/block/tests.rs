@@ -214,3 +214,50 @@ fn a_block_without_repair_is_passed_through_and_takes_no_memory() {
     }
     assert_eq!((assembler.bytes_held(), assembler.blocks.capacity()), (0, 0));
 }
+
+/// Data chunks of a block that say nothing of its shape, without those of `lost`.
+fn all_but(chunks: &[Chunk], lost: &[usize]) -> Vec<Chunk> {
+    let left = chunks.iter().enumerate().filter(|(n, _)| !lost.contains(n));
+    left.map(|(_, chunk)| chunk.clone()).collect()
+}
+
+#[test]
+fn a_block_is_settled_when_it_is_done_hopeless_or_old() {
+    const GRACE_US: u64 = 20_000;
+    let rng = &mut Rng::new(1);
+    let mut assembler = Assembler::new(BYTES_MAX);
+    assert_eq!(assembler.settled_us(GRACE_US, 7), 7, "there is none");
+    let give_all = |assembler: &mut Assembler, chunks: Vec<Chunk>, at_us| {
+        chunks.iter().for_each(|chunk| drop(give(assembler, chunk, at_us)));
+    };
+    // 100 misses one of four and gets it back; 101 misses two, which is too many.
+    let [rebuilt, hopeless] = [100, 101].map(|id| block(id, 4, 1, 50, true, rng));
+    give_all(&mut assembler, all_but(&rebuilt, &[1, 4]), 1_000);
+    assert_eq!(assembler.settled_us(GRACE_US, 1_500), 1_000, "its repair may come");
+    give_all(&mut assembler, vec![rebuilt[4].clone()], 2_000);
+    assert_eq!(assembler.settled_us(GRACE_US, 2_000), 1_000, "what was before may come yet");
+    assert_eq!(assembler.settled_us(GRACE_US, 21_000), 21_000, "not any more");
+    give_all(&mut assembler, all_but(&hopeless, &[0, 1, 4]), 22_000);
+    assert_eq!(assembler.settled_us(GRACE_US, 23_000), 22_000);
+    give_all(&mut assembler, vec![hopeless[4].clone()], 24_000);
+    assert_eq!(assembler.settled_us(GRACE_US, 24_000), 24_000);
+    // Nothing came of 102; 103 is complete.
+    give_all(&mut assembler, block(103, 4, 1, 50, true, rng), 25_000);
+    assert_eq!(assembler.settled_us(GRACE_US, 26_000), 25_000);
+    assert_eq!(assembler.settled_us(GRACE_US, 45_000), 45_000);
+}
+
+#[test]
+fn bc_06_numbers_that_leap_leave_nothing_unsettled_for_long() {
+    let rng = &mut Rng::new(2);
+    let mut assembler = Assembler::new(BYTES_MAX);
+    for n in 0..2_000u32 {
+        let id = n.wrapping_mul(0x9e37_79b9) >> (n % 24);
+        let now_us = u64::from(n) * 1_000;
+        block(id, 2, 1, 50, true, rng).iter().for_each(|chunk| {
+            give(&mut assembler, chunk, now_us);
+        });
+        assert!(assembler.settled_us(20_000, now_us) <= now_us);
+    }
+    assert_eq!(assembler.settled_us(20_000, 3_000_000), 3_000_000);
+}

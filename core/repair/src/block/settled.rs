@@ -1,0 +1,42 @@
+//! Which blocks nothing more comes of: a gap that only they could fill need not be waited for.
+//!
+//! A block is settled when it is done, when more is missing than all its repair chunks could give
+//! back, or when it is so old that its repair must have come. Blocks are numbered as they are
+//! opened at the other end, so one that nothing is known of yet counts as young as the next one.
+
+use super::{Assembler, BLOCKS_MAX, Block};
+use crate::spread::DEPTH_MAX;
+
+impl Assembler {
+    /// All blocks that were opened before this time are settled. `grace_us` is how old a block is
+    /// when its repair must have come. Each block is passed once: cheap enough for every repair
+    /// chunk.
+    pub fn settled_us(&mut self, grace_us: u64, now_us: u64) -> u64 {
+        if self.newest.wrapping_sub(self.unsettled) >= BLOCKS_MAX as u32 {
+            self.unsettled = self.newest.wrapping_sub(DEPTH_MAX as u32);
+        }
+        while let Some(block) = self.next_known() {
+            let is_next = block.id == self.unsettled;
+            let is_over = now_us >= block.opened_us.saturating_add(grace_us);
+            let is_settled = is_next && block.is_settled();
+            if !is_over && !is_settled {
+                return block.opened_us;
+            }
+            self.unsettled = block.id.wrapping_add(u32::from(is_next));
+        }
+        now_us
+    }
+
+    /// The first block that may be unsettled and is known.
+    fn next_known(&self) -> Option<Block> {
+        let ahead = self.newest.wrapping_sub(self.unsettled);
+        let count = if ahead < BLOCKS_MAX as u32 { ahead + 1 } else { 0 };
+        (0..count).find_map(|n| self.block(self.unsettled.wrapping_add(n)).copied())
+    }
+}
+
+impl Block {
+    fn is_settled(&self) -> bool {
+        !self.open || self.misses().is_some_and(|missing| missing > u32::from(self.shape.repair))
+    }
+}
