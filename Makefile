@@ -43,7 +43,7 @@ MITM := $(TARGET)/tools/mitmproxy
 # Who may own resolv.conf on a user's machine: unpacked for tests, for installed they would own ours.
 RESOLVERS := $(TARGET)/tools/resolvers
 
-.PHONY: help setup build demo test lint deny advisories bench soak fuzz install uninstall clean
+.PHONY: help setup build demo test lint deny advisories bench grid soak fuzz install uninstall clean
 
 help:
 	printf '%s\n' \
@@ -52,6 +52,7 @@ help:
 	  'make build    the release binary' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
 	  'make bench    the measurements, written to docs/measurements' \
+	  'make grid     one stream over delay, loss and rate, likewise; half an hour' \
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
 	  'make install  binary, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
@@ -162,6 +163,17 @@ bench: setup build
 	$(ROOT) $(WARREN) bench report $(TARGET)/bench/ring
 	rm -rf docs/measurements/ring
 	cp -r $(TARGET)/bench/ring docs/measurements/ring
+	$(if $(ROOT),sudo chown -R "$$(id -u):$$(id -g)" docs/measurements)
+
+# One stream over 48 lines, without a VPN and with Warren: half an hour.
+GRID ?= --peers none,warren --grid-only --seconds 10
+
+grid: setup build
+	$(ROOT) rm -rf $(TARGET)/bench/grid
+	$(ROOT) $(WARREN) bench run $(GRID) --out $(TARGET)/bench/grid
+	$(ROOT) $(WARREN) bench report $(TARGET)/bench/grid
+	rm -rf docs/measurements/grid
+	cp -r $(TARGET)/bench/grid docs/measurements/grid
 	$(if $(ROOT),sudo chown -R "$$(id -u):$$(id -g)" docs/measurements)
 
 soak: setup

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ::daemon::{Options, SOCKET, state};
 use anyhow::Result;
+use host::quick::ORDER_MS;
 
 use crate::frames::{self, Frames};
 use crate::log::{self, Level};
@@ -40,6 +42,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_FRAMES", default_value = "on")]
     #[arg(help = frames::HELP, ignore_case = true)]
     frames: Frames,
+    #[arg(long, value_name = "N", env = "WARREN_ORDER_MS", default_value_t = ORDER_MS)]
+    #[arg(help = frames::ORDER, value_parser = frames::order_ms())]
+    order_ms: u16,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
 }
@@ -54,6 +59,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         port: args.port,
         mtu: args.mtu,
         frames: args.frames == Frames::On,
+        order: Duration::from_millis(args.order_ms.into()),
         port_mapping: !args.no_port_mapping,
         metrics: args.metrics,
     };

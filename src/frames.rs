@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use clap::builder::RangedI64ValueParser;
-use host::quick::HOLD_MS_MAX;
+use host::quick::{HOLD_MS_MAX, ORDER_MS_MAX};
 
 /// What the option does, in its help.
 pub(crate) const HELP: &str = "Whether to repair loss and disorder between Warren nodes; off is \
@@ -15,6 +15,15 @@ pub(crate) const COMPRESS: &str = "Whether to compress what goes to Warren nodes
 /// What `--hold-ms` does, in its help.
 pub(crate) const HOLD: &str = "Milliseconds that a small packet to a Warren node waits for others \
                                to share a datagram with; pings and keystrokes never wait";
+
+/// What `--order-ms` does, in its help.
+pub(crate) const ORDER: &str = "Milliseconds that TCP from a Warren node waits for what is late \
+                                or repaired, at most; 0 passes everything at once";
+
+/// Reads what `--order-ms` says.
+pub(crate) fn order_ms() -> RangedI64ValueParser<u16> {
+    RangedI64ValueParser::new().range(0..=ORDER_MS_MAX.into())
+}
 
 /// Reads what `--hold-ms` says.
 pub(crate) fn hold_ms() -> RangedI64ValueParser<u16> {

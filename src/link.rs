@@ -48,6 +48,9 @@ struct Up {
     #[arg(long, value_name = "N", env = "WARREN_HOLD_MS", value_parser = frames::hold_ms())]
     #[arg(help = format!("{} [default: as the file says of each peer]", frames::HOLD))]
     hold_ms: Option<u16>,
+    #[arg(long, value_name = "N", env = "WARREN_ORDER_MS", value_parser = frames::order_ms())]
+    #[arg(help = format!("{} [default: the file's OrderMs, or 30]", frames::ORDER))]
+    order_ms: Option<u16>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
 }
@@ -65,6 +68,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if let Some(frames) = args.frames {
         settings.interface.frames = Some(frames == Frames::On);
     }
+    settings.interface.order_ms = args.order_ms.or(settings.interface.order_ms);
     let name = args.name.or_else(|| quick::name_of(&path)).with_context(|| {
         format!(
             "{} names no interface: it is not 1 to 15 letters and digits before .conf; use --name",

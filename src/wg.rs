@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use host::daemon::{self, Readiness};
 use host::driver::{Driver, Error};
+use host::quick::ORDER_MS;
 
 use crate::frames::{self, Frames};
 use crate::log::{self, Level};
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", env = "WARREN_HOLD_MS", default_value = "0", help = frames::HOLD)]
     #[arg(value_parser = frames::hold_ms())]
     hold_ms: u16,
+    #[arg(long, value_name = "N", env = "WARREN_ORDER_MS", default_value_t = ORDER_MS)]
+    #[arg(help = frames::ORDER, value_parser = frames::order_ms())]
+    order_ms: u16,
     /// The interface to create, at most 15 characters
     name: String,
 }
@@ -56,7 +60,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (frames, compress) = (args.frames.word(), args.compress.word());
     let words = ["wg", "--foreground", "--log", level.word(), "--frames", frames, "--compress"];
     let hold_ms = args.hold_ms.to_string();
-    let rest = [compress, "--hold-ms", &hold_ms, "--", &args.name];
+    let order_ms = args.order_ms.to_string();
+    let rest = [compress, "--hold-ms", &hold_ms, "--order-ms", &order_ms, "--", &args.name];
     daemon::start(words.into_iter().chain(rest), keep_stderr)?;
     Ok(())
 }
@@ -67,9 +72,10 @@ fn serve(args: &Args, readiness: Option<Readiness>) -> Result<()> {
         Ok(driver) => driver,
         Err(error) => return refuse(readiness, error),
     };
-    driver.set_frames(args.frames == Frames::On);
-    driver.set_compress(args.compress == Frames::On);
-    driver.set_hold(Duration::from_millis(args.hold_ms.into()));
+    driver.node().set_frames(args.frames == Frames::On);
+    driver.node().set_compress(args.compress == Frames::On);
+    driver.node().set_hold(Duration::from_millis(args.hold_ms.into()));
+    driver.node().set_order(Duration::from_millis(args.order_ms.into()));
     if let Some(readiness) = readiness {
         readiness.ready();
     }

@@ -114,22 +114,26 @@ fn show(answer: &Value) -> String {
     if let Some(state) = link["repair"]["state"].as_str() {
         let ratio = link["repair"]["ratio"].as_f64().unwrap_or_default() * 100.0;
         line("repair", format!("{state} ({ratio:.1} % more bytes)"));
-        line("cipher", plain(text(link, "cipher")));
+        let [cipher, why] = ["cipher", "cipher_why"].map(|field| plain(text(link, field)));
+        line("cipher", format!("{cipher}: {why}"));
         if let Some(bytes) = link["chunk_bytes"].as_u64().filter(|bytes| *bytes > 0) {
             line("chunk", format!("{bytes} bytes"));
         }
         let ms = link["in"]["reorder_ms"].as_f64().unwrap_or_default();
         let [waited, given_up] =
             ["order_waited", "order_given_up"].map(|field| link["in"][field].as_u64().unwrap_or(0));
-        line("order", format!("{ms:.1} ms of disorder; {waited} waited, {given_up} in vain"));
+        let order = plain(text(&link["order"], "state"));
+        line("order", order);
+        line("", format!("{ms:.1} ms of disorder; {waited} waited, {given_up} in vain"));
+        line("packed", plain(text(&link["compression"], "state")));
+    }
+    if let Some(why) = answer["link_why"].as_str() {
+        line("link", plain(why));
     }
     if answer["policy"]["compress"] == true {
         let bytes = |when: &str| link["compression"][when].as_u64().unwrap_or_default();
         let (before, after) = (bytes("bytes_before"), bytes("bytes_after"));
-        line(
-            "packed",
-            format!("wherever it helps: {after} bytes for {before} on this link so far"),
-        );
+        line("", format!("wherever it helps: {after} bytes for {before} on this link so far"));
     }
     out + &format!("{}\n", plain(text(answer, "verdict")))
 }

@@ -1,4 +1,5 @@
-//! A relay behind a line that loses packets: what a stream inside a stream would suffer from.
+//! Lines that lose packets: before a relay, where a stream inside a stream would suffer, and
+//! between two nodes, where people want to see it.
 
 use lab::topology::Lab;
 use lab::wire::Direction;
@@ -80,5 +81,87 @@ fn source_000_16_loss_before_the_relay_does_not_collapse_what_it_carries() -> Re
     let place = ["0.0.0.0:443", "https://server", "0.0.0.0:3478"].map(str::to_owned);
     let mut lan = Lan::on("lossy", lab.host("server")?.clone(), Place(place), nodes)?;
     let result = by_the_relay(&mut lan, &lab);
+    lan.told(result)
+}
+
+/// Two nodes that see each other over a line with weather, and the server without.
+const WEATHER: &str = r#"
+[hosts.server]
+[hosts.a]
+[hosts.b]
+[[links]]
+between = ["a", "server"]
+addresses = [["192.0.2.2/24"], ["192.0.2.1/24"]]
+[[links]]
+between = ["b", "server"]
+addresses = [["198.51.100.2/24"], ["198.51.100.1/24"]]
+[[links]]
+between = ["a", "b"]
+addresses = [["203.0.113.1/24"], ["203.0.113.2/24"]]
+impair = "rate=300mbit limit=1000 delay=4ms jitter=2ms loss=2%"
+"#;
+
+/// A number of a link's JSON.
+fn number(link: &Value, pointer: &str) -> Result<f64> {
+    link.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("{pointer} of {link}"))
+}
+
+fn what_is_shown(lan: &mut Lan) -> Result<()> {
+    let token = lan.token(&["--reusable"])?;
+    lan.all_up(&token)?;
+    lan.reaches(0, INSIDE[1])?;
+    eventually("a direct path", seconds(PATIENCE), || {
+        lan.status(0).is_ok_and(|status| status["peers"][0]["path"]["kind"] == "direct")
+    })?;
+    rate(&lan.nodes[0].host, &lan.nodes[1].host, INSIDE[1], "1")?;
+    let (out, inward) = (lan.status(0)?, lan.status(1)?);
+    let (out, inward) = (&out["peers"][0]["link"], &inward["peers"][0]["link"]);
+    for (link, way) in [(out, "/out"), (inward, "/in")] {
+        let [before, after] =
+            ["before", "after"].map(|when| number(link, &format!("{way}/loss_{when}")));
+        let (before, after) = (before?, after?);
+        ensure!((0.012..0.03).contains(&before) && after < before / 10.0, "{way} of {link}");
+        ensure!(number(link, &format!("{way}/reorder_ms"))? > 0.5, "{way} of {link}");
+    }
+    ensure!((0.03..0.5).contains(&number(out, "/repair/ratio")?), "{out}");
+    ensure!(out["repair"]["state"] == "on: the path loses datagrams at random", "{out}");
+    ensure!(number(out, "/chunk_bytes")? > 1_000.0, "{out}");
+    ensure!(number(inward, "/in/order_waited")? > 0.0, "{inward}");
+    let is_on = |link: &Value| link["order"]["state"].as_str().is_some_and(|s| s.starts_with("on"));
+    ensure!(is_on(inward), "{inward}");
+    ensure!(out["cipher_why"].is_string() && out["compression"]["state"].is_string(), "{out}");
+    // The same for people, and for Prometheus.
+    let text = lan.node(0, &["status"])?;
+    ensure!(text.contains("on: the path loses datagrams at random"), "{text}");
+    let text = lan.node(0, &["why", "b"])?;
+    eprintln!("{text}");
+    for word in ["lost before repair", "repair  on: the path", "cipher  ", "order   ", "packed  "] {
+        ensure!(text.contains(word), "{word:?} is not in {text}");
+    }
+    let metrics = lan.node(0, &["metrics"])?;
+    ensure!(metrics.contains("repair=\"on: the path loses datagrams at random\""), "{metrics}");
+    ensure!(metrics.contains("warren_peer_outbound_loss_before_repair_ratio{peer=\"b\"} 0.0"));
+    // And why there is nothing to be shown.
+    lan.nodes[1].daemon.as_mut().context("it runs")?.end()?;
+    lan.daemon_with(1, &["--frames", "off"])?;
+    eventually("the link is plain", seconds(PATIENCE), || {
+        let _ = lan.node(0, &["ping", "b", "-c", "1"]);
+        let status = lan.status(0);
+        status.is_ok_and(|status| status["peers"][0]["link"].is_null())
+    })?;
+    let text = lan.node(0, &["why", "b"])?;
+    ensure!(text.contains("link    plain WireGuard: the peer knows no frames"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn what_a_path_loses_is_shown_with_what_is_done_about_it_and_why() -> Result<()> {
+    let _turn = turn::alone();
+    let lab = lab_of("weather", WEATHER, "weather.toml")?;
+    let node = |name: &str| -> Result<Node> { Ok(Node::new(name, lab.host(name)?)) };
+    let nodes = ["a", "b"].into_iter().map(node).collect::<Result<_>>()?;
+    let place = ["0.0.0.0:443", "https://server", "0.0.0.0:3478"].map(str::to_owned);
+    let mut lan = Lan::on("weather", lab.host("server")?.clone(), Place(place), nodes)?;
+    let result = what_is_shown(&mut lan);
     lan.told(result)
 }

@@ -321,7 +321,7 @@ fn run(
     told: &SyncSender<Remote>,
 ) -> Result<()> {
     let mut driver = Driver::new(name).map_err(|why| anyhow!("{why}"))?;
-    driver.set_frames(true);
+    driver.node().set_frames(true);
     driver.configure(changes).map_err(|why| anyhow!("{why}"))?;
     let remote = driver.remote().map_err(|why| anyhow!("{why}"))?;
     let again = remote.another()?;

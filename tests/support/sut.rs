@@ -18,6 +18,8 @@ pub enum Sut {
     Plain,
     /// Our own, whose small packets wait 32 ms for each other.
     Held,
+    /// Our own, that holds and compresses what it may.
+    Packed,
     /// Another one, started as `PROGRAM -f NAME`.
     Foreign(PathBuf),
 }
@@ -41,7 +43,7 @@ impl Sut {
     }
 
     pub fn is_warren(&self) -> bool {
-        matches!(self, Self::Warren | Self::Plain | Self::Held)
+        !matches!(self, Self::Foreign(_))
     }
 
     /// The words that start it in the foreground for one interface.
@@ -50,6 +52,16 @@ impl Sut {
             Self::Warren => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", ifname],
             Self::Plain => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "--frames", "off", ifname],
             Self::Held => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "--hold-ms", "32", ifname],
+            Self::Packed => &[
+                env!("CARGO_BIN_EXE_warren"),
+                "wg",
+                "-f",
+                "--hold-ms",
+                "32",
+                "--compress",
+                "on",
+                ifname,
+            ],
             Self::Foreign(path) => &[path.to_str().expect("an UTF-8 path"), "-f", ifname],
         };
         words.iter().map(|&word| word.to_owned()).collect()

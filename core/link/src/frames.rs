@@ -28,6 +28,8 @@ pub(crate) struct Frames {
     heard: PerSession<Hello>,
     /// For what waits, of all links.
     budget: Budget,
+    /// For how long TCP waits for its order at most.
+    order_us: u64,
     /// Made when the peer was heard first.
     halves: Option<Box<Halves>>,
 }
@@ -61,7 +63,8 @@ impl Frames {
     /// Nothing said yet. `salt` is any number that is another one in each life of the program.
     pub(crate) fn new(peer: u32, salt: u32, own: Hello, budget: Budget) -> Self {
         let (greeted, heard) = (PerSession::EMPTY, PerSession::EMPTY);
-        Self { own: Some(own), peer, salt, greeted, heard, budget, halves: None }
+        let order_us = repair::order::WAIT_US_MAX;
+        Self { own: Some(own), peer, salt, greeted, heard, budget, order_us, halves: None }
     }
 
     /// Forgets the peer: every session has ended.
@@ -76,6 +79,14 @@ impl Frames {
     /// they are spoken.
     pub(crate) fn set_own(&mut self, own: Option<Hello>) {
         self.own = own;
+    }
+
+    /// For how long TCP waits for its order at most, microseconds.
+    pub(crate) fn set_order_us(&mut self, most_us: u64) {
+        self.order_us = most_us;
+        if let Some(halves) = self.halves_mut() {
+            halves.receiver.set_order_us(most_us);
+        }
     }
 
     /// Whether we say anything of ourselves.
@@ -124,7 +135,8 @@ impl Frames {
     fn make_halves(&mut self) -> &mut Halves {
         self.halves.get_or_insert_with(|| {
             let sender = Sender::new(self.salt);
-            let receiver = Receiver::new(self.peer, &self.budget);
+            let mut receiver = Receiver::new(self.peer, &self.budget);
+            receiver.set_order_us(self.order_us);
             Box::new(Halves { sender, receiver })
         })
     }

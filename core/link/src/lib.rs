@@ -40,6 +40,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 mod codel;
 mod frames;
 mod gather;
@@ -69,3 +71,8 @@ pub use self::squeeze::{PORTS_LEFT_ALONE, Squeezes, open as open_squeezed};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
 pub use self::weather::Weather;
 pub use repair::budget::Budget;
+
+/// How long a piece of TCP waits for an older one at most, unless somebody asks for another time.
+pub const ORDER: Duration = Duration::from_micros(repair::order::WAIT_US_MAX);
+/// And the most that can be asked for.
+pub const ORDER_MAX: Duration = Duration::from_micros(repair::order::WAIT_US_LIMIT);

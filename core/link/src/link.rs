@@ -111,6 +111,7 @@ pub struct Link {
     aes: bool,
     /// What is wanted for what is sent, without a policy that says so.
     wishes: Wishes,
+    order_us: u64,
     /// The session on which a Hello came that wants an answer.
     answer: Option<Index>,
     /// Of a managed peer: its paths. `endpoint` is where the best of them leads.
@@ -165,6 +166,7 @@ impl Link {
             budget,
             aes: false,
             wishes: Wishes::default(),
+            order_us: repair::order::WAIT_US_MAX,
             answer: None,
             paths: None,
             room: usize::MAX,
@@ -179,7 +181,8 @@ impl Link {
         match (&mut self.frames, own) {
             (Some(frames), own) => frames.set_own(own),
             (None, Some(own)) => {
-                let frames = Frames::new(self.peer.id().0, self.salt, own, self.budget.clone());
+                let mut frames = Frames::new(self.peer.id().0, self.salt, own, self.budget.clone());
+                frames.set_order_us(self.order_us);
                 self.frames = Some(Box::new(frames));
             }
             (None, None) => {}
@@ -205,6 +208,15 @@ impl Link {
         self.wishes.hold = hold;
     }
 
+    /// How long a piece of TCP from this peer waits for an older one at most, microseconds;
+    /// [`repair::order::WAIT_US_MAX`] at first, and never more than its limit.
+    pub fn set_order_us(&mut self, most_us: u64) {
+        self.order_us = most_us;
+        if let Some(frames) = &mut self.frames {
+            frames.set_order_us(most_us);
+        }
+    }
+
     /// What the peer can do on the session that is sent on; none if it is a plain peer.
     #[must_use]
     pub fn hello(&self) -> Option<Hello> {
@@ -212,9 +224,11 @@ impl Link {
         self.frames.as_ref()?.hello(current)
     }
 
-    /// What is known of the path's weather, and done about it; none toward a plain peer.
+    /// What is known of the path's weather, and done about it; none toward a peer that speaks no
+    /// frames on the session that is sent on.
     #[must_use]
     pub fn weather(&self) -> Option<Weather> {
+        self.hello()?;
         let halves = self.frames.as_ref()?.halves()?;
         Some(Weather::of(self.peer.cipher(), &halves.sender, &halves.receiver))
     }

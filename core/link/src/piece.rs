@@ -13,9 +13,12 @@ pub trait Judge {
     fn admits(&mut self, packet: &[u8]) -> bool;
 }
 
-/// Pieces by what became of them, beside what `repair` counts.
+/// Pieces by what became of them, beside what `repair` counts. What was taken was passed on, or
+/// dropped for one of five reasons (congestion, headless, no room, refused, unopened), or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Packets and chunks that came, whole, compressed or rebuilt, and were no repetitions.
+    pub taken: u64,
     /// Packets and chunks passed on.
     pub passed: u64,
     /// Of these, rebuilt.
@@ -34,6 +37,15 @@ pub struct Counters {
     pub opened: u64,
     /// Compressed ones that do not hold what they say, or hold what they must not.
     pub unopened: u64,
+}
+
+impl Counters {
+    /// Pieces that were passed on or dropped.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        let Self { passed, congestion, headless, no_room, refused, unopened, .. } = self;
+        passed + congestion + headless + no_room + refused + unopened
+    }
 }
 
 /// A unit whose chunks are expected.

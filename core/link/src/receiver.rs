@@ -13,10 +13,9 @@ use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
 use repair::spread::HOLD_US;
-use wire::frame::{self, Bundle, Chunk, Frame, Head, Ordered, Protected, Squeezed};
+use wire::frame::{self, Bundle, Chunk, Frame, Ordered, Protected, Squeezed};
 use wire::ip::protocol;
 use wire::packet::{self, Ecn, Packet};
-use wire::unit::Unit;
 
 use crate::codel::Codel;
 use crate::inbox::{Inbox, Place};
@@ -67,6 +66,8 @@ pub(crate) struct Receiver {
     counters: Counters,
     report_number: u16,
     report_us: Option<u64>,
+    /// Datagrams that reports have judged so far, and how many of them never came.
+    judged: (u64, u64),
     /// What the assembler had counted at the last report.
     reported: (u64, u64),
     /// The newest clock of the peer, and when it came.
@@ -94,6 +95,7 @@ impl Receiver {
             counters: Counters::default(),
             report_number: 0,
             report_us: None,
+            judged: (0, 0),
             reported: (0, 0),
             echo: None,
             protected_us: None,
@@ -197,6 +199,11 @@ impl Receiver {
         }
     }
 
+    /// For how long TCP waits for its order at most, microseconds.
+    pub(crate) fn set_order_us(&mut self, most_us: u64) {
+        self.order.set_wait_us_max(most_us);
+    }
+
     /// What number the peer's flows begin with; whether it was another one before.
     pub(crate) fn set_first(&mut self, first: u32) -> bool {
         self.order.set_first(first)
@@ -216,6 +223,10 @@ impl Receiver {
         let rebuilt = (counted.rebuilt - rebuilt) as u32;
         let missing = (counted.lost - lost) as u32 + rebuilt;
         let seen = self.observer.poll_report(missing, rebuilt, now_us);
+        for losses in [&seen.clear, &seen.queued] {
+            self.judged.0 += u64::from(losses.judged);
+            self.judged.1 += u64::from(losses.lost);
+        }
         self.report_us = self.observer.is_waiting().then_some(now_us + REPORT_US);
         self.report_number = self.report_number.wrapping_add(1);
         let held_us = self.echo.map_or(u32::MAX, |(_, at_us)| (now_us - at_us) as u32);
@@ -238,6 +249,11 @@ impl Receiver {
     /// What became of pieces.
     pub(crate) fn counters(&self) -> (Counters, repair::block::Counters, repair::order::Counters) {
         (self.counters, self.assembler.counters(), self.order.counters())
+    }
+
+    /// Datagrams that had time to come, and those of them that did not.
+    pub(crate) fn judged(&self) -> (u64, u64) {
+        self.judged
     }
 
     /// How late datagrams come behind younger ones, microseconds.
@@ -323,7 +339,7 @@ impl Receiver {
         }
         match frame::parse(plain) {
             Ok(frame) => self.take_frame(&frame, origin, judge, now_us),
-            Err(_) => self.counters.refused += 1,
+            Err(_) => self.refuse(),
         }
     }
 
@@ -342,7 +358,7 @@ impl Receiver {
             Frame::Ordered(ref ordered) => self.take_ordered(ordered, origin, judge, now_us),
             Frame::Bundle(ref bundle) => self.take_bundle(bundle, origin, judge, now_us),
             Frame::Squeezed(ref squeezed) => self.take_squeezed(squeezed, origin, judge, now_us),
-            _ => self.counters.refused += 1,
+            _ => self.refuse(),
         }
     }
 
@@ -361,7 +377,10 @@ impl Receiver {
                 let origin = Origin::Opened { rebuilt: origin.is_rebuilt() };
                 self.take(plain, origin, judge, now_us);
             }
-            None => self.counters.unopened += 1,
+            None => {
+                self.counters.taken += 1;
+                self.counters.unopened += 1;
+            }
         }
     }
 
@@ -396,64 +415,6 @@ impl Receiver {
         }
     }
 
-    fn take_head(&mut self, head: &Head<'_>, judge: &mut impl Judge, now_us: u64) {
-        if self.units.is_empty() {
-            self.units.resize_with(UNITS_MAX, || None);
-        }
-        let place = &mut self.units[usize::from(head.unit) % UNITS_MAX];
-        let ordinal = self.ordinal;
-        let is_copy = |open: &Open| {
-            (open.number, open.sent_us, open.ordinal) == (head.unit, head.sent_us, ordinal)
-        };
-        if place.as_ref().is_some_and(is_copy) {
-            return;
-        }
-        let unit = Unit::new(head).ok().filter(|_| judge.admits(head.header));
-        let view = packet::parse_quoted(head.header).ok();
-        *place = Some(Open {
-            number: head.unit,
-            ordinal,
-            sent_us: head.sent_us,
-            unit,
-            order: head.ordered.then_some((head.tag, head.number)),
-            tcp_ecn: view.as_ref().and_then(tcp_ecn),
-        });
-        let count = self.orphans.len();
-        for _ in 0..count {
-            let Some(orphan) = self.orphans.pop_front() else { return };
-            if (orphan.unit, orphan.ordinal) == (head.unit, ordinal) {
-                let Orphan { unit, index, kept, rebuilt, .. } = orphan;
-                let chunk = Chunk { unit, index, payload: &[] };
-                self.take_chunk(&chunk, Origin::Waited { kept, rebuilt }, now_us);
-            } else {
-                self.orphans.push_back(orphan);
-            }
-        }
-    }
-
-    /// The unit that has this number now.
-    fn unit(&self, number: u16) -> Option<&Open> {
-        let open = self.units.get(usize::from(number) % UNITS_MAX)?.as_ref();
-        open.filter(|open| open.number == number)
-    }
-
-    fn take_chunk(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
-        let open = self.unit(chunk.unit).filter(|open| open.ordinal == self.ordinal);
-        let Some(&Open { ref unit, order, tcp_ecn, .. }) = open else {
-            return self.keep_orphan(chunk, origin, now_us);
-        };
-        let index = usize::from(chunk.index);
-        let len = origin.len(chunk.payload);
-        let order = order.map(|(tag, first)| (tag, first.wrapping_add(index as u32)));
-        if unit.as_ref().is_none_or(|unit| unit.chunk_len(index) != len) {
-            self.counters.refused += 1;
-            self.drop_waited(origin);
-            return self.give_up(order, now_us);
-        }
-        let place = Some((chunk.unit, chunk.index));
-        self.put(place, chunk.payload, order, tcp_ecn, origin, now_us);
-    }
-
     fn take_packet(
         &mut self,
         bytes: &[u8],
@@ -462,6 +423,7 @@ impl Receiver {
         judge: &mut impl Judge,
         now_us: u64,
     ) {
+        self.counters.taken += 1;
         let view = packet::parse(bytes);
         let Some(view) = view.ok().filter(|view| judge.admits(view.bytes())) else {
             self.counters.refused += 1;
@@ -518,12 +480,12 @@ impl Receiver {
     }
 
     /// How long a piece may wait for an older one: as long as such a one was ever late, or, where
-    /// repair is under way, as long as is allowed at all. A block fills for 15 ms, its repair
+    /// repair is under way, as long as is allowed. A block fills for 15 ms, its repair
     /// chunks may be late themselves, and to give up too early costs a flow more than to wait in
     /// vain.
     fn wait_us(&self, now_us: u64) -> u64 {
         if self.protected_us.is_some_and(|at_us| at_us + WAIT_US_MAX >= now_us) {
-            return WAIT_US_MAX;
+            return u64::MAX;
         }
         self.late_us()
     }
@@ -532,6 +494,18 @@ impl Receiver {
     fn late_us(&self) -> u64 {
         let late_us = u64::from(self.observer.reorder_us());
         late_us + late_us / 4
+    }
+
+    /// What is at hand is nothing that a peer sends.
+    fn refuse(&mut self) {
+        self.counters.taken += 1;
+        self.counters.refused += 1;
+    }
+
+    /// Pieces that were taken and wait: for their head, for their order, for room.
+    pub(crate) fn waiting(&self) -> usize {
+        let ordered = self.order.pieces().filter(|piece| piece.is_some()).count();
+        self.orphans.len() + ordered + self.ready.len()
     }
 
     /// Lets nobody wait for a piece that will not be passed on.
@@ -544,26 +518,6 @@ impl Receiver {
     fn drop_waited(&mut self, origin: Origin) {
         if let Origin::Waited { kept, .. } = origin {
             self.pool.release(kept);
-        }
-    }
-
-    fn keep_orphan(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
-        if self.orphans.len() >= ORPHANS_MAX
-            && let Some(oldest) = self.orphans.pop_front()
-        {
-            self.counters.headless += 1;
-            self.pool.release(oldest.kept);
-        }
-        match self.pool.keep(chunk.payload) {
-            Some(kept) => self.orphans.push_back(Orphan {
-                unit: chunk.unit,
-                ordinal: self.ordinal,
-                index: chunk.index,
-                kept,
-                since_us: now_us,
-                rebuilt: origin.is_rebuilt(),
-            }),
-            None => self.counters.no_room += 1,
         }
     }
 
@@ -591,6 +545,8 @@ impl Receiver {
         self.counters.marked += u64::from(marked);
     }
 }
+
+mod units;
 
 /// What a packet of TCP says about congestion; other flows are not told of any.
 fn tcp_ecn(view: &Packet<'_>) -> Option<Ecn> {

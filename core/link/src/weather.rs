@@ -45,7 +45,13 @@ pub struct Weather {
     pub reorder_us_in: u32,
     /// Inwards: pieces by what became of them.
     pub pieces: Counters,
-    /// Inwards: pieces rebuilt, lost for good, and come twice or too late.
+    /// Inwards: pieces that wait for their head, their order or room.
+    pub waiting: usize,
+    /// Inwards: datagrams that had time to come, and those of them that did not.
+    pub judged_in: u64,
+    /// See `judged_in`.
+    pub lost_in: u64,
+    /// Inwards: pieces rebuilt, of which some were late only, and lost for good.
     pub rebuilt: u64,
     /// See `rebuilt`.
     pub lost: u64,
@@ -61,6 +67,7 @@ impl Weather {
         let estimate = control.estimate();
         let (pieces, blocks, order) = receiver.counters();
         let (data_bytes, repair_bytes) = sender.bytes();
+        let (judged_in, lost_in) = receiver.judged();
         Self {
             cipher: cipher.map_or("none", Cipher::name),
             loss_out: estimate.model.loss,
@@ -79,6 +86,9 @@ impl Weather {
             reorder_us_out: estimate.reorder_us,
             reorder_us_in: receiver.reorder_us(),
             pieces,
+            waiting: receiver.waiting(),
+            judged_in,
+            lost_in,
             rebuilt: blocks.rebuilt,
             lost: blocks.lost,
             waited: order.waited,

@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use link::{Budget, Destination, Endpoint, Inbox, Judge, Link, Outbox, Outcome, Refusal, World};
+use link::{
+    Budget, Destination, Endpoint, Inbox, Judge, Link, ORDER, Outbox, Outcome, Refusal, World,
+};
 use noise::{
     Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
     read_initiation,
@@ -70,6 +72,7 @@ pub struct Node {
     aes: bool,
     compress: bool,
     hold: Duration,
+    order: Duration,
     /// Memory for what waits in all links.
     budget: Budget,
     overrun: Overruns,
@@ -124,6 +127,7 @@ impl Node {
             aes: false,
             compress: false,
             hold: Duration::ZERO,
+            order: ORDER,
             budget: Budget::new(WAITING_BYTES_MAX),
             overrun: Overruns::default(),
             reach: Asker::default(),

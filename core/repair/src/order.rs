@@ -16,8 +16,10 @@ pub const WAITING_MAX: usize = 32;
 pub const SPAN: u32 = 4_096;
 /// Bytes that wait for one peer.
 pub const BYTES_MAX: usize = 4 << 20;
-/// Longest time that any piece waits.
+/// Longest time that any piece waits, unless somebody asks for another.
 pub const WAIT_US_MAX: u64 = 30_000;
+/// And the longest that can be asked for.
+pub const WAIT_US_LIMIT: u64 = 100_000;
 
 /// Pieces by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +68,7 @@ pub struct Order<T> {
     ready: VecDeque<T>,
     bytes: usize,
     wait_us: u64,
+    wait_us_max: u64,
     /// The number that every flow begins with, if the sender told.
     first: Option<u32>,
     counters: Counters,
@@ -87,6 +90,7 @@ impl<T> Order<T> {
             ready: VecDeque::new(),
             bytes: 0,
             wait_us: 0,
+            wait_us_max: WAIT_US_MAX,
             first: None,
             counters: Counters::default(),
         }
@@ -110,9 +114,16 @@ impl<T> Order<T> {
     }
 
     /// How long a piece may wait: what reordering was measured, and the time that a block's repair
-    /// takes. Never more than [`WAIT_US_MAX`].
+    /// takes. Never more than [`Order::set_wait_us_max`] allows.
     pub fn set_wait_us(&mut self, wait_us: u64) {
-        self.wait_us = wait_us.min(WAIT_US_MAX);
+        self.wait_us = wait_us.min(self.wait_us_max);
+    }
+
+    /// The longest time that any piece waits from now on: [`WAIT_US_MAX`] at first, never more than
+    /// [`WAIT_US_LIMIT`], and with zero none waits.
+    pub fn set_wait_us_max(&mut self, wait_us_max: u64) {
+        self.wait_us_max = wait_us_max.min(WAIT_US_LIMIT);
+        self.wait_us = self.wait_us.min(self.wait_us_max);
     }
 
     /// Whether a piece with this number is ahead of its flow: it may have to wait, so it must not
@@ -192,6 +203,12 @@ impl<T> Order<T> {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// What waits, and what is ready.
+    pub fn pieces(&self) -> impl Iterator<Item = &T> {
+        let waiting = self.queues.iter().flat_map(|queue| queue.places.iter().flatten());
+        self.ready.iter().chain(waiting.map(|waiting| &waiting.item))
     }
 
     /// Bytes that wait.
@@ -356,6 +373,21 @@ mod tests {
             order.handle_piece(0, number, number, 1, 0);
         }
         assert_eq!((drain(&mut order), order.poll_timeout()), (vec![1, 3, 2, 9], None));
+    }
+
+    #[test]
+    fn bc_10_no_piece_waits_for_longer_than_is_asked_for_nor_than_the_limit() {
+        let mut order = Order::new();
+        for (asked_us, most_us) in [(0, None), (5_000, Some(5_000)), (u64::MAX, Some(100_000))] {
+            order.set_wait_us_max(asked_us);
+            order.set_wait_us(u64::MAX);
+            order.handle_piece(0, 1, 1, 10, 0);
+            order.handle_piece(0, 3, 3, 10, 0);
+            assert_eq!(order.poll_timeout(), most_us);
+            order.handle_timeout(u64::MAX);
+            drain(&mut order);
+            order.set_first(asked_us as u32 | 1 << 31);
+        }
     }
 
     #[test]

@@ -129,7 +129,7 @@ struct Ground {
 /// Runs it.
 ///
 /// # Panics
-/// If the line is none, or a node passes on what was not sent.
+/// If the line is none, a node passes on what was not sent, or loses count of what it took.
 #[must_use]
 pub fn run(setting: &Setting) -> Found {
     let mut ground = Ground::new(setting);
@@ -166,6 +166,12 @@ pub fn run(setting: &Setting) -> Found {
         ..Found::default()
     };
     let [sender, receiver] = &ground.hosts;
+    for (near, far) in [(sender, receiver), (receiver, sender)] {
+        if let Some(weather) = near.node.weather(&far.key.public()) {
+            let (pieces, waiting) = (weather.pieces, weather.waiting as u64);
+            assert_eq!(pieces.taken, pieces.ended() + waiting, "every piece is accounted for");
+        }
+    }
     if let Some(weather) = receiver.node.weather(&sender.key.public()) {
         (found.dropped, found.marked) = (weather.pieces.congestion, weather.pieces.marked);
     }

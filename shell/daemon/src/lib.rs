@@ -49,6 +49,7 @@ mod socket;
 pub mod state;
 mod status;
 mod system;
+mod weather;
 mod why;
 
 use std::fmt;
@@ -57,7 +58,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use host::driver::{self, Driver};
 
@@ -89,6 +90,8 @@ pub struct Options {
     pub mtu: Option<u32>,
     /// Whether it speaks frames.
     pub frames: bool,
+    /// How long TCP waits for its order at most.
+    pub order: Duration,
     /// Whether the gateway is asked for a port that leads here.
     pub port_mapping: bool,
     /// Where metrics are served over HTTP, if anywhere.
@@ -143,7 +146,8 @@ impl From<io::Error> for Error {
 pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let state = State::open(&options.state)?;
     let mut driver = Driver::managed(&options.tun)?;
-    driver.set_frames(options.frames);
+    driver.node().set_frames(options.frames);
+    driver.node().set_order(options.order);
     let remote = driver.remote()?;
     let (inputs, received) = sync_channel(INPUTS_MAX);
     let changes = inputs.clone();

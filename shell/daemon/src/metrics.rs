@@ -47,7 +47,7 @@ const PEER: &[Row] = &[
     ),
     (
         "warren_peer_inbound_loss_before_repair_ratio",
-        "Pieces that did not come from the peer, since the session began.",
+        "Datagrams that did not come from the peer, of those that had time to.",
         "gauge",
         "/link/in/loss_before",
         1.0,
@@ -147,13 +147,17 @@ pub fn text(status: &Value) -> String {
     }
     head(&mut out, "warren_peer_link", "1, with what is on and why.", "gauge");
     for peer in peers.iter().filter(|peer| peer["link"].is_object()) {
-        let cipher = peer["link"]["cipher"].as_str().unwrap_or_default();
-        let repair = peer["link"]["repair"]["state"].as_str().unwrap_or_default();
-        let name = label(peer);
-        let _ = writeln!(
-            out,
-            "warren_peer_link{{peer=\"{name}\",cipher=\"{cipher}\",repair=\"{repair}\"}} 1"
-        );
+        let _ = write!(out, "warren_peer_link{{peer=\"{}\"", label(peer));
+        for (label, pointer) in [
+            ("cipher", "/link/cipher"),
+            ("repair", "/link/repair/state"),
+            ("order", "/link/order/state"),
+            ("compression", "/link/compression/state"),
+        ] {
+            let said = peer.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let _ = write!(out, ",{label}=\"{said}\"");
+        }
+        out.push_str("} 1\n");
     }
     relays(&mut out, status);
     for (name, help, kind, pointer, unit) in PEER {
@@ -322,6 +326,8 @@ mod tests {
                         "path": { "kind": "direct", "carrier": "udp" } },
                       { "name": "c", "link": { "cipher": "AES-256-GCM", "bundled_packets": 9,
                         "in": { "order_given_up": 2, "congestion_signalled": 1 },
+                        "order": { "state": "off: all comes in order" },
+                        "compression": { "state": "off: the peer does not read it" },
                         "repair": { "state": "off: nothing is lost" } } }],
             "relays": [
                 { "id": 0, "connected": true, "rtt_ms": 20.0, "quic_unanswered": 2,
@@ -338,7 +344,8 @@ mod tests {
             "warren_health_messages 1",
             "warren_dropped_packets_total{reason=\"no-route\"} 3",
             "warren_peer_path{peer=\"b\",path=\"direct\",carrier=\"udp\"} 1",
-            "warren_peer_link{peer=\"c\",cipher=\"AES-256-GCM\",repair=\"off: nothing is lost\"} 1",
+            "warren_peer_link{peer=\"c\",cipher=\"AES-256-GCM\",repair=\"off: nothing is lost\",\
+             order=\"off: all comes in order\",compression=\"off: the peer does not read it\"} 1",
             "warren_peer_order_given_up_total{peer=\"c\"} 2",
             "warren_peer_congestion_signals_total{peer=\"c\"} 1",
             "warren_peer_bundled_packets_total{peer=\"c\"} 9",

@@ -13,6 +13,7 @@ use crate::member::{Daemon, Fault};
 use crate::plan::shared_addresses;
 use crate::protocol::SCHEMA;
 use crate::reach::stun_names;
+use crate::weather;
 
 fn state(daemon: &Daemon) -> &'static str {
     let kept = &daemon.state.kept;
@@ -32,62 +33,6 @@ fn health(daemon: &Daemon) -> Vec<String> {
     let texts = [&refusal, &twin, &daemon.trouble, &daemon.complaint];
     let texts = texts.into_iter().flatten().chain(daemon.gate.said()).cloned();
     texts.chain(daemon.map.as_deref().into_iter().flat_map(shared_addresses)).collect()
-}
-
-/// What is known of a link to a Warren node; `None` toward a plain WireGuard peer, or before the
-/// first session.
-fn weather(weather: &Weather) -> Value {
-    let ms = |us: u32| f64::from(us) / 1000.0;
-    let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    let pieces = weather.pieces.passed + weather.lost;
-    let why = match (weather.repair_chunks, weather.trust < 0.5) {
-        (0, _) => "off: nothing is lost",
-        (_, true) => "held back: it does not help against what is lost here",
-        _ if weather.loss_out == 0.0 => "on until the path is known: nothing was lost so far",
-        _ => "on: the path loses datagrams at random",
-    };
-    json!({
-        "cipher": weather.cipher,
-        "chunk_bytes": weather.chunk_bytes,
-        "bundled_packets": weather.bundled,
-        "rtt_ms": weather.rtt_us.map(ms),
-        "out": {
-            "loss_before": weather.loss_out,
-            "loss_after": weather.loss_out * (1.0 - weather.rebuilt_share_out),
-            "congestion_share": weather.queued_share_out,
-            "reorder_ms": ms(weather.reorder_us_out),
-        },
-        "in": {
-            "loss_before": share(weather.rebuilt + weather.lost, pieces),
-            "loss_after": share(weather.lost, pieces),
-            "reorder_ms": ms(weather.reorder_us_in),
-            "order_waited": weather.waited,
-            "order_given_up": weather.given_up,
-            "congestion_signalled": weather.pieces.marked + weather.pieces.congestion,
-        },
-        "repair": {
-            "state": why,
-            "ratio": share(weather.repair_bytes, weather.data_bytes),
-            "chunks_per_block": weather.repair_chunks,
-            "lanes": weather.depth,
-        },
-        "compression": compression(weather),
-    })
-}
-
-/// What was compressed on the way to a peer. Nothing was where no rule asks for it.
-fn compression(weather: &Weather) -> Value {
-    let squeezes = &weather.squeezes;
-    let ratio = squeezes.bytes_after as f64 / squeezes.bytes_before.max(1) as f64;
-    json!({
-        "peer_reads": weather.reads_squeezed,
-        "pieces": squeezes.count,
-        "pieces_in_vain": squeezes.in_vain,
-        "bytes_before": squeezes.bytes_before,
-        "bytes_after": squeezes.bytes_after,
-        "ratio": (squeezes.count > 0).then_some(ratio),
-        "pieces_opened": weather.pieces.opened,
-    })
 }
 
 /// Packets and pieces that came in frames and did not go on, by what became of them.
@@ -139,7 +84,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         });
         add_path(&mut value, known, paths.get(&peer.key), daemon.map.as_deref(), &carriers);
         value["path"]["why"] = json!(reason(&value["path"], peer, &reach));
-        value["link"] = links.get(&peer.key).map_or(Value::Null, weather);
+        weather::add(&mut value, known, links.get(&peer.key));
         peers.push(value);
     }
     let me = daemon.map.as_deref().map(|map| &map.me);

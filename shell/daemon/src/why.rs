@@ -84,7 +84,7 @@ pub(crate) fn why(daemon: &mut Daemon, question: &Question) -> Result<Value, Fau
     let status = status::status(daemon)?;
     let mut peers = status["peers"].as_array().into_iter().flatten();
     let peer = peers.find(|peer| peer["id"].as_u64() == far).cloned().unwrap_or_default();
-    for field in ["online", "path", "rtt_ms", "link"] {
+    for field in ["online", "path", "rtt_ms", "link", "link_why"] {
         answer[field] = peer[field].clone();
     }
     answer["verdict"] = json!(verdict(&answer, &name));

@@ -234,19 +234,9 @@ impl Driver {
         Ok(Self { control: None, rest })
     }
 
-    /// Whether to speak frames with peers that know them, from their next handshake on.
-    pub fn set_frames(&mut self, frames: bool) {
-        self.rest.engine.node.set_frames(frames);
-    }
-
-    /// Whether what goes to peers is compressed, where nothing else is said of a peer.
-    pub fn set_compress(&mut self, compress: bool) {
-        self.rest.engine.node.set_compress(compress);
-    }
-
-    /// How long small packets wait for others, where nothing else is said of a peer.
-    pub fn set_hold(&mut self, hold: Duration) {
-        self.rest.engine.node.set_hold(hold);
+    /// The node, to be told what holds for all its links.
+    pub fn node(&mut self) -> &mut Node {
+        &mut self.rest.engine.node
     }
 
     /// A way for other threads to have something done by the loop. From now on they alone change

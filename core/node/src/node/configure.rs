@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use link::Weather;
+use link::{Link, Weather};
 use noise::PublicKey;
 use wire::frame::Hello;
 
@@ -48,9 +48,13 @@ impl Node {
     pub fn set_frames(&mut self, frames: bool) {
         self.frames = frames;
         let own = self.own_hello();
+        self.tell_links(|link| link.set_frames(own));
+    }
+
+    fn tell_links(&mut self, tell: impl Fn(&mut Link)) {
         for id in self.peers.ids() {
             if let Some(link) = self.peers.link(id) {
-                link.set_frames(own);
+                tell(link);
             }
         }
     }
@@ -59,33 +63,28 @@ impl Node {
     /// frames, and have them too, are sealed with AES-256-GCM, from their next session on.
     pub fn set_aes(&mut self, aes: bool) {
         self.aes = aes;
-        for id in self.peers.ids() {
-            if let Some(link) = self.peers.link(id) {
-                link.set_aes(aes);
-            }
-        }
+        self.tell_links(|link| link.set_aes(aes));
     }
 
     /// Whether what goes to peers is compressed where they read that, unless a change of a peer or
     /// a policy says otherwise; off at first.
     pub fn set_compress(&mut self, compress: bool) {
         self.compress = compress;
-        for id in self.peers.ids() {
-            if let Some(link) = self.peers.link(id) {
-                link.set_squeeze(compress);
-            }
-        }
+        self.tell_links(|link| link.set_squeeze(compress));
     }
 
     /// How long small packets wait for others, unless a change of a peer says otherwise; zero at
     /// first: until their turn is over.
     pub fn set_hold(&mut self, hold: Duration) {
         self.hold = hold;
-        for id in self.peers.ids() {
-            if let Some(link) = self.peers.link(id) {
-                link.set_hold(hold);
-            }
-        }
+        self.tell_links(|link| link.set_hold(hold));
+    }
+
+    /// How long a piece of TCP waits for an older one at most; 30 ms at first, and never more than
+    /// 100. With zero what comes passes at once.
+    pub fn set_order(&mut self, order: Duration) {
+        self.order = order;
+        self.tell_links(|link| link.set_order_us(order.as_micros() as u64));
     }
 
     /// The session that a live receiver index of ours, its first or its second, belongs to, by
@@ -218,6 +217,7 @@ impl Node {
                 link.set_aes(self.aes);
                 link.set_squeeze(self.compress);
                 link.set_hold(self.hold);
+                link.set_order_us(self.order.as_micros() as u64);
             }
             if let Some(key) = &change.preshared_key {
                 link.peer_mut().set_preshared_key(key.clone());

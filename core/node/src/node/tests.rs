@@ -195,6 +195,9 @@ impl Machine {
             + counters.dropped_in();
         let waiting = self.node.handshakes.len() as u64;
         assert_eq!(counters.datagrams_in, known + waiting, "{counters:?}");
+        for seen in self.node.peers.iter().filter_map(|(_, link)| link.weather()) {
+            assert_eq!(seen.pieces.taken, seen.pieces.ended() + seen.waiting as u64, "{seen:?}");
+        }
     }
 
     /// No peer wants to be woken before the node does.

@@ -160,11 +160,9 @@ fn required(cells: &Cells<'_>) -> Section {
 /// A heat map for each test: peers by profiles.
 fn overview(cells: &Cells<'_>) -> Section {
     let mut tables = Vec::new();
-    for test in Test::ALL.into_iter().filter(|test| *test != Test::Shared) {
+    let tests = Test::ALL.into_iter().filter(|test| *test != Test::Shared);
+    for (test, metric) in tests.flat_map(|test| shown(cells, test).map(move |m| (test, m))) {
         let profiles = cells.profiles(test);
-        let Some(metric) = metric::named(primary(test)).filter(|_| !profiles.is_empty()) else {
-            continue;
-        };
         let mut head = vec!["peer".to_owned()];
         head.extend(profiles.iter().map(|profile| (*profile).to_owned()));
         let mut rows: Vec<Vec<Cell>> = Vec::new();
@@ -187,6 +185,18 @@ fn overview(cells: &Cells<'_>) -> Section {
     ];
     let title = "Everything, by profile".to_owned();
     Section { title, paragraphs, tables, narrow: true, ..Section::default() }
+}
+
+/// What a test is about, where it was measured: forth, and back if it goes both ways.
+fn shown(cells: &Cells<'_>, test: Test) -> impl Iterator<Item = &'static Metric> {
+    let is_there = |name: &str| {
+        let mut profiles = cells.profiles(test).into_iter();
+        profiles.any(|p| cells.peers().any(|peer| cells.spread(p, test, peer, name).is_some()))
+    };
+    let is_about = !cells.profiles(test).is_empty();
+    let first = metric::named(primary(test)).filter(|_| is_about);
+    let back = metric::named(BACK).filter(|_| primary(test) != BACK && is_there(BACK));
+    first.into_iter().chain(back)
 }
 
 /// A cell with a median, or the failure that forbids one.
@@ -227,7 +237,7 @@ fn one_test(cells: &Cells<'_>, test: Test) -> Option<Section> {
     let first = primary(test);
     for profile in profiles {
         section.tables.push(details(cells, profile, test, first));
-        if let Some(metric) = metric::named(first) {
+        for metric in shown(cells, test) {
             section.charts.push(box_chart(cells, profile, test, metric));
         }
         for (x, title) in [

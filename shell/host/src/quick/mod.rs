@@ -46,6 +46,10 @@ pub use run::{RunError, run};
 pub const FILE_LEN_MAX: u64 = 16 << 20;
 /// Milliseconds that a small packet waits for others, at most, as in source 004.
 pub const HOLD_MS_MAX: u16 = 1_000;
+/// How long TCP waits for its order if nothing is said, and at most, milliseconds.
+pub const ORDER_MS: u16 = node::ORDER.as_millis() as u16;
+/// See [`ORDER_MS`].
+pub const ORDER_MS_MAX: u16 = node::ORDER_MAX.as_millis() as u16;
 
 /// Where a file stands that is named only by its interface.
 pub const DIRECTORY: &str = "/etc/wireguard";
@@ -84,6 +88,8 @@ pub struct Interface {
     pub hooks: Hooks,
     /// Whether to speak frames with peers that know them; none is yes.
     pub frames: Option<bool>,
+    /// Milliseconds that TCP waits for its order at most; none is [`ORDER_MS`].
+    pub order_ms: Option<u16>,
     /// Whether the file asks to be rewritten; it is not.
     pub save_config: bool,
 }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use node::Prefix;
 use noise::{PresharedKey, PrivateKey, PublicKey};
 
-use super::{Fault, HOLD_MS_MAX, Host, Interface, Peer, Settings, Table};
+use super::{Fault, HOLD_MS_MAX, Host, Interface, ORDER_MS_MAX, Peer, Settings, Table};
 
 /// Faults told at once; who has more has the wrong file.
 const FAULTS_MAX: usize = 20;
@@ -21,7 +21,7 @@ pub(super) const MTU_MIN: u32 = 68;
 pub(super) const MTU_MIN_V6: u32 = 1280;
 const MTU_MAX: u32 = 65535;
 
-const INTERFACE_KEYS: [&str; 13] = [
+const INTERFACE_KEYS: [&str; 14] = [
     "PrivateKey",
     "ListenPort",
     "FwMark",
@@ -35,6 +35,7 @@ const INTERFACE_KEYS: [&str; 13] = [
     "PostDown",
     "SaveConfig",
     "Frames",
+    "OrderMs",
 ];
 const PEER_KEYS: [&str; 7] = [
     "PublicKey",
@@ -234,6 +235,10 @@ impl Reader {
             "PreDown" => interface.hooks.pre_down.push(value.to_owned()),
             "PostDown" => interface.hooks.post_down.push(value.to_owned()),
             "Frames" => interface.frames = Some(switch(value).map_err(at)?),
+            "OrderMs" => {
+                let order_ms = number(value, 0..=ORDER_MS_MAX.into()).map_err(at)?;
+                interface.order_ms = Some(order_ms as u16);
+            }
             _ => {
                 interface.save_config = match value {
                     "true" => true,

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::{
-    ApplyError, Facts, Plan, PlanError, ResolveError, Scripts, Settings, apply, clear_leftovers,
-    resolve,
+    ApplyError, Facts, ORDER_MS, Plan, PlanError, ResolveError, Scripts, Settings, apply,
+    clear_leftovers, resolve,
 };
 use crate::daemon::end_own_loop;
 use crate::driver::{self, Driver, End};
@@ -80,7 +81,9 @@ pub fn run(
     };
 
     let mut driver = Driver::new(name)?;
-    driver.set_frames(settings.interface.frames.unwrap_or(true));
+    driver.node().set_frames(settings.interface.frames.unwrap_or(true));
+    let order_ms = settings.interface.order_ms.unwrap_or(ORDER_MS);
+    driver.node().set_order(Duration::from_millis(order_ms.into()));
     let mut go = |driver: &mut Driver, occasion: &str, what: &[String]| {
         serve_while(driver, &mut reload, || scripts.run(occasion, what))
     };

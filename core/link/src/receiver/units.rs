@@ -1,0 +1,89 @@
+//! Superpackets in parts: their heads, and chunks that may come before them.
+
+use wire::frame::{Chunk, Head};
+use wire::packet;
+use wire::unit::Unit;
+
+use super::{ORPHANS_MAX, Receiver, UNITS_MAX, tcp_ecn};
+use crate::piece::{Judge, Open, Origin, Orphan};
+
+impl Receiver {
+    pub(super) fn take_head(&mut self, head: &Head<'_>, judge: &mut impl Judge, now_us: u64) {
+        if self.units.is_empty() {
+            self.units.resize_with(UNITS_MAX, || None);
+        }
+        let place = &mut self.units[usize::from(head.unit) % UNITS_MAX];
+        let ordinal = self.ordinal;
+        let is_copy = |open: &Open| {
+            (open.number, open.sent_us, open.ordinal) == (head.unit, head.sent_us, ordinal)
+        };
+        if place.as_ref().is_some_and(is_copy) {
+            return;
+        }
+        let unit = Unit::new(head).ok().filter(|_| judge.admits(head.header));
+        let view = packet::parse_quoted(head.header).ok();
+        *place = Some(Open {
+            number: head.unit,
+            ordinal,
+            sent_us: head.sent_us,
+            unit,
+            order: head.ordered.then_some((head.tag, head.number)),
+            tcp_ecn: view.as_ref().and_then(tcp_ecn),
+        });
+        let count = self.orphans.len();
+        for _ in 0..count {
+            let Some(orphan) = self.orphans.pop_front() else { return };
+            if (orphan.unit, orphan.ordinal) == (head.unit, ordinal) {
+                let Orphan { unit, index, kept, rebuilt, .. } = orphan;
+                let chunk = Chunk { unit, index, payload: &[] };
+                self.take_chunk(&chunk, Origin::Waited { kept, rebuilt }, now_us);
+            } else {
+                self.orphans.push_back(orphan);
+            }
+        }
+    }
+
+    /// The unit that has this number now.
+    pub(super) fn unit(&self, number: u16) -> Option<&Open> {
+        let open = self.units.get(usize::from(number) % UNITS_MAX)?.as_ref();
+        open.filter(|open| open.number == number)
+    }
+
+    pub(super) fn take_chunk(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
+        self.counters.taken += u64::from(!matches!(origin, Origin::Waited { .. }));
+        let open = self.unit(chunk.unit).filter(|open| open.ordinal == self.ordinal);
+        let Some(&Open { ref unit, order, tcp_ecn, .. }) = open else {
+            return self.keep_orphan(chunk, origin, now_us);
+        };
+        let index = usize::from(chunk.index);
+        let len = origin.len(chunk.payload);
+        let order = order.map(|(tag, first)| (tag, first.wrapping_add(index as u32)));
+        if unit.as_ref().is_none_or(|unit| unit.chunk_len(index) != len) {
+            self.counters.refused += 1;
+            self.drop_waited(origin);
+            return self.give_up(order, now_us);
+        }
+        let place = Some((chunk.unit, chunk.index));
+        self.put(place, chunk.payload, order, tcp_ecn, origin, now_us);
+    }
+
+    fn keep_orphan(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
+        if self.orphans.len() >= ORPHANS_MAX
+            && let Some(oldest) = self.orphans.pop_front()
+        {
+            self.counters.headless += 1;
+            self.pool.release(oldest.kept);
+        }
+        match self.pool.keep(chunk.payload) {
+            Some(kept) => self.orphans.push_back(Orphan {
+                unit: chunk.unit,
+                ordinal: self.ordinal,
+                index: chunk.index,
+                kept,
+                since_us: now_us,
+                rebuilt: origin.is_rebuilt(),
+            }),
+            None => self.counters.no_room += 1,
+        }
+    }
+}

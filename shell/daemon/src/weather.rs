@@ -1,0 +1,110 @@
+//! How a link's weather is told: what is lost, what is done about it, and why.
+
+use node::{PeerStatus, Weather};
+use serde_json::{Value, json};
+
+/// Less disorder than this is none, microseconds: neighbours that changed places.
+const DISORDER_US_MIN: u32 = 100;
+
+/// Tells of a peer how its link is: nothing toward a plain WireGuard peer, or before the first
+/// session.
+pub(crate) fn add(peer: &mut Value, known: Option<&PeerStatus>, weather: Option<&Weather>) {
+    peer["link"] = weather.map_or(Value::Null, link);
+    peer["link_why"] = json!(why_none(known, weather));
+}
+
+fn link(weather: &Weather) -> Value {
+    let ms = |us: u32| f64::from(us) / 1000.0;
+    let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let pieces = weather.pieces.passed + weather.lost;
+    json!({
+        "cipher": weather.cipher,
+        "cipher_why": cipher(weather),
+        "chunk_bytes": weather.chunk_bytes,
+        "bundled_packets": weather.bundled,
+        "rtt_ms": weather.rtt_us.map(ms),
+        "out": {
+            "loss_before": weather.loss_out,
+            "loss_after": weather.loss_out * (1.0 - weather.rebuilt_share_out),
+            "congestion_share": weather.queued_share_out,
+            "reorder_ms": ms(weather.reorder_us_out),
+        },
+        "in": {
+            "loss_before": share(weather.lost_in, weather.judged_in),
+            "loss_after": share(weather.lost, pieces),
+            "reorder_ms": ms(weather.reorder_us_in),
+            "order_waited": weather.waited,
+            "order_given_up": weather.given_up,
+            "congestion_signalled": weather.pieces.marked + weather.pieces.congestion,
+        },
+        "repair": {
+            "state": repair(weather),
+            "ratio": share(weather.repair_bytes, weather.data_bytes),
+            "chunks_per_block": weather.repair_chunks,
+            "lanes": weather.depth,
+        },
+        "order": { "state": order(weather) },
+        "compression": compression(weather),
+    })
+}
+
+/// Why a peer has no weather to be told; nothing where it has.
+fn why_none(known: Option<&PeerStatus>, weather: Option<&Weather>) -> Option<&'static str> {
+    match (weather, known.and_then(|known| known.last_handshake)) {
+        (Some(_), _) => None,
+        (None, None) => Some("no session stood yet"),
+        (None, Some(_)) => {
+            Some("plain WireGuard: the peer knows no frames, or they are off at one end")
+        }
+    }
+}
+
+fn cipher(weather: &Weather) -> &'static str {
+    match weather.cipher {
+        "none" => "no session stands",
+        "AES-256-GCM" => "both ends have instructions for it",
+        _ => "WireGuard's own: one end has no instructions for AES, or has told nothing yet",
+    }
+}
+
+fn repair(weather: &Weather) -> &'static str {
+    match (weather.repair_chunks, weather.trust < 0.5) {
+        (0, _) if weather.loss_out > 0.0 => "off: so little is lost that TCP does not feel it",
+        (0, _) => "off: nothing is lost",
+        (_, true) => "held back: it does not help against what is lost here",
+        _ if weather.loss_out == 0.0 => "on until the path is known: nothing was lost so far",
+        _ => "on: the path loses datagrams at random",
+    }
+}
+
+fn order(weather: &Weather) -> &'static str {
+    if weather.reorder_us_in >= DISORDER_US_MIN {
+        "on: datagrams come out of order, and TCP waits for what is late"
+    } else if weather.waited > 0 {
+        "on where something is missing: TCP waits for its repair"
+    } else {
+        "off: all comes in order"
+    }
+}
+
+/// What was compressed on the way to a peer. Nothing was where no rule asks for it.
+fn compression(weather: &Weather) -> Value {
+    let squeezes = &weather.squeezes;
+    let ratio = squeezes.bytes_after as f64 / squeezes.bytes_before.max(1) as f64;
+    let state = match (weather.reads_squeezed, squeezes.count, squeezes.in_vain) {
+        (false, _, _) => "off: the peer does not read it",
+        (true, 0, 0) => "off: no rule asks for it, or nothing came that it is for",
+        (true, 0, _) => "tried in vain: nothing got shorter",
+        (true, _, _) => "on: a rule asks for it",
+    };
+    json!({
+        "state": state,
+        "peer_reads": weather.reads_squeezed,
+        "pieces": squeezes.count,
+        "pieces_in_vain": squeezes.in_vain,
+        "bytes_before": squeezes.bytes_before,
+        "bytes_after": squeezes.bytes_after,
+        "ratio": (squeezes.count > 0).then_some(ratio),
+        "pieces_opened": weather.pieces.opened,
+    })
+}
