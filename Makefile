@@ -149,6 +149,16 @@ test: setup lint
 	if (( status )); then printf 'make test: FAILED, see %s\n' "$$log"; exit 1; fi
 	printf 'make test: everything passed\n'
 
+# $(call measured,NAME,WORDS): runs a comparison and puts its report into docs/measurements/NAME.
+define measured
+$(ROOT) rm -rf $(TARGET)/bench/$(1)
+$(ROOT) $(WARREN) bench run $(2) --out $(TARGET)/bench/$(1)
+$(ROOT) $(WARREN) bench report $(TARGET)/bench/$(1)
+rm -rf docs/measurements/$(1)
+cp -r $(TARGET)/bench/$(1) docs/measurements/$(1)
+$(if $(ROOT),sudo chown -R "$$(id -u):$$(id -g)" docs/measurements)
+endef
+
 # A static link, eight minutes as plain WireGuard and eight with frames; a network, ten; then a short
 # ring of three hosts, about ten. `warren bench run`
 # without words measures everything, which takes hours.
@@ -158,23 +168,13 @@ bench: setup build
 	$(ROOT) $(WARREN) bench link --out docs/measurements
 	$(ROOT) $(WARREN) bench link --frames --out docs/measurements
 	$(ROOT) $(WARREN) bench network --out docs/measurements
-	$(ROOT) rm -rf $(TARGET)/bench
-	$(ROOT) $(WARREN) bench run $(RING) --out $(TARGET)/bench/ring
-	$(ROOT) $(WARREN) bench report $(TARGET)/bench/ring
-	rm -rf docs/measurements/ring
-	cp -r $(TARGET)/bench/ring docs/measurements/ring
-	$(if $(ROOT),sudo chown -R "$$(id -u):$$(id -g)" docs/measurements)
+	$(call measured,ring,$(RING))
 
 # One stream over 48 lines, without a VPN and with Warren: half an hour.
 GRID ?= --peers none,warren --grid-only --seconds 10
 
 grid: setup build
-	$(ROOT) rm -rf $(TARGET)/bench/grid
-	$(ROOT) $(WARREN) bench run $(GRID) --out $(TARGET)/bench/grid
-	$(ROOT) $(WARREN) bench report $(TARGET)/bench/grid
-	rm -rf docs/measurements/grid
-	cp -r $(TARGET)/bench/grid docs/measurements/grid
-	$(if $(ROOT),sudo chown -R "$$(id -u):$$(id -g)" docs/measurements)
+	$(call measured,grid,$(GRID))
 
 soak: setup
 	WARREN_SEEDS=$(SOAK_SEEDS) $(AS_ROOT) cargo test --workspace --locked --no-fail-fast \

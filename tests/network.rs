@@ -39,6 +39,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use lab::topology::Lab;
 use serde_json::Value;
 use support::*;
 
@@ -172,6 +173,22 @@ impl Lan {
         let mut lan = Self { folder: Folder::new(id)?, server, place, serve: None, nodes };
         lan.serve(&[])?;
         Ok(lan)
+    }
+
+    /// The same in a lab whose server is called so, with nodes on the hosts of these names.
+    fn in_lab(id: &str, lab: &Lab, names: &[&str], place: [&str; 3]) -> Result<Self> {
+        let node = |name: &&str| -> Result<Node> { Ok(Node::new(name, lab.host(name)?)) };
+        let nodes = names.iter().map(node).collect::<Result<_>>()?;
+        Self::on(id, lab.host("server")?.clone(), Place(place.map(str::to_owned)), nodes)
+    }
+
+    /// Waits until a node's first peer is reached without a relay.
+    fn direct(&self, index: usize) -> Result<()> {
+        eventually("a direct path", seconds(PATIENCE), || {
+            let status = self.status(index);
+            status.is_ok_and(|status| status["peers"][0]["path"]["kind"] == "direct")
+        })?;
+        Ok(())
     }
 
     fn serve(&mut self, more: &[&str]) -> Result<()> {

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use lab::process::Process;
-use lab::topology::Lab;
 
 use super::*;
 
@@ -26,10 +25,8 @@ fn campus(id: &str, body: impl FnOnce(&mut Lan, &Lab) -> Result<()>) -> Result<(
         nft 'add chain ip forward in { type nat hook prerouting priority -100; }'
         nft add rule ip forward in iifname eth1 tcp dport 9443 dnat to 10.0.3.15:443
         nft add rule ip forward in iifname eth1 udp dport 3478 dnat to 10.0.3.15:3478")?;
-    let node = |name: &str| -> Result<Node> { Ok(Node::new(name, lab.host(name)?)) };
-    let nodes = ["a", "b", "c"].into_iter().map(node).collect::<Result<_>>()?;
-    let place = ["0.0.0.0:443", "https://198.51.100.1:9443", "0.0.0.0:3478"].map(str::to_owned);
-    let mut lan = Lan::on(id, lab.host("server")?.clone(), Place(place), nodes)?;
+    let place = ["0.0.0.0:443", "https://198.51.100.1:9443", "0.0.0.0:3478"];
+    let mut lan = Lan::in_lab(id, &lab, &["a", "b", "c"], place)?;
     let result = body(&mut lan, &lab);
     lan.told(result)
 }

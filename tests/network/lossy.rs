@@ -1,14 +1,14 @@
 //! Lines that lose packets: before a relay, where a stream inside a stream would suffer, and
 //! between two nodes, where people want to see it.
 
-use lab::topology::Lab;
 use lab::wire::Direction;
 
 use sim::impair::Impairment;
 
 use super::*;
 
-const TOPOLOGY: &str = r#"
+/// Two nodes, each with a line of its own to the server; what follows is said of b's.
+const HOSTS: &str = r#"
 [hosts.server]
 [hosts.a]
 [hosts.b]
@@ -18,8 +18,16 @@ addresses = [["192.0.2.2/24"], ["192.0.2.1/24"]]
 [[links]]
 between = ["b", "server"]
 addresses = [["198.51.100.2/24"], ["198.51.100.1/24"]]
-impair = "rate=1gbit limit=1000 delay=5ms loss=1%"
 "#;
+const LOSSY: &str = r#"impair = "rate=1gbit limit=1000 delay=5ms loss=1%""#;
+/// And a line between the two.
+const WEATHER: &str = r#"
+[[links]]
+between = ["a", "b"]
+addresses = [["203.0.113.1/24"], ["203.0.113.2/24"]]
+impair = "rate=300mbit limit=5000 delay=4ms jitter=2ms loss=2%"
+"#;
+const PLACE: [&str; 3] = ["0.0.0.0:443", "https://server", "0.0.0.0:3478"];
 const INSIDE: [&str; 2] = ["100.64.0.1", "100.64.0.2"];
 /// The server's end of the line that loses, and b's.
 const LINE: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
@@ -75,31 +83,11 @@ fn pings(from: &Host) -> Result<f64> {
 #[test]
 fn source_000_16_loss_before_the_relay_does_not_collapse_what_it_carries() -> Result<()> {
     let _turn = turn::alone();
-    let lab = lab_of("lossy", TOPOLOGY, "lossy.toml")?;
-    let node = |name: &str| -> Result<Node> { Ok(Node::new(name, lab.host(name)?)) };
-    let nodes = ["a", "b"].into_iter().map(node).collect::<Result<_>>()?;
-    let place = ["0.0.0.0:443", "https://server", "0.0.0.0:3478"].map(str::to_owned);
-    let mut lan = Lan::on("lossy", lab.host("server")?.clone(), Place(place), nodes)?;
+    let lab = lab_of("lossy", &format!("{HOSTS}{LOSSY}"), "lossy.toml")?;
+    let mut lan = Lan::in_lab("lossy", &lab, &["a", "b"], PLACE)?;
     let result = by_the_relay(&mut lan, &lab);
     lan.told(result)
 }
-
-/// Two nodes that see each other over a line with weather, and the server without.
-const WEATHER: &str = r#"
-[hosts.server]
-[hosts.a]
-[hosts.b]
-[[links]]
-between = ["a", "server"]
-addresses = [["192.0.2.2/24"], ["192.0.2.1/24"]]
-[[links]]
-between = ["b", "server"]
-addresses = [["198.51.100.2/24"], ["198.51.100.1/24"]]
-[[links]]
-between = ["a", "b"]
-addresses = [["203.0.113.1/24"], ["203.0.113.2/24"]]
-impair = "rate=300mbit limit=5000 delay=4ms jitter=2ms loss=2%"
-"#;
 
 /// A number of a link's JSON.
 fn number(link: &Value, pointer: &str) -> Result<f64> {
@@ -110,9 +98,7 @@ fn what_is_shown(lan: &mut Lan) -> Result<()> {
     let token = lan.token(&["--reusable"])?;
     lan.all_up(&token)?;
     lan.reaches(0, INSIDE[1])?;
-    eventually("a direct path", seconds(PATIENCE), || {
-        lan.status(0).is_ok_and(|status| status["peers"][0]["path"]["kind"] == "direct")
-    })?;
+    lan.direct(0)?;
     rate(&lan.nodes[0].host, &lan.nodes[1].host, INSIDE[1], "1")?;
     let (out, inward) = (lan.status(0)?, lan.status(1)?);
     let (out, inward) = (&out["peers"][0]["link"], &inward["peers"][0]["link"]);
@@ -158,11 +144,8 @@ fn what_is_shown(lan: &mut Lan) -> Result<()> {
 #[test]
 fn what_a_path_loses_is_shown_with_what_is_done_about_it_and_why() -> Result<()> {
     let _turn = turn::alone();
-    let lab = lab_of("weather", WEATHER, "weather.toml")?;
-    let node = |name: &str| -> Result<Node> { Ok(Node::new(name, lab.host(name)?)) };
-    let nodes = ["a", "b"].into_iter().map(node).collect::<Result<_>>()?;
-    let place = ["0.0.0.0:443", "https://server", "0.0.0.0:3478"].map(str::to_owned);
-    let mut lan = Lan::on("weather", lab.host("server")?.clone(), Place(place), nodes)?;
+    let lab = lab_of("weather", &format!("{HOSTS}{WEATHER}"), "weather.toml")?;
+    let mut lan = Lan::in_lab("weather", &lab, &["a", "b"], PLACE)?;
     let result = what_is_shown(&mut lan);
     lan.told(result)
 }

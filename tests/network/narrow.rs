@@ -21,9 +21,7 @@ fn narrow(id: &str, mtu: u32, body: impl FnOnce(&mut Lan) -> Result<()>) -> Resu
         let token = lan.token(&["--reusable"])?;
         lan.all_up(&token)?;
         lan.reaches(0, INSIDE[1])?;
-        eventually("a direct path", seconds(PATIENCE), || {
-            lan.status(0).is_ok_and(|status| status["peers"][0]["path"]["kind"] == "direct")
-        })?;
+        lan.direct(0)?;
         body(lan)
     })
 }

@@ -31,10 +31,8 @@ addresses = [["192.168.1.2/24"], ["192.168.1.1/24"]]
 fn nt_11_two_stun_ports_answer_unasked_and_netcheck_says_what_the_nat_does() -> Result<()> {
     let _turn = turn::shared();
     let lab = lab_of("stun", TOPOLOGY, "stun.toml")?;
-    let nodes = ["open", "symmetric"].map(|name| Ok(Node::new(name, lab.host(name)?)));
-    let nodes = nodes.into_iter().collect::<Result<Vec<_>>>()?;
-    let place = ["10.73.0.1:443", "https://10.73.0.1", ""].map(str::to_owned);
-    let mut lan = Lan::on("stun", lab.host("server")?.clone(), Place(place), nodes)?;
+    let place = ["10.73.0.1:443", "https://10.73.0.1", ""];
+    let mut lan = Lan::in_lab("stun", &lab, &["open", "symmetric"], place)?;
     let result = both_are_told(&mut lan);
     lan.told(result)
 }

@@ -61,9 +61,8 @@ pub(crate) struct Halves {
 
 impl Frames {
     /// Nothing said yet. `salt` is any number that is another one in each life of the program.
-    pub(crate) fn new(peer: u32, salt: u32, own: Hello, budget: Budget) -> Self {
+    pub(crate) fn new(peer: u32, salt: u32, own: Hello, budget: Budget, order_us: u64) -> Self {
         let (greeted, heard) = (PerSession::EMPTY, PerSession::EMPTY);
-        let order_us = repair::order::WAIT_US_MAX;
         Self { own: Some(own), peer, salt, greeted, heard, budget, order_us, halves: None }
     }
 
@@ -334,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_read_bundles_gets_none() {
-        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0));
+        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0), 0);
         for (features, expected) in
             [(Features::REPAIR, Some(false)), (features(), Some(true)), (Features::BUNDLES, None)]
         {

@@ -181,8 +181,8 @@ impl Link {
         match (&mut self.frames, own) {
             (Some(frames), own) => frames.set_own(own),
             (None, Some(own)) => {
-                let mut frames = Frames::new(self.peer.id().0, self.salt, own, self.budget.clone());
-                frames.set_order_us(self.order_us);
+                let (peer, budget) = (self.peer.id().0, self.budget.clone());
+                let frames = Frames::new(peer, self.salt, own, budget, self.order_us);
                 self.frames = Some(Box::new(frames));
             }
             (None, None) => {}
@@ -208,12 +208,12 @@ impl Link {
         self.wishes.hold = hold;
     }
 
-    /// How long a piece of TCP from this peer waits for an older one at most, microseconds;
-    /// [`repair::order::WAIT_US_MAX`] at first, and never more than its limit.
-    pub fn set_order_us(&mut self, most_us: u64) {
-        self.order_us = most_us;
+    /// How long a piece of TCP from this peer waits for an older one at most; [`crate::ORDER`] at
+    /// first, and never more than [`crate::ORDER_MAX`].
+    pub fn set_order(&mut self, order: Duration) {
+        self.order_us = order.as_micros() as u64;
         if let Some(frames) = &mut self.frames {
-            frames.set_order_us(most_us);
+            frames.set_order_us(self.order_us);
         }
     }
 

@@ -148,15 +148,13 @@ impl Receiver {
                 let shape = Shape { data: repair.data, repair: repair.repair };
                 let coded = (repair.lengths, repair.bytes);
                 self.assembler.handle_repair(repair.block, shape, repair.index, coded, now_us);
-                self.take_rebuilt(judge, now_us);
-                let late_us = self.late_us();
-                let settled_us = self.assembler.settled_us(REPAIRED_US + late_us, now_us);
-                let settled_us = settled_us.saturating_sub(OPENED_US);
-                self.order.handle_settled(settled_us, late_us, now_us);
             }
             _ => self.take_frame(frame, Origin::Lent(start), judge, now_us),
         }
         self.take_rebuilt(judge, now_us);
+        if matches!(frame, Frame::Repair(_)) {
+            self.give_up_settled(now_us);
+        }
     }
 
     /// Lets go on what has waited long enough.
@@ -506,6 +504,13 @@ impl Receiver {
     pub(crate) fn waiting(&self) -> usize {
         let ordered = self.order.pieces().filter(|piece| piece.is_some()).count();
         self.orphans.len() + ordered + self.ready.len()
+    }
+
+    /// Lets nobody wait for what no block can give back any more.
+    fn give_up_settled(&mut self, now_us: u64) {
+        let late_us = self.late_us();
+        let settled_us = self.assembler.settled_us(REPAIRED_US + late_us, now_us);
+        self.order.handle_settled(settled_us.saturating_sub(OPENED_US), late_us, now_us);
     }
 
     /// Lets nobody wait for a piece that will not be passed on.

@@ -163,13 +163,8 @@ impl<T> Order<T> {
 
     /// Lets flows go on that have waited long enough.
     pub fn handle_timeout(&mut self, now_us: u64) {
-        for index in 0..self.queues.len() {
-            while let Some(tag) = self.queues[index].tag
-                && self.queues[index].since_us.saturating_add(self.wait_us) <= now_us
-            {
-                self.counters.given_up += 1;
-                self.skip(index, tag);
-            }
+        if let Some(last_us) = now_us.checked_sub(self.wait_us) {
+            self.give_up(last_us);
         }
     }
 
@@ -177,13 +172,8 @@ impl<T> Order<T> {
     /// then, and for `late_us` at least, waits in vain.
     pub fn handle_settled(&mut self, settled_us: u64, late_us: u64, now_us: u64) {
         let before_us = settled_us.min(now_us.saturating_sub(late_us));
-        for index in 0..self.queues.len() {
-            while let Some(tag) = self.queues[index].tag
-                && self.queues[index].since_us < before_us
-            {
-                self.counters.given_up += 1;
-                self.skip(index, tag);
-            }
+        if let Some(last_us) = before_us.checked_sub(1) {
+            self.give_up(last_us);
         }
     }
 
@@ -270,6 +260,18 @@ impl<T> Order<T> {
             }
         }
         flow.next = Some(next);
+    }
+
+    /// Gives up every gap behind which something has waited since `last_us` or longer.
+    fn give_up(&mut self, last_us: u64) {
+        for index in 0..self.queues.len() {
+            while let Some(tag) = self.queues[index].tag
+                && self.queues[index].since_us <= last_us
+            {
+                self.counters.given_up += 1;
+                self.skip(index, tag);
+            }
+        }
     }
 
     /// Gives up the first gap of a flow.

@@ -84,7 +84,7 @@ impl Node {
     /// 100. With zero what comes passes at once.
     pub fn set_order(&mut self, order: Duration) {
         self.order = order;
-        self.tell_links(|link| link.set_order_us(order.as_micros() as u64));
+        self.tell_links(|link| link.set_order(order));
     }
 
     /// The session that a live receiver index of ours, its first or its second, belongs to, by
@@ -217,7 +217,7 @@ impl Node {
                 link.set_aes(self.aes);
                 link.set_squeeze(self.compress);
                 link.set_hold(self.hold);
-                link.set_order_us(self.order.as_micros() as u64);
+                link.set_order(self.order);
             }
             if let Some(key) = &change.preshared_key {
                 link.peer_mut().set_preshared_key(key.clone());
