@@ -39,7 +39,7 @@ pub struct Net {
     prefix: String,
     hosts: Vec<Host>,
     /// Held for as long as this value lives; the kernel releases it when the process dies.
-    _lock: File,
+    _lock: Lock,
     kept: bool,
     own_run: bool,
 }
@@ -468,7 +468,19 @@ pub fn kept_labs() -> Vec<String> {
     names
 }
 
-fn take_lock(prefix: &str) -> Result<File> {
+/// A prefix is ours while this lives.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    /// Closing alone would not do: a program that another thread is just starting holds a copy of
+    /// every descriptor until it is its own program, and the lock with it.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+fn take_lock(prefix: &str) -> Result<Lock> {
     let dir = state_dir(prefix);
     // Another lab that ends at this moment may remove the empty parent once in between.
     let made = fs::create_dir_all(&dir).or_else(|_| fs::create_dir_all(&dir));
@@ -477,7 +489,7 @@ fn take_lock(prefix: &str) -> Result<File> {
     if lock.try_lock().is_err() {
         bail!("another running program uses the prefix {prefix}: choose another, or end it");
     }
-    Ok(lock)
+    Ok(Lock(lock))
 }
 
 #[cfg(test)]

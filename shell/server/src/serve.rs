@@ -85,7 +85,7 @@ pub struct Server {
     data: PathBuf,
     socket: PathBuf,
     door: Option<Door>,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Server {
@@ -246,12 +246,23 @@ fn failed(error: StoreError) -> io::Error {
     io::Error::other(error)
 }
 
+/// The directory is ours while this lives.
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    /// Closing alone would not do: a program that is just being started holds a copy of every
+    /// descriptor, and the lock with it.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 /// Two servers on one directory would each know half.
-pub(crate) fn lock(data: &Path) -> io::Result<File> {
+pub(crate) fn lock(data: &Path) -> io::Result<Lock> {
     let path = data.join("lock");
     let file = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(TryLockError::WouldBlock) => Err(io::Error::new(
             io::ErrorKind::AddrInUse,
             format!("another server runs on {}; stop it, or use another --data", data.display()),
