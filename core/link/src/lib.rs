@@ -21,6 +21,9 @@
 //! packet waits until the turn is over, and leaves with others that came in it as a bundle
 //! (`gather`).
 //!
+//! A packet of full size has its place only where a probe has shown that there is room for it
+//! (`roomy`); elsewhere it is cut in two.
+//!
 //! Where the user asked for it, what one datagram is to hold is compressed by itself (`squeeze`).
 //!
 //! And on its way in: [`Link::receive`] opens a datagram where the shell received it and tells
@@ -53,6 +56,7 @@ mod piece;
 mod pool;
 mod receiver;
 mod report;
+mod roomy;
 mod sender;
 mod squeeze;
 mod staged;

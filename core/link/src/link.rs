@@ -22,6 +22,7 @@ use crate::inbox::Inbox;
 use crate::outbox::{Destination, Outbox};
 use crate::paths::Paths;
 use crate::piece::Judge;
+use crate::roomy::Roomy;
 use crate::sender::Overrun;
 use crate::staged::Staged;
 use crate::way::Way;
@@ -118,6 +119,8 @@ pub struct Link {
     paths: Option<Box<Paths>>,
     /// Bytes of the largest packet that fits through the path in use; no bound without paths.
     room: usize,
+    /// Whether a packet of full size and its frames pass in one datagram.
+    roomy: Roomy,
     /// Answers to probes, and where they go.
     answers: Vec<(Destination, ProbeAnswer)>,
 }
@@ -170,6 +173,7 @@ impl Link {
             answer: None,
             paths: None,
             room: usize::MAX,
+            roomy: Roomy::default(),
             answers: Vec::new(),
         }
     }
@@ -338,9 +342,13 @@ impl Link {
         let wishes = Wishes { squeeze: squeeze || self.wishes.squeeze, ..self.wishes };
         let index = session.index();
         if let Some(sender) = self.frames.as_mut().and_then(|frames| frames.sender(index)) {
+            let room = self.roomy.room(&to, mtu);
             let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
-            let outcome = sender.send(header, packet, (now, mtu), wishes, &mut way);
+            let outcome = sender.send(header, packet, (now, mtu, room), wishes, &mut way);
             let (datagrams, bytes) = (way.datagrams, way.bytes);
+            if sender.take_beyond() {
+                self.roomy.note_used();
+            }
             self.tx_bytes += bytes;
             self.peer.data_sent(now, datagrams, bytes);
             return outcome;
@@ -512,7 +520,8 @@ impl Link {
         let frames = frames.map(|at| (at, Wake::Frames));
         let paths = self.paths.as_ref().and_then(|paths| paths.poll_timeout());
         let paths = paths.map(|at| (at, Wake::Paths));
-        [peer, frames, paths].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let roomy = self.roomy.poll_timeout().map(|at| (at, Wake::Paths));
+        [peer, frames, paths, roomy].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// An authentic and fresh datagram came from `from`. Unless it `is_newest` it was overtaken on

@@ -28,8 +28,10 @@ use crate::way::Way;
 
 /// A superpacket of fewer segments travels as bare packets where there is no weather.
 const UNIT_SEGMENTS_MIN: usize = 3;
-/// The same in weather that is known: there each packet of full size would be cut in two.
-const UNIT_PROTECTED_MIN: usize = 2;
+/// The same where each of its packets would be cut in two.
+const UNIT_CUT_MIN: usize = 2;
+/// One of so many packets that would travel as they are tells its delay where delays are wanted.
+const TOLD_EVERY: u8 = 4;
 /// From so many segments on a unit's head goes out twice where nothing protects it: at the end
 /// again, so that its loss does not cost all segments.
 const HEAD_TWICE: usize = 8;
@@ -83,6 +85,10 @@ pub(crate) struct Sender {
     chunk_len: usize,
     data_bytes: u64,
     repair_bytes: u64,
+    /// Whether something that needs more than the interface's MTU was sent.
+    beyond: bool,
+    /// Packets that could have told their delay, modulo 256.
+    untold: u8,
 }
 
 /// What a report says of how much was sent.
@@ -108,21 +114,18 @@ pub(crate) struct Manner {
     now_us: u64,
     /// The inner MTU in bytes; 0 = unknown.
     mtu: usize,
+    /// Bytes of the largest plaintext that may be a frame; what is larger, on links with jumbo
+    /// frames, travels bare.
+    room: usize,
 }
 
 impl Manner {
-    /// Bytes of the largest plaintext that may be a frame; what is larger, on links with jumbo
-    /// frames, travels bare.
-    fn room(&self) -> usize {
-        if self.mtu == 0 { MTU_UNKNOWN } else { self.mtu.min(CHUNK_LEN_MAX) }
-    }
-
     /// Bytes of the largest plaintext that is sent whole in this manner.
     pub(crate) fn limit(&self) -> usize {
         if self.protect {
-            self.room().saturating_sub(frame::Repair::FIXED_LEN).min(CHUNK_LEN_MAX)
+            self.room.saturating_sub(frame::Repair::FIXED_LEN).min(CHUNK_LEN_MAX)
         } else {
-            self.room()
+            self.room
         }
     }
 
@@ -173,6 +176,8 @@ impl Sender {
             chunk_len: 0,
             data_bytes: 0,
             repair_bytes: 0,
+            beyond: false,
+            untold: 0,
         }
     }
 
@@ -201,7 +206,7 @@ impl Sender {
         &mut self,
         header: virtio::Header,
         packet: &Superpacket<'_>,
-        (now, mtu): (Instant, usize),
+        (now, mtu, room): (Instant, usize, usize),
         wishes: Wishes,
         way: &mut Way<'_, O>,
     ) -> Outcome {
@@ -213,14 +218,16 @@ impl Sender {
             ticket: if wishes.squeeze { self.ticket(packet.packet()) } else { None },
             now_us: now.0 / 1_000,
             mtu,
+            room: if mtu == 0 { MTU_UNKNOWN } else { room.min(CHUNK_LEN_MAX) },
         };
         let segments = packet.segments();
         let mut outcome = Outcome::default();
         let framed_len = packet.segment_size() + Chunk::FIXED_LEN + frame::Repair::FIXED_LEN;
         let is_known = self.control.estimate().known;
-        let is_cut = protect && (is_known || manner.tag.is_some());
-        let segments_min = if is_cut { UNIT_PROTECTED_MIN } else { UNIT_SEGMENTS_MIN };
-        let is_unit = framed_len <= manner.room()
+        let len = manner.order_len() + packet.segment_len(0);
+        let is_cut = protect && (is_known || manner.tag.is_some()) && len > manner.limit();
+        let segments_min = if is_cut { UNIT_CUT_MIN } else { UNIT_SEGMENTS_MIN };
+        let is_unit = framed_len <= manner.room
             && (segments_min..=CHUNKS_MAX).contains(&segments)
             && packet.header().len() <= Head::HEADER_LEN_MAX
             && packet.packet().protocol() == upper_of(header)
@@ -229,8 +236,8 @@ impl Sender {
         // is: its loss costs a second.
         let is_trusted =
             is_known || is_unit || manner.tag.is_some() || tcp::is_syn(packet.packet().bytes());
-        let manner = Manner { protect: protect && is_trusted, ..manner };
-        let len = manner.order_len() + packet.segment_len(0);
+        let tells = !protect && !is_unit && self.tells_delay(manner.now_us);
+        let manner = Manner { protect: tells || (protect && is_trusted), ..manner };
         if self.bundles && segments == 1 && gather::is_small(len, manner.limit()) {
             self.gather(packet, len, (manner, wishes.hold), way, &mut outcome);
             return outcome;
@@ -246,6 +253,16 @@ impl Sender {
             outcome.refuse(refusal, segments as u64 - (outcome.sent - before));
         }
         outcome
+    }
+
+    /// Whether a packet that would travel as it is tells its delay: one of some, while that is
+    /// wanted. A unit's head always does.
+    fn tells_delay(&mut self, now_us: u64) -> bool {
+        if !self.control.is_watching(now_us) {
+            return false;
+        }
+        self.untold = self.untold.wrapping_add(1);
+        self.untold.is_multiple_of(TOLD_EVERY)
     }
 
     /// A superpacket as a head and a chunk for each segment.
@@ -294,7 +311,8 @@ impl Sender {
                 self.bare(len, manner, way, |plain| {
                     packet.write_segment(index, plain);
                 })?;
-            } else if order_len + len + spent <= manner.room() {
+            } else if order_len + len + spent <= manner.room {
+                self.beyond |= order_len + len + spent > manner.mtu;
                 let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
                 self.piece(order_len + len, manner, way, |out| {
                     if let Some((tag, number)) = number {
@@ -424,6 +442,11 @@ impl Sender {
             way.seal(len, |plain| repair.write(plain))?;
         }
         Ok(())
+    }
+
+    /// Whether something that needs more than the interface's MTU was sent since this was asked.
+    pub(crate) fn take_beyond(&mut self) -> bool {
+        std::mem::take(&mut self.beyond)
     }
 
     /// Gives up the repair chunks that are due.

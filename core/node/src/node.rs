@@ -558,6 +558,8 @@ mod mixed;
 mod pathless;
 mod reachable;
 #[cfg(test)]
+mod roomy;
+#[cfg(test)]
 mod squeezed;
 #[cfg(test)]
 mod tests;

@@ -40,6 +40,8 @@ const BOOST_MAX: f64 = 2.0;
 /// For how long, once or twice, the shortest round trip is remembered, and what a line takes.
 const RTT_US: u64 = 5_000_000;
 const LINE_US: u64 = 10_000_000;
+/// For so long after a loss was reported packets tell their delay.
+const WATCH_US: u64 = 2_000_000;
 /// Between two reports must be so much time to say what a line takes.
 const FULL_US: u64 = 50_000;
 
@@ -61,6 +63,8 @@ pub struct Control {
     before_us: Option<u64>,
     /// The highest rate of the last seconds at which a queue stood: what the line takes.
     line_rate: Recent,
+    /// When a loss was reported last, of weather or in a queue.
+    lossy_us: Option<u64>,
     /// Round trip, smoothed, and the shortest of the last seconds, negative: microseconds.
     rtt_us: Option<f64>,
     rtt_least: Recent,
@@ -93,6 +97,7 @@ impl Control {
             rate: 0.0,
             before_us: None,
             line_rate: Recent::new(LINE_US),
+            lossy_us: None,
             rtt_us: None,
             rtt_least: Recent::new(RTT_US),
             depth: 1,
@@ -105,6 +110,9 @@ impl Control {
     /// last report.
     pub fn handle_report(&mut self, report: &Report, sent: u64, now_us: u64) {
         self.estimator.handle_report(report, now_us);
+        if report.clear.lost > 0 || report.queued.lost > 0 {
+            self.lossy_us = Some(now_us);
+        }
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
         self.note_rate(sent, (report.queue_us, report.reorder_us), now_us);
@@ -182,6 +190,13 @@ impl Control {
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.expected_loss() <= TARGET
+    }
+
+    /// Whether the other end must be told delays though there is nothing to repair: something was
+    /// lost lately, and whether in a queue or not nobody can say without them.
+    #[must_use]
+    pub fn is_watching(&self, now_us: u64) -> bool {
+        self.lossy_us.is_some_and(|at_us| now_us < at_us.saturating_add(WATCH_US))
     }
 
     /// How far repair is trusted to help, zero to one.
@@ -330,6 +345,18 @@ mod tests {
         assert!(control.is_calm());
         control.handle_report(&report(0, 0), 0, 3_600_000_000);
         assert!(!control.is_calm(), "an hour later the weather may have changed");
+    }
+
+    #[test]
+    fn delays_are_told_for_a_while_after_a_loss_and_not_without() {
+        let mut control = Control::new();
+        control.handle_report(&report(2_000, 0), 2_000, 0);
+        assert!(control.is_calm() && !control.is_watching(1));
+        let of = |lost| Losses { judged: 500, lost, runs: lost, ..Losses::default() };
+        let jam = Report { queued: of(9), queue_us: 20_000, ..Report::default() };
+        control.handle_report(&jam, 500, 100_000);
+        assert!(control.is_calm() && control.is_watching(2_000_000));
+        assert!(!control.is_watching(2_200_000));
     }
 
     #[test]

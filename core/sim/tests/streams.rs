@@ -173,13 +173,17 @@ fn goodput_over_loss_delay_and_disorder_is_as_it_was() {
             format!("{jitter_ms} ms"),
         );
         let _ = writeln!(text, "{line}");
-        // A first flight of 150 ms overruns its queue a round trip sooner with its repair.
-        let share = if delay_ms < 150 { 0.85 } else { 0.4 };
+        // On a long line a first flight with its repair may fill the queue a round trip sooner, by
+        // a packet or by a millisecond (HyStart), and then has half of what it would have had.
+        let share = if delay_ms < 50 { 0.85 } else { 0.5 };
         // The cap of repair, what frames add, and what TCP sends again.
         if frames < share * plain || wire > 1.9 {
             bad.push(line);
         }
     }
-    assert!(bad.is_empty(), "less than plain WireGuard, or more than the cap: {bad:#?}");
+    assert!(
+        bad.is_empty(),
+        "less than plain WireGuard, or more than the cap: {bad:#?}; now:\n{text}"
+    );
     assert_eq!(text, include_str!("streams.txt"), "the figures have changed; now:\n{text}");
 }

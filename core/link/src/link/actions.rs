@@ -31,6 +31,7 @@ impl Link {
             self.greet(index, world, out);
         }
         self.drive_paths(world, out);
+        self.ask_room(world, out);
         // What waited for a path has one now.
         if self.wants_path && self.endpoint.is_some() {
             self.wants_path = false;

@@ -1,7 +1,7 @@
 //! What concerns several paths: candidates of a managed peer, probes and their answers.
 
 use noise::Random;
-use wire::frame::{Candidates, Features};
+use wire::frame::{Candidates, Features, Probe};
 use wire::prefix::Prefix;
 
 use super::*;
@@ -147,6 +147,9 @@ impl Link {
                 }
             }
             Ok(Frame::ProbeAnswer(answer)) => {
+                if self.roomy.handle_answer(&answer, now) {
+                    return Ok(());
+                }
                 if let Some(paths) = &mut self.paths {
                     paths.handle_answer(from, &answer, now);
                 }
@@ -229,6 +232,33 @@ impl Link {
         }
         self.tx_bytes += bytes;
         self.peer.data_sent(now, datagrams, 0);
+    }
+
+    /// Asks whether a packet of full size and its frames pass on the way in use.
+    pub(super) fn ask_room<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) {
+        let speaks = self.hello().is_some_and(|hello| {
+            hello.features.has(Features::PATHS) && hello.features.has(Features::REPAIR)
+        });
+        let (now, mtu) = (world.now, world.mtu.min(self.room));
+        let (true, Some(to)) = (speaks, self.endpoint) else { return self.roomy.rest() };
+        let mut nonce = [0; 8];
+        let random = &mut *world.random;
+        let draw = || {
+            random.fill(&mut nonce);
+            u64::from_le_bytes(nonce)
+        };
+        let Some(len) = self.roomy.poll(&to, mtu, draw, now) else { return };
+        let Some(session) = self.peer.sealer(now) else { return };
+        let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
+        let probe = Probe { path: 0, nonce: self.roomy.nonce(), len: len as u16 };
+        let _ = way.seal(len, |plain| probe.write(plain));
+        let (datagrams, bytes) = (way.datagrams, way.bytes);
+        self.tx_bytes += bytes;
+        self.peer.data_sent(now, datagrams, 0);
+        // Its loss says something of its size, and nothing of the weather.
+        if let Some(frames) = &mut self.frames {
+            frames.note_stray_out(now);
+        }
     }
 
     /// Answers go back to where the probes came from, whatever path is in use.

@@ -66,7 +66,7 @@ pub struct Repair<'a> {
 
 impl<'a> Repair<'a> {
     /// Bytes in front of the code.
-    pub const FIXED_LEN: usize = 16;
+    pub const FIXED_LEN: usize = 14;
 
     #[inline]
     pub(super) fn parse(plain: &'a [u8]) -> Result<Self, Malformed> {
@@ -77,7 +77,7 @@ impl<'a> Repair<'a> {
             repair: fixed[3],
             block: u32_at(fixed, 4),
             lengths: u16_at(fixed, 8).to_le_bytes(),
-            sent_us: u32_at(fixed, 12),
+            sent_us: u32_at(fixed, 10),
             bytes,
         })
     }
@@ -91,8 +91,8 @@ impl<'a> Repair<'a> {
         let (fixed, rest) = out.split_at_mut(Self::FIXED_LEN);
         fixed[..4].copy_from_slice(&[KIND_REPAIR, self.index, self.data, self.repair]);
         fixed[4..8].copy_from_slice(&self.block.to_le_bytes());
-        fixed[8..12].copy_from_slice(&[self.lengths[0], self.lengths[1], 0, 0]);
-        fixed[12..].copy_from_slice(&self.sent_us.to_le_bytes());
+        fixed[8..10].copy_from_slice(&self.lengths);
+        fixed[10..].copy_from_slice(&self.sent_us.to_le_bytes());
         rest[..self.bytes.len()].copy_from_slice(self.bytes);
     }
 }
@@ -122,10 +122,10 @@ mod tests {
             sent_us: 0x0506_0708,
             bytes: &[7, 7],
         };
-        let mut out = [0xee; 18];
+        let mut out = [0xee; 16];
         repair.write(&mut out);
-        assert_eq!(out, [0x85, 1, 32, 4, 4, 3, 2, 1, 9, 8, 0, 0, 8, 7, 6, 5, 7, 7]);
+        assert_eq!(out, [0x85, 1, 32, 4, 4, 3, 2, 1, 9, 8, 8, 7, 6, 5, 7, 7]);
         assert_eq!(parse(&out), Ok(Frame::Repair(repair)));
-        assert!((1..16).all(|len| parse(&out[..len]).is_err()));
+        assert!((1..14).all(|len| parse(&out[..len]).is_err()));
     }
 }

@@ -132,12 +132,12 @@ pub struct Ordered<'a> {
 
 impl<'a> Ordered<'a> {
     /// Bytes in front of the packet.
-    pub const FIXED_LEN: usize = 8;
+    pub const FIXED_LEN: usize = 6;
 
     pub(super) fn parse(plain: &'a [u8]) -> Result<Self, Malformed> {
         let (fixed, packet) =
             plain.split_at_checked(Self::FIXED_LEN).ok_or(Malformed::Truncated)?;
-        Ok(Self { tag: fixed[1], number: u32_at(fixed, 4), packet })
+        Ok(Self { tag: fixed[1], number: u32_at(fixed, 2), packet })
     }
 
     /// Writes what stands in front of the packet.
@@ -146,9 +146,8 @@ impl<'a> Ordered<'a> {
     /// When `out` is shorter than that.
     pub fn write_fixed(tag: u8, number: u32, out: &mut [u8]) {
         let fixed = &mut out[..Self::FIXED_LEN];
-        fixed.fill(0);
         (fixed[0], fixed[1]) = (KIND_ORDERED, tag);
-        fixed[4..].copy_from_slice(&number.to_le_bytes());
+        fixed[2..].copy_from_slice(&number.to_le_bytes());
     }
 }
 
@@ -193,11 +192,11 @@ mod tests {
         assert_eq!(out, [0x83, 7, 2, 1, 0xee, 0xee]);
         let chunk = Chunk { unit: 0x0102, index: 7, payload: &[0xee, 0xee] };
         assert_eq!(parse(&out), Ok(Frame::Chunk(chunk)));
-        let mut out = [0xee; 9];
+        let mut out = [0xee; 7];
         Ordered::write_fixed(9, 0x0102_0304, &mut out);
-        assert_eq!(out, [0x87, 9, 0, 0, 4, 3, 2, 1, 0xee]);
+        assert_eq!(out, [0x87, 9, 4, 3, 2, 1, 0xee]);
         let ordered = Ordered { tag: 9, number: 0x0102_0304, packet: &[0xee] };
         assert_eq!(parse(&out), Ok(Frame::Ordered(ordered)));
-        assert!(parse(&out[..7]).is_err() && parse(&[0x83, 0, 0]).is_err());
+        assert!(parse(&out[..5]).is_err() && parse(&[0x83, 0, 0]).is_err());
     }
 }

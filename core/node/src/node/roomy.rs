@@ -1,0 +1,102 @@
+//! Packets of full size in weather: whole where that passes, else in two.
+
+use std::time::Duration;
+
+use super::frames::segment;
+use super::tests::{Machine, packet_to, settle};
+
+/// Bytes of the largest datagram over a link of 1500 and IPv4, and what every WireGuard sends.
+const WIDE: usize = 1_472;
+const USUAL: usize = 1_452;
+/// Payload of a segment that fills the interface's MTU of 1420.
+const FULL: usize = 1_380;
+
+/// Machines `first` and the next one, 10.0.0.1 and 10.0.0.2 inside, with a session over a way for
+/// `most`, and done with asking.
+fn pair(first: u8, most: usize) -> (Machine, Machine) {
+    let (mut a, mut b) = (Machine::new(first), Machine::new(first + 1));
+    for machine in [&mut a, &mut b] {
+        machine.node.set_frames(true);
+    }
+    a.knows(&b, &["10.0.0.2/32"]);
+    b.knows(&a, &["10.0.0.1/32"]);
+    a.send(&packet_to(1, 2, 5));
+    for _ in 0..20 {
+        carry(&mut a, &mut b, most);
+        a.pass(Duration::from_millis(250));
+        b.pass(Duration::from_millis(250));
+    }
+    (a, b)
+}
+
+/// Carries datagrams to and fro over a way for so much.
+fn carry(a: &mut Machine, b: &mut Machine, most: usize) {
+    loop {
+        let (from_a, from_b) = (std::mem::take(&mut a.out.sent), std::mem::take(&mut b.out.sent));
+        if from_a.is_empty() && from_b.is_empty() {
+            return;
+        }
+        let pass = |bytes: &Vec<u8>| bytes.len() <= most;
+        from_a.iter().map(|(_, bytes)| bytes).filter(|b| pass(b)).for_each(|bytes| {
+            b.receive(a.address, bytes);
+        });
+        from_b.iter().map(|(_, bytes)| bytes).filter(|b| pass(b)).for_each(|bytes| {
+            a.receive(b.address, bytes);
+        });
+    }
+}
+
+/// Lengths of the datagrams in which a segment of full size leaves, which arrives.
+fn lengths(a: &mut Machine, b: &mut Machine, mark: u8) -> Vec<usize> {
+    b.delivered.clear();
+    a.send(&segment(FULL, mark));
+    let lengths = a.sent().iter().map(Vec::len).collect();
+    settle(a, b);
+    assert_eq!(b.delivered, [segment(FULL, mark)]);
+    lengths
+}
+
+#[test]
+fn what_is_of_full_size_is_protected_whole_where_that_passes_and_else_cut() {
+    let [whole, cut] = [vec![1_420 + 6 + 12 + 32], vec![192, 1_340]];
+    for (first, most, expected) in [(1, WIDE, whole), (3, USUAL, cut)] {
+        let (mut a, mut b) = pair(first, most);
+        let found = lengths(&mut a, &mut b, 1);
+        // Repair may follow.
+        assert_eq!(found[..expected.len()], expected, "through {most}: {found:?}");
+        assert!(found.iter().all(|len| *len <= most), "{found:?}");
+        // What it took to find out is no weather.
+        let weather = a.node.weather(&b.public()).expect("weather");
+        assert_eq!(weather.loss_out, 0.0, "{weather:?}");
+    }
+}
+
+#[test]
+fn a_way_that_becomes_narrower_is_noticed_while_it_is_used() {
+    let (mut a, mut b) = pair(1, WIDE);
+    let mut large = Vec::new();
+    for turn in 0..80 {
+        a.send(&segment(FULL, turn));
+        large.push(a.sent().iter().any(|datagram| datagram.len() > USUAL));
+        carry(&mut a, &mut b, USUAL);
+        a.pass(Duration::from_millis(250));
+        b.pass(Duration::from_millis(250));
+        carry(&mut a, &mut b, USUAL);
+    }
+    assert!(large[0]);
+    let last = large.iter().rposition(|large| *large).expect("one");
+    assert!(last < 40, "large ones are sent for {last} quarters of a second");
+}
+
+#[test]
+fn a_way_that_is_not_used_is_not_asked_again() {
+    let (mut a, mut b) = pair(1, WIDE);
+    lengths(&mut a, &mut b, 1);
+    let mut probes = 0;
+    for _ in 0..60 {
+        a.pass(Duration::from_secs(1));
+        probes += a.sent().iter().filter(|datagram| datagram.len() == WIDE).count();
+        settle(&mut a, &mut b);
+    }
+    assert_eq!(probes, 1, "one for what was sent");
+}
