@@ -39,6 +39,24 @@ pub(crate) enum Frames {
     Off,
 }
 
+/// Whether to compress. LZ4 has one level, so each of a scale of 0 to 9 says on or off, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compress {
+    /// Where it helps.
+    #[value(aliases = ["1", "2", "3", "4", "5", "6", "7", "8", "9"])]
+    On,
+    /// Never.
+    #[value(alias = "0")]
+    Off,
+}
+
+impl Compress {
+    /// The word for it.
+    pub(crate) fn word(self) -> &'static str {
+        if self == Self::On { "on" } else { "off" }
+    }
+}
+
 impl Frames {
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {

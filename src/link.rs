@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use host::quick::{self, Plan, Scripts, Settings};
 
-use crate::frames::{self, Frames};
+use crate::frames::{self, Compress, Frames};
 use crate::log::{self, Level};
 
 /// Bring up a link from a wg-quick file.
@@ -44,7 +44,7 @@ struct Up {
     frames: Option<Frames>,
     #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_COMPRESS", ignore_case = true)]
     #[arg(help = format!("{} [default: as the file says of each peer]", frames::COMPRESS))]
-    compress: Option<Frames>,
+    compress: Option<Compress>,
     #[arg(long, value_name = "N", env = "WARREN_HOLD_MS", value_parser = frames::hold_ms())]
     #[arg(help = format!("{} [default: as the file says of each peer]", frames::HOLD))]
     hold_ms: Option<u16>,
@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         host::affinity::pin(cpu)?;
     }
     let path = std::path::absolute(quick::locate(&args.file))?;
-    let wishes = (args.compress.map(|compress| compress == Frames::On), args.hold_ms);
+    let wishes = (args.compress.map(|compress| compress == Compress::On), args.hold_ms);
     let mut settings = with_wishes(quick::read(&path)?, wishes);
     if let Some(frames) = args.frames {
         settings.interface.frames = Some(frames == Frames::On);

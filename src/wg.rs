@@ -7,7 +7,7 @@ use host::daemon::{self, Readiness};
 use host::driver::{Driver, Error};
 use host::quick::ORDER_MS;
 
-use crate::frames::{self, Frames};
+use crate::frames::{self, Compress, Frames};
 use crate::log::{self, Level};
 
 /// Serve a WireGuard interface that `wg` and `wg-quick` drive.
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     frames: Frames,
     #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_COMPRESS", default_value = "off")]
     #[arg(help = frames::COMPRESS, ignore_case = true)]
-    compress: Frames,
+    compress: Compress,
     #[arg(long, value_name = "N", env = "WARREN_HOLD_MS", default_value = "0", help = frames::HOLD)]
     #[arg(value_parser = frames::hold_ms())]
     hold_ms: u16,
@@ -73,7 +73,7 @@ fn serve(args: &Args, readiness: Option<Readiness>) -> Result<()> {
         Err(error) => return refuse(readiness, error),
     };
     driver.node().set_frames(args.frames == Frames::On);
-    driver.node().set_compress(args.compress == Frames::On);
+    driver.node().set_compress(args.compress == Compress::On);
     driver.node().set_hold(Duration::from_millis(args.hold_ms.into()));
     driver.node().set_order(Duration::from_millis(args.order_ms.into()));
     if let Some(readiness) = readiness {

@@ -178,6 +178,52 @@ fn bc_05_small_packets_that_waited_share_datagrams() -> Result<()> {
     })
 }
 
+/// The delay that one in a hundred messages of TCP exceeds, one each 5 ms, over a line on which
+/// half of all packets are 20 ms behind the others.
+fn delay_p99(id: &str, suts: [Sut; 2]) -> Result<Duration> {
+    let mut p99 = Duration::ZERO;
+    scene(id, |scene| {
+        let pair = pair(scene, suts, Outer::Wire("delay=20ms reorder=50%"))?;
+        pair.settle()?;
+        let (one, two) = (&pair.one, &pair.two);
+        let to = std::net::SocketAddr::new(two.v4.parse()?, 8_080);
+        let listener = inside::inside(&two.host, || Ok(TcpListener::bind(to)?))?;
+        let began = std::time::Instant::now();
+        let reader = inside::start(&two.host, move || {
+            let (mut stream, _) = listener.accept()?;
+            let (mut delays, mut sent_us) = (Vec::new(), [0; 8]);
+            while stream.read_exact(&mut sent_us).is_ok() {
+                let sent = Duration::from_micros(u64::from_le_bytes(sent_us));
+                delays.push(began.elapsed().saturating_sub(sent));
+            }
+            Ok(delays)
+        })?;
+        inside::inside(&one.host, || {
+            let mut stream = TcpStream::connect(to)?;
+            stream.set_nodelay(true)?;
+            for _ in 0..1_000 {
+                stream.write_all(&(began.elapsed().as_micros() as u64).to_le_bytes())?;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Ok(())
+        })?;
+        let mut delays = inside::join(reader)?;
+        ensure!(delays.len() == 1_000, "{} messages", delays.len());
+        delays.sort_unstable();
+        p99 = delays[989];
+        Ok(())
+    })?;
+    Ok(p99)
+}
+
+#[test]
+fn bc_10_where_half_is_overtaken_order_costs_no_more_than_its_wait() -> Result<()> {
+    let (plain, framed) = (delay_p99("w21", PLAIN)?, delay_p99("w22", WARREN)?);
+    eprintln!("p99 of messages: {plain:?} plain, {framed:?} with frames");
+    ensure!(framed <= plain + Duration::from_millis(30), "{framed:?}, {plain:?} without frames");
+    Ok(())
+}
+
 /// Spiders a side, as in source 004's second test, and files that each of them fetches.
 const SPIDERS: usize = 6;
 const FILES: usize = 40;

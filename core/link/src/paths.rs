@@ -40,6 +40,7 @@ mod tests;
 use budget::Budget;
 use fan::Fan;
 use flights::Flights;
+pub(crate) use mtu::USUAL;
 pub(crate) use path::{Liveness, Path};
 use path::{Origin, Rank, is_near, is_sound};
 
@@ -175,7 +176,7 @@ impl Paths {
     /// are those of relays.
     pub(crate) fn room(&self, rooms: &[(u32, usize)]) -> usize {
         // Connections that begin before there is a path should fit the one that comes.
-        let Some(best) = self.best else { return mtu::USUAL };
+        let Some(best) = self.best else { return USUAL };
         let path = &self.list[best];
         let Destination::Relay(relayed) = path.to else { return path.mtu.room(usize::MAX) };
         let room = rooms.iter().find(|(relay, _)| *relay == relayed.relay);

@@ -1,10 +1,11 @@
 //! Whether a packet of full size travels whole with what protects it.
 //!
-//! An interface's MTU of 1420 leaves what WireGuard needs over IPv6; over IPv4 it leaves 20 bytes
-//! more. They are what a packet's place in its flow and its repair take. Where they pass, each such
+//! The usual MTU of 1420 leaves what WireGuard needs over IPv6; over IPv4 it leaves 20 bytes more.
+//! They are what a packet's place in its flow and its repair take. Where they pass, each such
 //! packet is one datagram, else a head and a chunk; on slow lines, where flows come in packets and
 //! pairs, that is a third of all datagrams. A link may be narrower than both ends think, so they
-//! are asked for: once on a new way, and again while it is used. Unlike a larger MTU's probe
+//! are asked for: once on a new way, and again while it is used. Whoever sets another MTU knows
+//! why, and nothing larger is sent (source 004.5 (11)). Unlike a larger MTU's probe
 //! ([`crate::paths`]) this one may be fragmented: then what it stands for would be as well, and as
 //! two fragments costs what two datagrams do.
 
@@ -14,12 +15,10 @@ use noise::Instant;
 use wire::frame::{Ordered, ProbeAnswer, Repair};
 
 use crate::outbox::Destination;
+use crate::paths::USUAL;
 
 /// Bytes around a packet that is sent whole: its own place, and the repair of as much.
 pub(crate) const SPENT: usize = Ordered::FIXED_LEN + Repair::FIXED_LEN;
-/// Bytes of the largest plaintext that a link of 1500 carries over IPv4, and over IPv6.
-const MOST_V4: usize = 1_440;
-const MOST_V6: usize = 1_420;
 /// So many probes without an answer, and it does not pass: in weather that loses a twentieth each
 /// way that is mistaken once in ten thousand times.
 const TRIES_MAX: u32 = 4;
@@ -135,8 +134,7 @@ fn leads(one: &Destination, other: &Destination) -> bool {
 /// Bytes that a packet of full size takes, if a usual link may carry them. What goes through a
 /// relay has a bound of its own.
 fn wanted(to: &Destination, mtu: usize) -> Option<usize> {
-    let most = if to.udp()?.remote.is_ipv4() { MOST_V4 } else { MOST_V6 };
-    (mtu != 0).then_some(mtu + SPENT).filter(|len| *len <= most)
+    (to.udp()?.remote.is_ipv4() && mtu == USUAL).then_some(USUAL + SPENT)
 }
 
 #[cfg(test)]
@@ -172,16 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_usual_link_may_carry_is_asked_for() {
+    fn source_004_11_only_what_a_usual_link_carries_is_asked_for_and_never_more_than_was_set() {
+        let relayed = Destination::Relay(crate::outbox::Relayed {
+            relay: 1,
+            peer: noise::PublicKey([1; 32]),
+        });
         let v6 = Endpoint::new("[2001:db8::1]:9".parse().expect("address")).into();
         let asked = |to: &Destination, mtu| Roomy::default().poll(to, mtu, || 7, Instant(1));
-        assert_eq!((asked(&to(1), 1_421), asked(&to(1), 1_280)), (None, Some(1_300)));
-        assert_eq!((asked(&v6, 1_420), asked(&v6, 1_400)), (None, Some(1_420)));
-        assert_eq!((asked(&to(1), 0), asked(&Destination::Relay(relayed()), 1_420)), (None, None));
-    }
-
-    fn relayed() -> crate::outbox::Relayed {
-        crate::outbox::Relayed { relay: 1, peer: noise::PublicKey([1; 32]) }
+        assert_eq!(asked(&to(1), 1_420), Some(1_440));
+        assert_eq!([0, 516, 1_280, 1_440, 8_920].map(|mtu| asked(&to(1), mtu)), [None; 5]);
+        assert_eq!([asked(&v6, 1_420), asked(&relayed, 1_420)], [None; 2]);
     }
 
     #[test]

@@ -274,7 +274,7 @@ impl Reader {
                     peer.allowed_ips.push(prefix);
                 }
             }
-            "Compress" => peer.compress = switch(value).map_err(at)?,
+            "Compress" => peer.compress = compress(value).map_err(at)?,
             "HoldMs" => peer.hold_ms = number(value, 0..=HOLD_MS_MAX.into()).map_err(at)? as u16,
             "Endpoint" => peer.endpoint = Some(Host::parse(value).map_err(at)?),
             _ if value.eq_ignore_ascii_case("off") => peer.keepalive_s = Some(0),
@@ -344,6 +344,13 @@ fn switch(value: &str) -> Result<bool, Wrong> {
         "off" => Ok(false),
         _ => Err(format!("`{}` is neither on nor off", cut(value))),
     }
+}
+
+/// LZ4 has one level, so each of a scale of 0 to 9 says on or off, too.
+fn compress(value: &str) -> Result<bool, Wrong> {
+    switch(value)
+        .or_else(|_| number(value, 0..=9).map(|level| level > 0))
+        .map_err(|_| format!("`{}` is neither on nor off, nor a level from 0 to 9", cut(value)))
 }
 
 fn number(value: &str, range: RangeInclusive<u32>) -> Result<u32, Wrong> {

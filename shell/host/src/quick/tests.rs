@@ -67,6 +67,17 @@ fn a_file_with_everything_is_read() {
 }
 
 #[test]
+fn source_004_10_levels_of_compression_are_read() {
+    for (value, expected) in [("on", true), ("off", false), ("0", false), ("1", true), ("9", true)]
+    {
+        let text = format!(
+            "[Interface]\nPrivateKey = {KEY}\n[Peer]\nPublicKey = {PEER}\nCompress = {value}\n"
+        );
+        assert_eq!(good(&text).peers[0].compress, expected, "{value}");
+    }
+}
+
+#[test]
 fn every_fault_has_its_place_and_says_how_to_mend_it() {
     let interface = |line: &str| format!("[Interface]\n{line}\n");
     let peer = |line: &str| format!("[Interface]\n[Peer]\nPublicKey = {PEER}\n{line}\n");
@@ -108,7 +119,7 @@ fn every_fault_has_its_place_and_says_how_to_mend_it() {
             peer("AllowedIPs = 10.0.0.0/8,x/8"),
             "4:25: AllowedIPs: `x/8`: not an IPv4 or IPv6 address",
         ),
-        (peer("Compress = 9"), "4:12: Compress: `9` is neither"),
+        (peer("Compress = 10"), "4:12: Compress: `10` is neither on nor off, nor a level from 0"),
         (peer("HoldMs = 1001"), "4:10: HoldMs: `1001` is not a number from 0 to 1000"),
         (peer("PersistentKeepalive = 1m"), "4:23: PersistentKeepalive: `1m` is not a number"),
         (peer(&format!("[Peer]\nPublicKey={PEER}")), "4:1: the peer xTIBA5"),
