@@ -9,6 +9,10 @@ use host::quick::{self, Plan, Scripts, Settings};
 use crate::frames::{self, Compress, Frames};
 use crate::log::{self, Level};
 
+mod status;
+
+use status::Status;
+
 /// Bring up a link from a wg-quick file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -24,6 +28,11 @@ enum Verb {
     /// away again in the end. SIGHUP reads the peers of FILE again. DNS is handed to resolvconf if
     /// that is installed.
     Up(Up),
+    /// Show how the links of this machine are: what is lost, what is done about it, and why.
+    ///
+    /// Asks the programs that serve interfaces here, as `wg show` does; those that are not Warren's
+    /// are named only.
+    Status(Status),
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,9 +64,15 @@ struct Up {
     log: Option<Level>,
 }
 
-/// Brings the link up and stays.
+/// Brings a link up and stays, or tells how links are.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Verb::Up(args) = args.verb;
+    match args.verb {
+        Verb::Up(args) => serve(args),
+        Verb::Status(args) => status::run(&args),
+    }
+}
+
+fn serve(args: Up) -> Result<()> {
     log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
     if let Some(cpu) = args.cpu {
         host::affinity::pin(cpu)?;

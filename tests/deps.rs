@@ -63,6 +63,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-daemon", "igd-next", "UPnP-IGD, in which other gateways give ports"),
     ("warren-daemon", "tokio", "crab_nat and igd-next await, on a thread that does nothing else"),
     ("warren-daemon", "serde", "what is kept and what is asked, as types"),
+    ("warren-host", "serde_json", "what a link tells of its weather"),
     ("warren-daemon", "serde_json", "files of the state directory, lines of the local socket"),
     ("warren-daemon", "tracing", "what an administrator would want to read"),
     ("warren-daemon", "warren-link", "whether a path is a relay's"),

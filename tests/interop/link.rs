@@ -265,6 +265,44 @@ fn where_frames_are_off_a_link_is_plain_wireguard() -> Result<()> {
     })
 }
 
+/// What `warren link status` tells of one end.
+fn told(link: &Link<'_>, me: usize) -> Result<serde_json::Value> {
+    let told = link.hosts[me].run(&[WARREN, "link", "status", "--json", &link.ifname(me)])?;
+    let told: serde_json::Value = serde_json::from_str(&told)?;
+    ensure!(told["links"][0]["interface"] == link.ifname(me), "{told}");
+    Ok(told["links"][0]["peers"][0].clone())
+}
+
+#[test]
+fn a_link_tells_how_it_is_and_why_where_nothing_is_known() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: others tell nothing");
+        return Ok(());
+    }
+    scene("l17", |scene| {
+        let link = Link::up(scene)?;
+        let peer = told(&link, 0)?;
+        ensure!(peer["key"] == link.keys[1].public_text(), "{peer}");
+        ensure!(peer["link"]["repair"]["state"].is_string(), "{peer}");
+        ensure!(peer["link_why"].is_null(), "{peer}");
+        let shown = link.hosts[0].run(&[WARREN, "link", "status"])?;
+        ensure!(shown.contains(&link.ifname(0)) && shown.contains("REPAIR IS"), "{shown}");
+        link.stop(1)?;
+        link.head.borrow_mut()[1] = "Frames = off\n".to_owned();
+        link.start(1)?;
+        eventually("the other end is plain now", seconds(25), || {
+            let _ = link.ping(1);
+            told(&link, 1).is_ok_and(|peer| peer["link"].is_null())
+        })?;
+        let why = told(&link, 1)?["link_why"].to_string();
+        ensure!(why.contains("plain WireGuard"), "{why}");
+        let absent = link.hosts[0].output(&[WARREN, "link", "status", "wtnone"])?;
+        let error = String::from_utf8_lossy(&absent.stderr).into_owned();
+        ensure!(!absent.status.success() && error.contains("no link wtnone"), "{error}");
+        Ok(())
+    })
+}
+
 /// Packets of the link that left on `ifname` of `host` while `work` was done.
 fn sizes(host: &Host, ifname: &str, work: impl FnOnce() -> Result<()>) -> Result<Vec<usize>> {
     let capture = Capture::start(host, ifname)?;

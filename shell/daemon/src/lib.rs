@@ -49,7 +49,6 @@ mod socket;
 pub mod state;
 mod status;
 mod system;
-mod weather;
 mod why;
 
 use std::fmt;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use control::{Map, Peer};
 use host::relay::StreamStatus;
+use host::weather;
 use node::{Destination, PathStatus, PeerStatus, ReachStatus, Weather};
 use noise::PublicKey;
 use serde_json::{Value, json};
@@ -13,7 +14,6 @@ use crate::member::{Daemon, Fault};
 use crate::plan::shared_addresses;
 use crate::protocol::SCHEMA;
 use crate::reach::stun_names;
-use crate::weather;
 
 fn state(daemon: &Daemon) -> &'static str {
     let kept = &daemon.state.kept;

@@ -19,6 +19,7 @@ use crate::sys::{Interest, Poll, Ready};
 use crate::tun::Device;
 use crate::uapi::{BindError, Errno, Reply, Request, Server, Turn};
 use crate::udp::Sockets;
+use crate::weather;
 
 mod rounds;
 
@@ -429,6 +430,9 @@ impl Rest {
     fn answer(&mut self, request: Request) -> Reply {
         match request {
             Request::Get => Reply::Status(self.status()),
+            Request::Weather => {
+                Reply::Weather(weather::links(&self.engine.node, &self.status()).to_string())
+            }
             Request::Set(_) if self.is_managed => Reply::Refused(Errno(-libc::EPERM)),
             Request::Set(changes) => match self.configure(&changes) {
                 Ok(()) => Reply::Done,

@@ -50,6 +50,7 @@ mod sys;
 pub mod tun;
 pub mod uapi;
 pub mod udp;
+pub mod weather;
 
 /// The user at the other end of a local socket.
 ///

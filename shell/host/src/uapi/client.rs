@@ -115,7 +115,8 @@ impl Client {
             self.searched = newline + 1;
             self.line_start = newline + 1;
             let empty = line.is_empty() || line == b"\r";
-            let known = matches!(line.strip_suffix(b"\r").unwrap_or(line), b"get=1" | b"set=1");
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let known = matches!(line, b"get=1" | b"set=1" | b"weather=1");
             if is_first && !known {
                 self.refuse(Errno::PROTOCOL); // it speaks something else
                 return None;
@@ -143,6 +144,7 @@ impl Client {
                 self.output.append(&reply);
                 Wiped::wipe(&mut reply);
             }
+            Reply::Weather(json) => self.output.append(text::format_weather(&json).as_bytes()),
             Reply::Done => self.output.append(text::format_errno(0).as_bytes()),
             Reply::Refused(errno) => self.output.append(text::format_errno(errno.0).as_bytes()),
         }

@@ -8,6 +8,9 @@
 //!
 //! A request takes effect as a whole or not at all: a bad value in its last line leaves the
 //! configuration as it was, and so does a client that goes away in the middle.
+//!
+//! `weather=1` is ours: how the links to peers that speak frames are, as one line of JSON. Others
+//! refuse it, as the protocol has them refuse what they do not know.
 
 mod client;
 mod server;
@@ -38,6 +41,8 @@ pub const CLIENTS_MAX: usize = 16;
 pub enum Request {
     /// Everything there is to know.
     Get,
+    /// How the links are.
+    Weather,
     /// These changes, in order.
     Set(Vec<Change>),
 }
@@ -47,6 +52,8 @@ pub enum Request {
 pub enum Reply {
     /// All of it, to [`Request::Get`].
     Status(Status),
+    /// One line of JSON, to [`Request::Weather`].
+    Weather(String),
     /// The changes are in force.
     Done,
     /// The changes are not in force.

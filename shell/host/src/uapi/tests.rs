@@ -23,7 +23,7 @@ const KEY: &str = "58d402e8d3a0cc7d4c0a4f2e0e6ba2b9f7d4a4c7c7b6f9b5f7dfb16b8e8b6
 fn set(lines: &str) -> Result<Vec<Change>, Errno> {
     match text::parse(format!("set=1\n{lines}\n").as_bytes())? {
         Request::Set(changes) => Ok(changes),
-        Request::Get => panic!("a set was read as a get"),
+        other => panic!("a set was read as {other:?}"),
     }
 }
 
@@ -67,6 +67,8 @@ fn every_key_is_read() {
     let zero = "0".repeat(64);
     assert_eq!(set(&format!("private_key={zero}\n")), Ok(vec![Change::PrivateKey(None)]));
     assert_eq!(text::parse(b"get=1\n\n"), Ok(Request::Get));
+    assert_eq!(text::parse(b"weather=1\n\n"), Ok(Request::Weather));
+    assert_eq!(text::parse(b"weather=1\nx=1\n\n"), Err(Errno::INVALID));
 }
 
 #[test]

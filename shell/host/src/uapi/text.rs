@@ -20,7 +20,8 @@ pub fn parse(request: &[u8]) -> Result<Request, Errno> {
     let mut lines = request.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
     match lines.next() {
         Some(b"get=1") if lines.all(<[u8]>::is_empty) => Ok(Request::Get),
-        Some(b"get=1") => Err(Errno::INVALID),
+        Some(b"weather=1") if lines.all(<[u8]>::is_empty) => Ok(Request::Weather),
+        Some(b"get=1" | b"weather=1") => Err(Errno::INVALID),
         Some(b"set=1") => {
             let mut changes = Vec::new();
             for line in lines.take_while(|l| !l.is_empty()) {
@@ -44,6 +45,12 @@ pub fn format(status: &Status) -> String {
     let mut out = String::with_capacity(256 + status.peers.len() * 512);
     write(&mut out, status).expect("writing to a string cannot fail");
     out
+}
+
+/// Writes the reply to `weather=1`.
+#[must_use]
+pub fn format_weather(json: &str) -> String {
+    format!("weather={json}\nerrno=0\n\n")
 }
 
 /// Writes the reply that carries nothing but `errno`; 0 for success.

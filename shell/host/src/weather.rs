@@ -1,14 +1,32 @@
 //! How a link's weather is told: what is lost, what is done about it, and why.
 
-use node::{PeerStatus, Weather};
+use node::{Node, PeerStatus, Status, Weather};
 use serde_json::{Value, json};
 
 /// Less disorder than this is none, microseconds: neighbours that changed places.
 const DISORDER_US_MIN: u32 = 100;
 
+/// Tells of all peers of an interface, as `warren link status --json` has it.
+pub(crate) fn links(node: &Node, status: &Status) -> Value {
+    let peer = |known: &PeerStatus| {
+        let key = known.key.to_string();
+        let mut peer = json!({
+            "name": &key,
+            "key": &key,
+            "endpoint": known.endpoint,
+            "rx_bytes": known.rx_bytes,
+            "tx_bytes": known.tx_bytes,
+        });
+        add(&mut peer, Some(known), node.weather(&known.key).as_ref());
+        peer
+    };
+    let peers: Vec<Value> = status.peers.iter().map(peer).collect();
+    json!({ "port": status.listen_port, "peers": peers })
+}
+
 /// Tells of a peer how its link is: nothing toward a plain WireGuard peer, or before the first
 /// session.
-pub(crate) fn add(peer: &mut Value, known: Option<&PeerStatus>, weather: Option<&Weather>) {
+pub fn add(peer: &mut Value, known: Option<&PeerStatus>, weather: Option<&Weather>) {
     peer["link"] = weather.map_or(Value::Null, link);
     peer["link_why"] = json!(why_none(known, weather));
 }

@@ -1,0 +1,140 @@
+//! `warren link status`: how the links are that no daemon of a network serves.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use host::uapi::DIRECTORY;
+use serde_json::{Value, json};
+
+use crate::client::{say, text};
+use crate::weather::links;
+
+/// The number that the form of the JSON has.
+const SCHEMA: u32 = 1;
+/// Whoever does not answer within so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of the longest answer that is read.
+const ANSWER_LEN_MAX: u64 = 16 << 20;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Status {
+    /// Print JSON, in the form that docs/commands.md describes
+    #[arg(long)]
+    json: bool,
+    /// Interfaces [default: all that are served here]
+    names: Vec<String>,
+}
+
+/// Asks and prints.
+pub(super) fn run(args: &Status) -> Result<()> {
+    let directory = Path::new(DIRECTORY);
+    let names = if args.names.is_empty() { served(directory)? } else { args.names.clone() };
+    ensure!(
+        !names.is_empty(),
+        "no link is served here; bring one up with `warren link up FILE` or `warren wg NAME`"
+    );
+    let (mut known, mut others) = (Vec::new(), Vec::new());
+    for name in names {
+        let Some(mut link) = ask(directory, &name)? else {
+            others.push(name);
+            continue;
+        };
+        link["interface"] = json!(name);
+        known.push(link);
+    }
+    let told = json!({ "schema": SCHEMA, "links": known, "others": others });
+    say(&if args.json { told.to_string() + "\n" } else { show(&told) })
+}
+
+/// The interfaces that have a control socket.
+fn served(directory: &Path) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(error)
+                .context(format!("cannot look into {}; try as root", directory.display()));
+        }
+    };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> =
+        names.filter_map(|name| Some(name.strip_suffix(".sock")?.to_owned())).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// What the program tells that serves `name`; nothing if it is not Warren, or lives no more.
+fn ask(directory: &Path, name: &str) -> Result<Option<Value>> {
+    let path = directory.join(format!("{name}.sock"));
+    let at = || path.display().to_string();
+    let mut stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("no link {name} is served here: there is no {}", at())
+        }
+        Err(error) => return Err(error).context(format!("cannot ask {}; try as root", at())),
+    };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"weather=1\n\n").with_context(at)?;
+    let mut answer = Vec::new();
+    let mut bytes = stream.take(ANSWER_LEN_MAX);
+    while !answer.ends_with(b"\n\n") {
+        let mut part = [0; 4_096];
+        let len = bytes.read(&mut part).with_context(|| format!("{} does not answer", at()))?;
+        if len == 0 {
+            break;
+        }
+        answer.extend_from_slice(&part[..len]);
+    }
+    let answer = String::from_utf8(answer).with_context(at)?;
+    let told = answer.lines().find_map(|line| line.strip_prefix("weather="));
+    told.map(|told| serde_json::from_str(told).with_context(at)).transpose()
+}
+
+fn show(told: &Value) -> String {
+    let list = |field: &str| told[field].as_array().cloned().unwrap_or_default();
+    let mut out = String::new();
+    for link in list("links") {
+        if !out.is_empty() {
+            out += "\n";
+        }
+        out += &format!("{}, port {}\n", text(&link, "interface"), link["port"]);
+        out += &links(&link);
+        for peer in link["peers"].as_array().into_iter().flatten() {
+            if let Some(why) = peer["link_why"].as_str() {
+                out += &format!("{}: {why}\n", text(peer, "name"));
+            }
+        }
+    }
+    let others: Vec<String> =
+        list("others").iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+    if !others.is_empty() {
+        out += &format!("not Warren's, or gone: {}\n", others.join(", "));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_peers_without_weather_and_strangers_are_told_apart() {
+        let told = json!({
+            "links": [
+                { "interface": "wg0", "port": 51820, "peers": [
+                    { "name": "k1", "link": null, "link_why": "no session stood yet" },
+                ] },
+            ],
+            "others": ["wg1"],
+        });
+        assert_eq!(
+            show(&told),
+            "wg0, port 51820\nk1: no session stood yet\nnot Warren's, or gone: wg1\n"
+        );
+    }
+}
