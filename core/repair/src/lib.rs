@@ -39,6 +39,7 @@ pub mod control;
 pub mod estimate;
 mod field;
 mod kernel;
+mod levels;
 pub mod model;
 pub mod observe;
 pub mod order;
