@@ -512,7 +512,7 @@ mod tests {
         let delay = |s: u64| {
             let stall = if (5_000..5_250).contains(&(s % 20_000)) { 25_000 } else { 0 };
             let saw = s % 4_000 * 3;
-            (saw < 11_900 || s % 2 == 0).then_some(saw + stall)
+            (saw < 11_900 || s.is_multiple_of(2)).then_some(saw + stall)
         };
         let end_us = feed(&mut observer, (0..60_000).map(delay));
         let report = observer.poll_report(0, 0, end_us + 200_000);
