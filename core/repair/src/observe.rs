@@ -5,11 +5,12 @@
 //! group of [`GROUP`] of them, and marks in time.
 //!
 //! Delay tells congestion from weather. Jitter hits every chunk by itself, but a queue holds up
-//! even the quickest of a group, so the smallest delay of a group, above the smallest of the
-//! last half minute, is the queue. A chunk counts as `queued` when this is at least
-//! [`QUEUE_US_MIN`] and more than half of the longest queue of the last seconds: that is where
-//! a full queue drops. The longest is what nine in ten groups stay below, for a machine that stands
-//! still for 30 ms looks like a queue of as much, and would hide one that overflows at 12. (After Spike, Cen et al. 2003, with the minimum taken over a group.)
+//! even the quickest of a group, so the smallest delay of a group, above the smallest of the last
+//! half minute, is the queue. A chunk counts as `queued` when this is at least [`QUEUE_US_MIN`]
+//! and more than half of the longest queue of the last seconds: that is where a full queue drops.
+//! The longest is what nine in ten groups stay below, for a machine that stands still for 30 ms
+//! looks like a queue of as much, and would hide one that overflows at 12. (After Spike, Cen et
+//! al. 2003, with the minimum taken over a group.)
 
 use std::collections::VecDeque;
 
