@@ -37,8 +37,13 @@ impl Target {
 
     /// Prints an answer: as JSON if that is wanted, else as `show` has it.
     pub(crate) fn print(&self, answer: &Value, show: impl FnOnce(&Value) -> String) -> Result<()> {
-        say(&if self.json { answer.to_string() + "\n" } else { show(answer) })
+        print(self.json, answer, show)
     }
+}
+
+/// Prints an answer: as JSON if that is wanted, else as `show` has it.
+pub(crate) fn print(json: bool, answer: &Value, show: impl FnOnce(&Value) -> String) -> Result<()> {
+    say(&if json { answer.to_string() + "\n" } else { show(answer) })
 }
 
 /// Writes an answer where answers go.

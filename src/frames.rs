@@ -39,6 +39,16 @@ pub(crate) enum Frames {
     Off,
 }
 
+impl Frames {
+    /// The word for it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// Whether to compress. LZ4 has one level, so each of a scale of 0 to 9 says on or off, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Compress {
@@ -54,15 +64,5 @@ impl Compress {
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {
         if self == Self::On { "on" } else { "off" }
-    }
-}
-
-impl Frames {
-    /// The word for it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
     }
 }

@@ -1,19 +1,18 @@
 //! `warren link status`: how the links are that no daemon of a network serves.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use ::daemon::protocol::SCHEMA;
 use anyhow::{Context, Result, bail, ensure};
 use host::uapi::DIRECTORY;
 use serde_json::{Value, json};
 
-use crate::client::{say, text};
+use crate::client::{print, text, texts};
 use crate::weather::links;
 
-/// The number that the form of the JSON has.
-const SCHEMA: u32 = 1;
 /// Whoever does not answer within so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of the longest answer that is read.
@@ -46,7 +45,7 @@ pub(super) fn run(args: &Status) -> Result<()> {
         known.push(link);
     }
     let told = json!({ "schema": SCHEMA, "links": known, "others": others });
-    say(&if args.json { told.to_string() + "\n" } else { show(&told) })
+    print(args.json, &told, show)
 }
 
 /// The interfaces that have a control socket.
@@ -80,38 +79,33 @@ fn ask(directory: &Path, name: &str) -> Result<Option<Value>> {
     };
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"weather=1\n\n").with_context(at)?;
-    let mut answer = Vec::new();
-    let mut bytes = stream.take(ANSWER_LEN_MAX);
-    while !answer.ends_with(b"\n\n") {
-        let mut part = [0; 4_096];
-        let len = bytes.read(&mut part).with_context(|| format!("{} does not answer", at()))?;
-        if len == 0 {
+    for line in BufReader::new(stream.take(ANSWER_LEN_MAX)).lines() {
+        let line = line.with_context(|| format!("{} does not answer", at()))?;
+        if let Some(told) = line.strip_prefix("weather=") {
+            return serde_json::from_str(told).with_context(at).map(Some);
+        }
+        if line.is_empty() {
             break;
         }
-        answer.extend_from_slice(&part[..len]);
     }
-    let answer = String::from_utf8(answer).with_context(at)?;
-    let told = answer.lines().find_map(|line| line.strip_prefix("weather="));
-    told.map(|told| serde_json::from_str(told).with_context(at)).transpose()
+    Ok(None)
 }
 
 fn show(told: &Value) -> String {
-    let list = |field: &str| told[field].as_array().cloned().unwrap_or_default();
     let mut out = String::new();
-    for link in list("links") {
+    for link in told["links"].as_array().into_iter().flatten() {
         if !out.is_empty() {
             out += "\n";
         }
-        out += &format!("{}, port {}\n", text(&link, "interface"), link["port"]);
-        out += &links(&link);
+        out += &format!("{}, port {}\n", text(link, "interface"), link["port"]);
+        out += &links(link);
         for peer in link["peers"].as_array().into_iter().flatten() {
             if let Some(why) = peer["link_why"].as_str() {
                 out += &format!("{}: {why}\n", text(peer, "name"));
             }
         }
     }
-    let others: Vec<String> =
-        list("others").iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+    let others: Vec<&str> = texts(&told["others"]).collect();
     if !others.is_empty() {
         out += &format!("not Warren's, or gone: {}\n", others.join(", "));
     }

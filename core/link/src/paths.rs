@@ -40,7 +40,7 @@ mod tests;
 use budget::Budget;
 use fan::Fan;
 use flights::Flights;
-pub(crate) use mtu::USUAL;
+pub(crate) use mtu::{CHECK, RAISE, USUAL};
 pub(crate) use path::{Liveness, Path};
 use path::{Origin, Rank, is_near, is_sound};
 

@@ -9,31 +9,28 @@
 //! ([`crate::paths`]) this one may be fragmented: then what it stands for would be as well, and as
 //! two fragments costs what two datagrams do.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use noise::Instant;
-use wire::frame::{Ordered, ProbeAnswer, Repair};
+use wire::frame::{Ordered, Probe, ProbeAnswer, Repair};
 
 use crate::outbox::Destination;
-use crate::paths::USUAL;
+use crate::paths::{CHECK, RAISE, USUAL};
 
-/// Bytes around a packet that is sent whole: its own place, and the repair of as much.
-pub(crate) const SPENT: usize = Ordered::FIXED_LEN + Repair::FIXED_LEN;
+/// Bytes of the repair of a packet of full size that has its place in a flow: what is asked for.
+const WHOLE: usize = USUAL + Ordered::FIXED_LEN + Repair::FIXED_LEN;
 /// So many probes without an answer, and it does not pass: in weather that loses a twentieth each
 /// way that is mistaken once in ten thousand times.
 const TRIES_MAX: u32 = 4;
 /// What is not answered is asked again after so long, and then after twice as long.
 const AGAIN: Duration = Duration::from_millis(250);
-/// What passed is asked again after so long, if it was used.
-const CHECK: Duration = Duration::from_secs(5);
-/// What did not pass is tried again after so long (RFC 8899, PMTU_RAISE_TIMER).
-const RAISE: Duration = Duration::from_secs(600);
 
 /// What is known of the way that is used.
 #[derive(Debug)]
 pub(crate) struct Roomy {
-    /// Where the way leads, and bytes of the plaintext that is asked for.
-    asked: Option<(Destination, usize)>,
+    /// Where the way leads that is asked.
+    asked: Option<SocketAddr>,
     passed: bool,
     /// The probe that is under way.
     nonce: Option<u64>,
@@ -55,27 +52,22 @@ impl Roomy {
     /// of every packet that is sent in frames.
     #[inline]
     pub(crate) fn room(&self, to: &Destination, mtu: usize) -> usize {
-        match &self.asked {
-            Some((asked, len)) if self.passed && *len == mtu + SPENT && leads(asked, to) => *len,
-            _ => mtu,
-        }
+        if self.passed && self.asked == wanted(to, mtu) { WHOLE } else { mtu }
     }
 
-    /// Bytes of the probe that is due to `to`, with this `nonce`.
+    /// The probe that is due to `to`, with a new `nonce` unless one is under way.
     pub(crate) fn poll(
         &mut self,
         to: &Destination,
         mtu: usize,
         nonce: impl FnOnce() -> u64,
         now: Instant,
-    ) -> Option<usize> {
-        let len = wanted(to, mtu);
-        let is_known =
-            self.asked.as_ref().is_some_and(|(asked, of)| Some(*of) == len && leads(asked, to));
-        if !is_known {
-            *self = Self { asked: len.map(|len| (*to, len)), next: now, ..Self::default() };
+    ) -> Option<Probe> {
+        let wanted = wanted(to, mtu);
+        if self.asked != wanted {
+            *self = Self { asked: wanted, next: now, ..Self::default() };
         }
-        let len = len?;
+        wanted?;
         if now < self.next || (self.passed && self.nonce.is_none() && !self.used) {
             return None;
         }
@@ -84,21 +76,15 @@ impl Roomy {
             self.next = now + RAISE;
             return None;
         }
-        self.nonce = Some(*self.nonce.get_or_insert_with(nonce));
+        let nonce = *self.nonce.get_or_insert_with(nonce);
         self.next = now + AGAIN * (1 << self.tries);
         self.tries += 1;
-        Some(len)
-    }
-
-    /// The nonce of what [`Roomy::poll`] asked for.
-    pub(crate) fn nonce(&self) -> u64 {
-        self.nonce.unwrap_or(0)
+        Some(Probe { path: 0, nonce, len: WHOLE as u16 })
     }
 
     /// An answer came; says whether it was to a probe of ours.
     pub(crate) fn handle_answer(&mut self, answer: &ProbeAnswer, now: Instant) -> bool {
-        let asked = self.asked.as_ref().map(|(_, len)| *len);
-        if self.nonce != Some(answer.nonce) || asked != Some(usize::from(answer.len)) {
+        if self.nonce != Some(answer.nonce) || usize::from(answer.len) != WHOLE {
             return false;
         }
         (self.passed, self.nonce, self.tries, self.used) = (true, None, 0, false);
@@ -118,29 +104,19 @@ impl Roomy {
 
     /// When [`Roomy::poll`] has something, if nothing changes.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.asked.as_ref()?;
         (self.nonce.is_some() || (self.passed && self.used)).then_some(self.next)
     }
 }
 
-/// Whether both lead to the same place, from whichever of our addresses.
-fn leads(one: &Destination, other: &Destination) -> bool {
-    match (one.udp(), other.udp()) {
-        (Some(one), Some(other)) => one.remote == other.remote,
-        _ => false,
-    }
-}
-
-/// Bytes that a packet of full size takes, if a usual link may carry them. What goes through a
-/// relay has a bound of its own.
-fn wanted(to: &Destination, mtu: usize) -> Option<usize> {
-    (to.udp()?.remote.is_ipv4() && mtu == USUAL).then_some(USUAL + SPENT)
+/// Where the way to `to` leads, if it has the room: a usual link over IPv4, at the usual MTU. What
+/// goes through a relay has a bound of its own.
+fn wanted(to: &Destination, mtu: usize) -> Option<SocketAddr> {
+    let remote = to.udp()?.remote;
+    (remote.is_ipv4() && mtu == USUAL).then_some(remote)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use super::*;
     use crate::outbox::Endpoint;
 
@@ -148,8 +124,13 @@ mod tests {
         Endpoint::new(SocketAddr::from(([192, 0, 2, host], 9))).into()
     }
 
-    fn answer(roomy: &Roomy, len: usize) -> ProbeAnswer {
-        ProbeAnswer { nonce: roomy.nonce(), len: len as u16, observed: None }
+    /// The length of the probe that is due; its nonce is 7.
+    fn asked(roomy: &mut Roomy, to: &Destination, mtu: usize, now: Instant) -> Option<u16> {
+        roomy.poll(to, mtu, || 7, now).map(|probe| probe.len)
+    }
+
+    fn answer(len: u16) -> ProbeAnswer {
+        ProbeAnswer { nonce: 7, len, observed: None }
     }
 
     #[test]
@@ -157,15 +138,15 @@ mod tests {
         let mut roomy = Roomy::default();
         let at = Instant(1);
         assert_eq!(roomy.room(&to(1), 1_420), 1_420);
-        assert_eq!(roomy.poll(&to(1), 1_420, || 7, at), Some(1_440));
-        assert!(!roomy.handle_answer(&ProbeAnswer { nonce: 8, ..answer(&roomy, 1_440) }, at));
-        assert!(!roomy.handle_answer(&answer(&roomy, 1_420), at), "another length");
-        assert!(roomy.handle_answer(&answer(&roomy, 1_440), at));
-        assert!(!roomy.handle_answer(&answer(&roomy, 1_440), at), "once");
+        assert_eq!(asked(&mut roomy, &to(1), 1_420, at), Some(1_440));
+        assert!(!roomy.handle_answer(&ProbeAnswer { nonce: 8, ..answer(1_440) }, at));
+        assert!(!roomy.handle_answer(&answer(1_420), at), "another length");
+        assert!(roomy.handle_answer(&answer(1_440), at));
+        assert!(!roomy.handle_answer(&answer(1_440), at), "once");
         assert_eq!(roomy.room(&to(1), 1_420), 1_440);
         assert_eq!(roomy.room(&to(1), 1_400), 1_400, "another interface");
         assert_eq!(roomy.room(&to(2), 1_420), 1_420, "another way");
-        assert_eq!(roomy.poll(&to(2), 1_420, || 9, at), Some(1_440));
+        assert_eq!(asked(&mut roomy, &to(2), 1_420, at), Some(1_440));
         assert_eq!(roomy.room(&to(1), 1_420), 1_420, "forgotten");
     }
 
@@ -176,7 +157,7 @@ mod tests {
             peer: noise::PublicKey([1; 32]),
         });
         let v6 = Endpoint::new("[2001:db8::1]:9".parse().expect("address")).into();
-        let asked = |to: &Destination, mtu| Roomy::default().poll(to, mtu, || 7, Instant(1));
+        let asked = |to: &Destination, mtu| asked(&mut Roomy::default(), to, mtu, Instant(1));
         assert_eq!(asked(&to(1), 1_420), Some(1_440));
         assert_eq!([0, 516, 1_280, 1_440, 8_920].map(|mtu| asked(&to(1), mtu)), [None; 5]);
         assert_eq!([asked(&v6, 1_420), asked(&relayed, 1_420)], [None; 2]);
@@ -186,17 +167,17 @@ mod tests {
     fn silence_means_no_and_an_idle_way_is_not_asked_again() {
         let mut roomy = Roomy::default();
         let mut now = Instant(1);
-        let mut asked = 0;
+        let mut count = 0;
         assert_eq!(roomy.poll_timeout(), None);
-        asked += usize::from(roomy.poll(&to(1), 1_420, || 7, now).is_some());
+        count += usize::from(asked(&mut roomy, &to(1), 1_420, now).is_some());
         while let Some(at) = roomy.poll_timeout() {
             now = at;
-            asked += usize::from(roomy.poll(&to(1), 1_420, || 7, now).is_some());
+            count += usize::from(asked(&mut roomy, &to(1), 1_420, now).is_some());
         }
-        assert_eq!((asked, now.since(Instant(1)).as_millis()), (4, 250 + 500 + 1_000 + 2_000));
+        assert_eq!((count, now.since(Instant(1)).as_millis()), (4, 250 + 500 + 1_000 + 2_000));
         now += RAISE;
-        assert_eq!(roomy.poll(&to(1), 1_420, || 7, now), Some(1_440), "tried again");
-        roomy.handle_answer(&answer(&roomy, 1_440), now);
+        assert_eq!(asked(&mut roomy, &to(1), 1_420, now), Some(1_440), "tried again");
+        roomy.handle_answer(&answer(1_440), now);
         assert_eq!(roomy.room(&to(1), 1_420), 1_440);
         roomy.rest();
         assert_eq!(roomy.poll_timeout(), None, "nothing was sent since");
@@ -205,7 +186,7 @@ mod tests {
         // The way is narrower now.
         while let Some(at) = roomy.poll_timeout() {
             now = at;
-            roomy.poll(&to(1), 1_420, || 7, now);
+            asked(&mut roomy, &to(1), 1_420, now);
         }
         assert_eq!(roomy.room(&to(1), 1_420), 1_420);
     }

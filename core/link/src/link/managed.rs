@@ -1,7 +1,7 @@
 //! What concerns several paths: candidates of a managed peer, probes and their answers.
 
 use noise::Random;
-use wire::frame::{Candidates, Features, Probe};
+use wire::frame::{Candidates, Features};
 use wire::prefix::Prefix;
 
 use super::*;
@@ -247,11 +247,10 @@ impl Link {
             random.fill(&mut nonce);
             u64::from_le_bytes(nonce)
         };
-        let Some(len) = self.roomy.poll(&to, mtu, draw, now) else { return };
+        let Some(probe) = self.roomy.poll(&to, mtu, draw, now) else { return };
         let Some(session) = self.peer.sealer(now) else { return };
         let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
-        let probe = Probe { path: 0, nonce: self.roomy.nonce(), len: len as u16 };
-        let _ = way.seal(len, |plain| probe.write(plain));
+        let _ = way.seal(usize::from(probe.len), |plain| probe.write(plain));
         let (datagrams, bytes) = (way.datagrams, way.bytes);
         self.tx_bytes += bytes;
         self.peer.data_sent(now, datagrams, 0);

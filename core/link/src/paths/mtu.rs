@@ -29,9 +29,9 @@ const TRIES_MAX: u32 = 8;
 /// Time between two of them, at least; twice the round trip where that is longer.
 const AGAIN: Duration = Duration::from_millis(200);
 /// What passed is asked again after so long.
-const CHECK: Duration = Duration::from_secs(5);
+pub(crate) const CHECK: Duration = Duration::from_secs(5);
 /// What did not pass is tried again after so long (RFC 8899, PMTU_RAISE_TIMER).
-const RAISE: Duration = Duration::from_secs(600);
+pub(crate) const RAISE: Duration = Duration::from_secs(600);
 
 /// The search on one path.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ fn pair(second: bool) -> (Machine, Machine) {
 
 /// The same with the numbers `first` and the next one. A test with several pairs gives each its
 /// own numbers: equal numbers draw equal keys, and no key may seal twice with one nonce.
-pub(super) fn numbered(first: u8, second_speaks: bool) -> (Machine, Machine) {
+fn numbered(first: u8, second_speaks: bool) -> (Machine, Machine) {
     let (mut a, mut b) = (Machine::new(first), Machine::new(first + 1));
     a.node.set_frames(true);
     b.node.set_frames(second_speaks);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::frames::segment;
-use super::tests::{Machine, packet_to, settle};
+use super::squeezed::acquainted;
+use super::tests::{self, Machine, packet_to, settle};
 
 /// Bytes of the largest datagram over a link of 1500 and IPv4, and what every WireGuard sends.
 const WIDE: usize = 1_472;
@@ -11,15 +12,9 @@ const USUAL: usize = 1_452;
 /// Payload of a segment that fills the interface's MTU of 1420.
 const FULL: usize = 1_380;
 
-/// Machines `first` and the next one, 10.0.0.1 and 10.0.0.2 inside, with a session over a way for
-/// `most`, and done with asking.
+/// Machines `first` and the next one with a session over a way for `most`, and done with asking.
 fn pair(first: u8, most: usize) -> (Machine, Machine) {
-    let (mut a, mut b) = (Machine::new(first), Machine::new(first + 1));
-    for machine in [&mut a, &mut b] {
-        machine.node.set_frames(true);
-    }
-    a.knows(&b, &["10.0.0.2/32"]);
-    b.knows(&a, &["10.0.0.1/32"]);
+    let (mut a, mut b) = acquainted(first);
     a.send(&packet_to(1, 2, 5));
     for _ in 0..20 {
         carry(&mut a, &mut b, most);
@@ -32,17 +27,12 @@ fn pair(first: u8, most: usize) -> (Machine, Machine) {
 /// Carries datagrams to and fro over a way for so much.
 fn carry(a: &mut Machine, b: &mut Machine, most: usize) {
     loop {
-        let (from_a, from_b) = (std::mem::take(&mut a.out.sent), std::mem::take(&mut b.out.sent));
-        if from_a.is_empty() && from_b.is_empty() {
+        for machine in [&mut *a, &mut *b] {
+            machine.out.sent.retain(|(_, datagram)| datagram.len() <= most);
+        }
+        if tests::carry(a, b) == 0 {
             return;
         }
-        let pass = |bytes: &Vec<u8>| bytes.len() <= most;
-        from_a.iter().map(|(_, bytes)| bytes).filter(|b| pass(b)).for_each(|bytes| {
-            b.receive(a.address, bytes);
-        });
-        from_b.iter().map(|(_, bytes)| bytes).filter(|b| pass(b)).for_each(|bytes| {
-            a.receive(b.address, bytes);
-        });
     }
 }
 

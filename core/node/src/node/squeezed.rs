@@ -60,16 +60,22 @@ pub(super) fn pair() -> (Machine, Machine) {
 
 /// The same as machines `first` and the next one, with the same addresses inside.
 pub(super) fn numbered(first: u8, compress: bool) -> (Machine, Machine) {
-    let (mut a, mut b) = (Machine::new(first), Machine::new(first + 1));
+    let (mut a, mut b) = acquainted(first);
     a.node.set_compress(compress);
+    a.send(&packet_to(1, 2, 5));
+    settle(&mut a, &mut b);
+    b.delivered.clear();
+    (a, b)
+}
+
+/// The two before the first packet.
+pub(super) fn acquainted(first: u8) -> (Machine, Machine) {
+    let (mut a, mut b) = (Machine::new(first), Machine::new(first + 1));
     for machine in [&mut a, &mut b] {
         machine.node.set_frames(true);
     }
     a.knows(&b, &["10.0.0.2/32"]);
     b.knows(&a, &["10.0.0.1/32"]);
-    a.send(&packet_to(1, 2, 5));
-    settle(&mut a, &mut b);
-    b.delivered.clear();
     (a, b)
 }
 

@@ -43,7 +43,7 @@ impl Outbox for Tray {
 pub(super) struct Machine {
     pub(super) node: Node,
     key: PrivateKey,
-    pub(super) address: SocketAddr,
+    address: SocketAddr,
     random: Seeded,
     pub(super) out: Tray,
     pub(super) delivered: Vec<Vec<u8>>,
