@@ -31,6 +31,11 @@ pub const RING: &str = "ring";
 pub const TUNINGS: [&str; 3] = ["default", "reorder", "full"];
 /// The profile's name of the bottleneck that two flows share.
 pub const BOTTLENECK: &str = "bottleneck";
+/// The profile of a line without weather, 1 Gbit/s.
+pub const BASELINE: &str = "baseline";
+/// The profile of the download on a line that two processors carry whole: at 1 Gbit/s hosts, daemons
+/// and wire together take nearly all that they have.
+pub const HALF_RATE: &str = "baseline+rate=500mbit";
 /// The word of a profile that lets superpackets enter the wire whole.
 pub const SUPERPACKETS: &str = "superpackets";
 /// Seconds of a transfer and measurements of one thing below which a run is marked short.
@@ -336,6 +341,9 @@ fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a
             let test = Test::named(word).with_context(|| format!("unknown test {word:?}"))?;
             if test != Test::Shared {
                 plan.push((profile.clone(), test));
+            }
+            if test == Test::Download && profile == BASELINE {
+                plan.push((HALF_RATE.to_owned(), test));
             }
         }
     }

@@ -67,6 +67,7 @@ pub const METRICS: &[Metric] = &[
     metric("wire_bytes_per_byte", "bytes on the wire for each that arrived", "×", Low),
     metric("cpu_s_per_gb", "daemons' processor time", "s/GB", Low),
     metric("machine_cpu_s_per_gb", "the machine's processor time", "s/GB", Low),
+    metric("busy_percent", "the machine's processors busy, the wire's work too", "%", Low),
     metric("rss_idle_mib", "largest daemon, idle", "MiB", Low),
     metric("rss_mib", "largest daemon, after the load", "MiB", Low),
     metric("mtu_bytes", "largest packet inside", "bytes", High),

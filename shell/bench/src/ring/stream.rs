@@ -87,10 +87,17 @@ impl Transfer {
     }
 }
 
-/// Whether iperf3 ended because its one question, by which it begins with UDP, had no answer. It
-/// asks no second time, whatever the weather.
-pub(super) fn went_unanswered(error: &anyhow::Error) -> bool {
-    error.to_string().contains("unable to read from stream socket")
+/// Said of two streams of which iperf3's server took each for the other.
+const CROSSED: &str = "nothing arrived either way: iperf3 took its two streams for each other";
+
+/// Whether iperf3 did not get as far as to load the line.
+///
+/// With UDP it begins with one question, and asks no second time. Of one stream each way its server
+/// tells which is which by the order in which they came, which weather changes: then both ends send
+/// on the one and read from the other.
+pub(super) fn never_began(error: &anyhow::Error) -> bool {
+    let why = error.to_string();
+    why.contains("unable to read from stream socket") || why == CROSSED
 }
 
 /// Runs one transfer to its end.
@@ -143,6 +150,9 @@ fn parse(report: &str, kind: Kind) -> Result<Vec<Flow>> {
         kind == Kind::Udp || congestion == Some("cubic"),
         "iperf3 used {congestion:?} as congestion control, not CUBIC"
     );
+    let received = |sum: &str| report["end"][sum]["bytes"].as_f64();
+    let both = ["sum_received", "sum_received_bidir_reverse"].map(received);
+    ensure!(kind != Kind::Both || both != [Some(0.0); 2], "{CROSSED}");
     let mut flows = vec![flow(&report["end"], "", true).context("the flow forth")?];
     if kind == Kind::Both {
         flows.push(flow(&report["end"], "_bidir_reverse", false).context("the flow back")?);
@@ -190,14 +200,19 @@ mod tests {
         "sender_tcp_congestion": "cubic"}}"#;
 
     #[test]
-    fn a_question_without_an_answer_is_told_from_other_failures() {
+    fn what_never_began_is_told_from_other_failures() {
         let failed = |why: &str| {
             parse(&format!(r#"{{"end": {{}}, "error": "{why}"}}"#), Kind::Udp)
                 .expect_err("an error")
         };
         let silent = "unable to read from stream socket: Resource temporarily unavailable";
-        assert!(went_unanswered(&failed(silent)));
-        assert!(!went_unanswered(&failed("unable to connect to server: Connection refused")));
+        assert!(never_began(&failed(silent)));
+        assert!(!never_began(&failed("unable to connect to server: Connection refused")));
+        let back = BOTH.replace("\"bytes\": 500000", "\"bytes\": 0");
+        assert!(!never_began(&parse(&back, Kind::Both).expect_err("one way only")));
+        let crossed = back.replace("\"bytes\": 1000000", "\"bytes\": 0");
+        assert!(never_began(&parse(&crossed, Kind::Both).expect_err("neither way")));
+        assert!(!never_began(&parse(&crossed, Kind::Tcp(1)).expect_err("one stream")));
     }
 
     #[test]
