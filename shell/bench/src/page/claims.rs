@@ -7,7 +7,7 @@ use super::cells::{Cells, State};
 use super::sections::BACK;
 use crate::ratio::Spread;
 use crate::ring::metric::{METRICS, Metric};
-use crate::ring::{BASELINE, HALF_RATE, Test};
+use crate::ring::{BASELINE, SLOW_LINE, Test};
 use crate::verdict::Bound;
 use crate::vpn::{EASYTIER_KCP, NO_VPN, WARREN, WARREN_PLAIN, WIREGUARD_GO};
 
@@ -116,7 +116,7 @@ fn statements(cells: &Cells<'_>) -> Vec<Verdict> {
     }
     all.push(of("002.5 (8)").value(CLEAN, Test::Udp, "lost_percent", AtMost(0.05)));
     all.push(of("002.5 (12)").completes(&[Test::Download], "the download in all profiles"));
-    for profile in [CLEAN, HALF_RATE] {
+    for profile in [CLEAN, SLOW_LINE] {
         all.push(of("002.5 (12)").overhead(profile, AtMost(1.073)));
     }
     for profile in ALL {
@@ -458,9 +458,9 @@ mod tests {
 
     /// Source 002.5 (12).
     #[test]
-    fn source_002_12_a_download_that_the_processors_decide_is_judged_at_half_the_rate() {
+    fn source_002_12_a_download_that_the_processors_decide_is_judged_on_a_slower_line() {
         let note = note(&[NO_VPN, WARREN, WIREGUARD_GO]);
-        let verdict = |busy: f64, theirs: f64, half: f64| {
+        let verdict = |busy: f64, theirs: f64, slow: f64| {
             let took = |peer, profile, s| {
                 let metrics = [("download_s", s), ("busy_percent", busy)];
                 ["a-b", "b-c", "c-a"].map(|link| sample(peer, profile, "download", link, &metrics))
@@ -469,22 +469,22 @@ mod tests {
                 took(NO_VPN, CLEAN, 1.0),
                 took(WARREN, CLEAN, 1.2),
                 took(WIREGUARD_GO, CLEAN, theirs),
-                took(NO_VPN, HALF_RATE, 2.0),
-                took(WARREN, HALF_RATE, half),
+                took(NO_VPN, SLOW_LINE, 2.0),
+                took(WARREN, SLOW_LINE, slow),
             ];
             let samples = samples.concat();
             let verdicts = verdicts(&Cells::new(&note, &samples));
             let of = |rate: &str| {
                 about(&verdicts, "002.5 (12)", &format!("{rate}, download: download")).clone()
             };
-            (of(CLEAN), of(HALF_RATE))
+            (of(CLEAN), of(SLOW_LINE))
         };
-        let (full, half) = verdict(92.0, 2.0, 2.1);
-        assert_eq!((full.holds, half.holds), (None, Some(true)));
+        let (full, slow) = verdict(92.0, 2.0, 2.1);
+        assert_eq!((full.holds, slow.holds), (None, Some(true)));
         assert_eq!(&full.found[..], "1.2 ×; the processors were busy for 92 % of it and decide");
         assert_eq!(verdict(92.0, 1.1, 2.3).0.holds, Some(false), "slower than wireguard-go");
-        let (full, half) = verdict(60.0, 2.0, 2.3);
-        assert_eq!((full.holds, half.holds), (Some(false), Some(false)), "there was time left");
+        let (full, slow) = verdict(60.0, 2.0, 2.3);
+        assert_eq!((full.holds, slow.holds), (Some(false), Some(false)), "there was time left");
     }
 
     #[test]
