@@ -37,9 +37,16 @@ fn row(peer: &Value) -> Value {
         "in": lost(&link["in"]),
         "ratio": percent(&link["repair"]["ratio"]),
         "disorder": link["in"]["reorder_ms"].as_f64().map(|ms| format!("{ms:.1} ms")),
-        "waited": link["in"]["order_waited"],
+        "waited": waited(&link["in"]),
         "state": text(&link["repair"], "state"),
     })
+}
+
+/// How many pieces waited for their order, and for how long in the mean.
+pub(crate) fn waited(way: &Value) -> Option<String> {
+    let [count, ms] = ["order_waited", "order_waited_ms"].map(|field| way[field].as_f64());
+    let (count, ms) = (count?, ms.unwrap_or_default());
+    Some(if count > 0.0 { format!("{count}, {:.1} ms each", ms / count) } else { "0".to_owned() })
 }
 
 /// Before repair, and after it.
@@ -69,15 +76,16 @@ mod tests {
                 "cipher": "AES-256-GCM", "chunk_bytes": 1368,
                 "out": { "loss_before": 0.0251, "loss_after": 0.00001 },
                 "in": { "loss_before": 0.01, "loss_after": 0.0, "reorder_ms": 14.96,
-                        "order_waited": 12 },
+                        "order_waited": 12, "order_waited_ms": 30.0 },
                 "repair": { "ratio": 0.1712, "state": "on: the path loses datagrams at random" },
             } },
         ] });
         assert_eq!(
             links(&status),
             "\n\
-LINK  CIPHER       CHUNK   LOST OUT          LOST IN          REPAIR   DISORDER  WAITED  REPAIR IS
-b     AES-256-GCM  1368 B  2.51 % > <0.01 %  1.00 % > 0.00 %  17.12 %  15.0 ms   12      \
+LINK  CIPHER       CHUNK   LOST OUT          LOST IN          REPAIR   DISORDER  WAITED           \
+             REPAIR IS
+b     AES-256-GCM  1368 B  2.51 % > <0.01 %  1.00 % > 0.00 %  17.12 %  15.0 ms   12, 2.5 ms each  \
              on: the path loses datagrams at random
 "
         );

@@ -120,11 +120,11 @@ fn show(answer: &Value) -> String {
             line("chunk", format!("{bytes} bytes"));
         }
         let ms = link["in"]["reorder_ms"].as_f64().unwrap_or_default();
-        let [waited, given_up] =
-            ["order_waited", "order_given_up"].map(|field| link["in"][field].as_u64().unwrap_or(0));
+        let waited = crate::weather::waited(&link["in"]).unwrap_or_default();
+        let given_up = link["in"]["order_given_up"].as_u64().unwrap_or(0);
         let order = plain(text(&link["order"], "state"));
         line("order", order);
-        line("", format!("{ms:.1} ms of disorder; {waited} waited, {given_up} in vain"));
+        line("", format!("{ms:.1} ms of disorder; waited: {waited}; in vain: {given_up}"));
         line("packed", plain(text(&link["compression"], "state")));
     }
     if let Some(why) = answer["link_why"].as_str() {

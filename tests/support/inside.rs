@@ -48,18 +48,30 @@ pub fn enter(path: &std::path::Path) -> Result<()> {
     })
 }
 
+/// Has what is sent by a socket leave as datagrams of `len` bytes each: `UDP_SEGMENT` of udp(7).
+pub fn segment_udp(socket: &std::net::UdpSocket, len: usize) -> Result<()> {
+    const SOL_UDP: i32 = 17;
+    const UDP_SEGMENT: i32 = 103;
+    set(socket, SOL_UDP, UDP_SEGMENT, len as i32).context("segments of UDP")
+}
+
 /// Makes the receive buffer of a socket `len` bytes, past what the machine allows others.
 pub fn force_receive_buffer(socket: &std::net::UdpSocket, len: i32) -> Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len)
+        .with_context(|| format!("a receive buffer of {len}"))
+}
+
+fn set(socket: &std::net::UdpSocket, level: i32, option: i32, value: i32) -> Result<()> {
     // SAFETY: the option takes an int, which outlives the call.
-    let forced = unsafe {
+    let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUFFORCE,
-            (&raw const len).cast(),
-            size_of_val(&len) as libc::socklen_t,
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
-    ensure!(forced == 0, "a receive buffer of {len}: {}", std::io::Error::last_os_error());
+    ensure!(set == 0, "{}", std::io::Error::last_os_error());
     Ok(())
 }

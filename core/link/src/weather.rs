@@ -39,6 +39,10 @@ pub struct Weather {
     pub squeezes: Squeezes,
     /// Round trip by the last report, microseconds.
     pub rtt_us: Option<u32>,
+    /// Outwards: delay above the smallest, microseconds.
+    pub queue_us_out: u32,
+    /// Outwards: by how much that grows, microseconds a second.
+    pub queue_trend_us_out: i64,
     /// Outwards: how late datagrams come behind younger ones, microseconds.
     pub reorder_us_out: u32,
     /// Inwards: the same.
@@ -55,8 +59,11 @@ pub struct Weather {
     pub rebuilt: u64,
     /// See `rebuilt`.
     pub lost: u64,
-    /// Inwards: pieces that waited for an older one, and times that one did not come.
+    /// Inwards: pieces that waited for an older one, microseconds that they waited all together,
+    /// and times that one did not come.
     pub waited: u64,
+    /// See `waited`.
+    pub waited_us: u64,
     /// See `waited`.
     pub given_up: u64,
 }
@@ -83,6 +90,8 @@ impl Weather {
             reads_squeezed: sender.reads_squeezed(),
             squeezes: sender.squeezes(),
             rtt_us: sender.rtt_us(),
+            queue_us_out: estimate.queue_us,
+            queue_trend_us_out: estimate.gradient_us,
             reorder_us_out: estimate.reorder_us,
             reorder_us_in: receiver.reorder_us(),
             pieces,
@@ -92,6 +101,7 @@ impl Weather {
             rebuilt: blocks.rebuilt,
             lost: blocks.lost,
             waited: order.waited,
+            waited_us: order.waited_us,
             given_up: order.given_up,
         }
     }

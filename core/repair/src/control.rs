@@ -31,6 +31,13 @@ pub const CAP: usize = 2;
 /// Loss assumed of a path that is not known: a new flow can bear the least, and that is when a path
 /// becomes known.
 pub const UNKNOWN_LOSS: f64 = 0.025;
+/// A round trip is long above this. There a first flight that overruns a queue for the sake of its
+/// repair loses more than that was to save: the flow grows too slowly to have it again soon.
+const LONG_S: f64 = 0.05;
+/// So residual loss aimed at there, while the path is unknown, is this.
+const LONG_TARGET: f64 = 5e-4;
+/// And what may hide is taken for this part of what can: `1 / n` instead of `3 / n`.
+const LONG_SHARE: f64 = 1.0 / 3.0;
 /// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one.
 const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
@@ -135,11 +142,19 @@ impl Control {
         Some(self.rtt_us?.min(most_us as f64) / 1e6)
     }
 
+    /// Whether nothing is known of the path but that its round trip is long.
+    fn is_new_and_long(&self) -> bool {
+        !self.estimate.known && self.rtt_s().is_some_and(|rtt_s| rtt_s > LONG_S)
+    }
+
     /// Residual loss aimed at in blocks of more than [`FEW`] chunks. With round trips as short as
     /// a loss is soon made up for, TCP pays less for it than repair would cost: what lets it be
     /// twice as quick as it is, or as 100 Mbit/s, within 1e-5 and 5e-3.
     #[must_use]
     pub fn target(&self) -> f64 {
+        if self.is_new_and_long() {
+            return LONG_TARGET;
+        }
         let Some(rtt_s) = self.rtt_s() else { return TARGET };
         let root = MATHIS / (rtt_s * self.rate.max(self.rate_min()) * HEADROOM).max(1.0);
         // A run of losses is one to TCP.
@@ -206,7 +221,8 @@ impl Control {
     }
 
     fn expected_loss(&self) -> f64 {
-        let unknown = UNKNOWN_LOSS.min(self.estimate.loss_hidden);
+        let share = if self.is_new_and_long() { LONG_SHARE } else { 1.0 };
+        let unknown = UNKNOWN_LOSS.min(self.estimate.loss_hidden * share);
         let assumed = if self.estimate.known { 0.0 } else { unknown };
         (self.estimate.loss_upper * self.boost).clamp(assumed, 1.0)
     }
@@ -345,6 +361,21 @@ mod tests {
         assert!(control.is_calm());
         control.handle_report(&report(0, 0), 0, 3_600_000_000);
         assert!(!control.is_calm(), "an hour later the weather may have changed");
+    }
+
+    #[test]
+    fn a_long_path_that_is_not_known_gets_less_than_a_short_one_and_the_same_once_it_is() {
+        let after = |rtt_us: u32, rounds: u64| {
+            let mut control = Control::new();
+            for n in 0..rounds {
+                control.handle_rtt(rtt_us, n * 100_000);
+                control.handle_report(&report(150, 0), 150, n * 100_000);
+            }
+            control.repair_chunks(48)
+        };
+        let (short, long) = (after(40_000, 1), after(120_000, 1));
+        assert!(0 < long && 2 * long <= short, "{long} and {short}");
+        assert_eq!((after(40_000, 8), after(120_000, 8)), (0, 0), "it is known to lose nothing");
     }
 
     #[test]

@@ -30,10 +30,18 @@ pub struct Counters {
     pub late: u64,
     /// Waited.
     pub waited: u64,
+    /// For how long they waited, all together, in microseconds.
+    pub waited_us: u64,
     /// Waited for something that did not come in time: times that a flow was let go on.
     pub given_up: u64,
     /// Passed at once, or let others go, because a bound was reached.
     pub overflowed: u64,
+}
+
+impl Counters {
+    fn note_wait(&mut self, us: u64) {
+        self.waited_us = self.waited_us.saturating_add(us);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +77,8 @@ pub struct Order<T> {
     bytes: usize,
     wait_us: u64,
     wait_us_max: u64,
+    /// The time of the last input.
+    now_us: u64,
     /// The number that every flow begins with, if the sender told.
     first: Option<u32>,
     counters: Counters,
@@ -91,6 +101,7 @@ impl<T> Order<T> {
             bytes: 0,
             wait_us: 0,
             wait_us_max: WAIT_US_MAX,
+            now_us: 0,
             first: None,
             counters: Counters::default(),
         }
@@ -136,6 +147,7 @@ impl<T> Order<T> {
 
     /// A piece of `len` bytes came.
     pub fn handle_piece(&mut self, tag: u8, number: u32, item: T, len: usize, now_us: u64) {
+        self.now_us = now_us;
         if self.flows.is_empty() {
             self.flows = vec![Flow::default(); TAGS];
         }
@@ -163,6 +175,7 @@ impl<T> Order<T> {
 
     /// Lets flows go on that have waited long enough.
     pub fn handle_timeout(&mut self, now_us: u64) {
+        self.now_us = now_us;
         if let Some(last_us) = now_us.checked_sub(self.wait_us) {
             self.give_up(last_us);
         }
@@ -171,6 +184,7 @@ impl<T> Order<T> {
     /// Nothing that was sent before `settled_us` is rebuilt any more: what has waited since before
     /// then, and for `late_us` at least, waits in vain.
     pub fn handle_settled(&mut self, settled_us: u64, late_us: u64, now_us: u64) {
+        self.now_us = now_us;
         let before_us = settled_us.min(now_us.saturating_sub(late_us));
         if let Some(last_us) = before_us.checked_sub(1) {
             self.give_up(last_us);
@@ -250,6 +264,7 @@ impl<T> Order<T> {
             let queue = &mut self.queues[usize::from(index)];
             while let Some(Some(waiting)) = queue.places.pop_front() {
                 self.bytes -= waiting.len;
+                self.counters.note_wait(self.now_us.saturating_sub(waiting.at_us));
                 self.ready.push_back(waiting.item);
                 next = next.wrapping_add(1);
             }
@@ -281,6 +296,7 @@ impl<T> Order<T> {
             next = next.wrapping_add(1);
             if let Some(waiting) = place {
                 self.bytes -= waiting.len;
+                self.counters.note_wait(self.now_us.saturating_sub(waiting.at_us));
                 self.ready.push_back(waiting.item);
                 break;
             }
@@ -348,6 +364,9 @@ mod tests {
         order.handle_piece(1, 11, 11, 100, 11_000);
         order.handle_piece(1, 13, 13, 100, 11_000);
         assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![11, 13], 0));
+        let counters = order.counters();
+        let waits_us = (14 - 9) + (14 - 10) + (10_012 - 12);
+        assert_eq!((counters.waited, counters.waited_us), (3, waits_us), "9, 10 and 12");
     }
 
     #[test]

@@ -33,9 +33,11 @@ pub const TUNINGS: [&str; 3] = ["default", "reorder", "full"];
 pub const BOTTLENECK: &str = "bottleneck";
 /// The profile of a line without weather, 1 Gbit/s.
 pub const BASELINE: &str = "baseline";
-/// The profile of the download on a line that leaves two processors time: at 1 Gbit/s hosts, daemons
-/// and wire together take nearly all that they have.
+/// The profile of the download on a line that leaves two processors time: at 1 Gbit/s hosts,
+/// daemons and wire together take nearly all that they have.
 pub const SLOW_LINE: &str = "baseline+rate=200mbit";
+/// The profile of six flows at once that leave two processors time.
+pub const SLOW_RING: &str = "baseline+rate=50mbit";
 /// The word of a profile that lets superpackets enter the wire whole.
 pub const SUPERPACKETS: &str = "superpackets";
 /// Seconds of a transfer and measurements of one thing below which a run is marked short.
@@ -342,8 +344,13 @@ fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a
             if test != Test::Shared {
                 plan.push((profile.clone(), test));
             }
-            if test == Test::Download && profile == BASELINE {
-                plan.push((SLOW_LINE.to_owned(), test));
+            let slower = match test {
+                Test::Download => Some(SLOW_LINE),
+                Test::Both | Test::Parallel => Some(SLOW_RING),
+                _ => None,
+            };
+            if let Some(slower) = slower.filter(|_| profile == BASELINE) {
+                plan.push((slower.to_owned(), test));
             }
         }
     }
@@ -471,6 +478,14 @@ mod tests {
         assert_eq!((turns[0].seed, &turns[0].key.link), (turns[1].seed, &turns[1].key.link));
         assert_ne!(turns[0].seed, turns[2].seed, "another link");
         assert_eq!(turns.last().map(|turn| turn.key.round), Some(2));
+        let tests = ["download", "bidir", "parallel"].map(str::to_owned).to_vec();
+        let slower = Settings { tests, ..settings.clone() };
+        let slower = super::turns(&slower, &[&one]).expect("turns");
+        let slower = slower.iter().filter(|turn| turn.key.profile.contains("rate="));
+        let slower: Vec<_> = slower.map(|t| (t.test, t.impairment.rate_bps / 1_000_000)).collect();
+        let once = [[(Test::Download, 200); 3].as_slice(), &[(Test::Both, 50); 3]].concat();
+        assert_eq!(slower[..6], once, "beside the baseline alone");
+        assert_eq!((slower[6], slower.len()), ((Test::Parallel, 50), 14));
         let low = &turns[12];
         assert_eq!((&low.key.profile[..], low.impairment.delay_us), ("low", 2_000));
     }

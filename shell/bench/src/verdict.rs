@@ -251,6 +251,25 @@ mod tests {
         assert_eq!(memory.found.expect("measured").max, 20.0);
     }
 
+    /// Issue 4: twice wireguard-go for 0.4 of its processor time; without offloads 1.5 times it
+    /// for 0.6.
+    #[test]
+    fn with_frames_more_is_asked_for() {
+        let met = |frames: bool, factor: f64| {
+            let ours = |name: &str| if name == WARREN { factor } else { 1.0 };
+            let mut report = report(5, &ALL, |_, _, name| Some(measured(ours(name))));
+            report.settings.frames = frames;
+            let rows = rows(&report);
+            let asks = |row: &&Row| row.required.is_some() && row.what.contains("÷ wireguard-go");
+            let of = |what: &str| rows.iter().filter(asks).find(|row| row.what.starts_with(what));
+            ["one TCP stream: throughput", "one TCP stream: CPU", "one TCP stream with outer off"]
+                .map(|what| of(what).unwrap_or_else(|| panic!("{what} of {rows:#?}")).met)
+        };
+        assert_eq!(met(false, 1.7), [Some(true); 3]);
+        assert_eq!(met(true, 1.7), [Some(false), Some(false), Some(true)]);
+        assert_eq!(met(true, 2.6), [Some(true); 3]);
+    }
+
     #[test]
     fn a_run_in_which_both_are_equal_misses_the_bounds() {
         let report = report(5, &ALL, |_, _, _| Some(measured(1.0)));

@@ -93,18 +93,67 @@ impl Vpn for Broken {
     }
 }
 
+/// Is not installed.
+#[derive(Debug)]
+struct Absent;
+
+impl Vpn for Absent {
+    fn name(&self) -> &str {
+        "<absent>"
+    }
+
+    fn word(&self) -> &str {
+        "absent"
+    }
+
+    fn version(&self) -> Result<String> {
+        bail!("it is nowhere")
+    }
+
+    fn install_hint(&self) -> &str {
+        "look for it"
+    }
+
+    fn prepare(&self, _ends: &[End]) -> Result<Vec<Member>> {
+        bail!("it was asked to run")
+    }
+}
+
+/// What a report must have beside its figures.
+fn has_all_parts(text: &str, is_html: bool) {
+    let columns = ["smallest", "largest", "÷ no VPN", "÷ wireguard-go", "log-change, log %"];
+    let back = ["back, Mbit/s", "÷ no VPN, back"];
+    let said = ["Who did not", "it is nowhere", "look for it", "over UDP, with frames and repair"];
+    let daemons = ["processor time and memory of each daemon", "daemon 1, MiB"];
+    for part in [&columns[..], &back, &said, &daemons].concat() {
+        assert!(text.contains(part), "{part:?} is not in the report");
+    }
+    if is_html {
+        let (tcp, download) = (": forth</text>", ": download</text>");
+        let planes = [": sent again against throughput", ": latency under load against throughput"];
+        for part in [tcp, download, planes[0], planes[1], "style='background:rgba(", "<svg"] {
+            assert!(text.contains(part), "{part:?} is not in the page");
+        }
+    }
+}
+
 /// Source 002.5 (1): every test runs on three hosts, for us and for no VPN, and yields what the
 /// tables need; and source 002.4: one that fails is named with its log and averaged nowhere.
 #[test]
 fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
     let folder = Folder::new("ring-all");
     let all = Test::ALL.into_iter().filter(|test| *test != Test::Ping).collect::<Vec<_>>();
-    let peers: Vec<Box<dyn Vpn>> =
-        vec![Box::new(NoVpn), Box::new(WireGuard::warren(&warren())), Box::new(Broken)];
+    let peers: Vec<Box<dyn Vpn>> = vec![
+        Box::new(NoVpn),
+        Box::new(WireGuard::warren(&warren())),
+        Box::new(Broken),
+        Box::new(Absent),
+    ];
     let profile = "baseline+delay=1ms";
     let (note, samples) = run(settings(&[profile], &all), &peers, &folder.0, "wt-ring-all");
     assert_eq!(samples.len(), all.len() * 3);
     assert!(note.marks.iter().any(|(word, _)| word == "short"));
+    assert_eq!(note.skipped.iter().map(|absent| &*absent.name).collect::<Vec<_>>(), ["<absent>"]);
     for sample in &samples {
         let (key, failed) = (&sample.key, sample.failed.as_deref());
         if key.peer == "<broken>" {
@@ -142,6 +191,7 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
     for path in page::write(&folder.0).expect("a report") {
         let text = fs::read_to_string(&path).expect("written");
         assert!(text.contains("failed 1 of 1") && text.contains("it does not start"));
+        has_all_parts(&text, path.extension().is_some_and(|e| e == "html"));
         assert!(text.contains("not measured") && text.contains("holds"));
         assert!(!text.contains("<b>why") || path.extension().is_some_and(|e| e == "md"));
         assert!(text.contains("Proves nothing: short"), "{}", path.display());

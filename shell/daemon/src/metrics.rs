@@ -81,6 +81,27 @@ const PEER: &[Row] = &[
         1.0,
     ),
     (
+        "warren_peer_outbound_congestion_ratio",
+        "Share of the losses on the way to the peer that came with a long queue.",
+        "gauge",
+        "/link/out/congestion_share",
+        1.0,
+    ),
+    (
+        "warren_peer_outbound_queue_seconds",
+        "Delay on the way to the peer above the smallest.",
+        "gauge",
+        "/link/out/queue_ms",
+        1e-3,
+    ),
+    (
+        "warren_peer_outbound_reorder_seconds",
+        "How late datagrams come to the peer behind younger ones.",
+        "gauge",
+        "/link/out/reorder_ms",
+        1e-3,
+    ),
+    (
         "warren_peer_inbound_reorder_seconds",
         "How late datagrams come behind younger ones.",
         "gauge",
@@ -93,6 +114,13 @@ const PEER: &[Row] = &[
         "counter",
         "/link/in/order_waited",
         1.0,
+    ),
+    (
+        "warren_peer_order_wait_seconds_total",
+        "For how long they waited, all together.",
+        "counter",
+        "/link/in/order_waited_ms",
+        1e-3,
     ),
     (
         "warren_peer_order_given_up_total",
@@ -146,10 +174,13 @@ pub fn text(status: &Value) -> String {
         );
     }
     head(&mut out, "warren_peer_link", "1, with what is on and why.", "gauge");
-    for peer in peers.iter().filter(|peer| peer["link"].is_object()) {
+    for peer in peers.iter().filter(|peer| peer["link"].is_object() || peer["link_why"].is_string())
+    {
         let _ = write!(out, "warren_peer_link{{peer=\"{}\"", label(peer));
         for (label, pointer) in [
+            ("why", "/link_why"),
             ("cipher", "/link/cipher"),
+            ("cipher_why", "/link/cipher_why"),
             ("repair", "/link/repair/state"),
             ("order", "/link/order/state"),
             ("compression", "/link/compression/state"),
@@ -323,9 +354,13 @@ mod tests {
             "state": "running", "health": ["x"], "server": { "in_touch": true },
             "drops": { "no-route": 3 },
             "peers": [{ "name": "b", "rx_bytes": 5, "rtt_ms": 12.5, "link": null,
+                        "link_why": "plain WireGuard",
                         "path": { "kind": "direct", "carrier": "udp" } },
                       { "name": "c", "link": { "cipher": "AES-256-GCM", "bundled_packets": 9,
-                        "in": { "order_given_up": 2, "congestion_signalled": 1 },
+                        "cipher_why": "both have it",
+                        "out": { "congestion_share": 0.25, "queue_ms": 3.0, "reorder_ms": 7.0 },
+                        "in": { "order_given_up": 2, "order_waited_ms": 1500.0,
+                                "congestion_signalled": 1 },
                         "order": { "state": "off: all comes in order" },
                         "compression": { "state": "off: the peer does not read it" },
                         "repair": { "state": "off: nothing is lost" } } }],
@@ -344,8 +379,16 @@ mod tests {
             "warren_health_messages 1",
             "warren_dropped_packets_total{reason=\"no-route\"} 3",
             "warren_peer_path{peer=\"b\",path=\"direct\",carrier=\"udp\"} 1",
-            "warren_peer_link{peer=\"c\",cipher=\"AES-256-GCM\",repair=\"off: nothing is lost\",\
-             order=\"off: all comes in order\",compression=\"off: the peer does not read it\"} 1",
+            "warren_peer_link{peer=\"b\",why=\"plain WireGuard\",cipher=\"\",cipher_why=\"\",\
+             repair=\"\",order=\"\",compression=\"\"} 1",
+            "warren_peer_link{peer=\"c\",why=\"\",cipher=\"AES-256-GCM\",\
+             cipher_why=\"both have it\",repair=\"off: nothing is lost\",\
+             order=\"off: all comes in order\",\
+             compression=\"off: the peer does not read it\"} 1",
+            "warren_peer_outbound_congestion_ratio{peer=\"c\"} 0.25",
+            "warren_peer_outbound_queue_seconds{peer=\"c\"} 0.003",
+            "warren_peer_outbound_reorder_seconds{peer=\"c\"} 0.007",
+            "warren_peer_order_wait_seconds_total{peer=\"c\"} 1.5",
             "warren_peer_order_given_up_total{peer=\"c\"} 2",
             "warren_peer_congestion_signals_total{peer=\"c\"} 1",
             "warren_peer_bundled_packets_total{peer=\"c\"} 9",

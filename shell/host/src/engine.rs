@@ -136,6 +136,8 @@ impl Engine {
             let header = virtio::Header::decode(header).unwrap_or_default();
             self.node.handle_packet(header, packet, self.clock.now, &mut out);
             if out.batch.len() >= FLUSH_LEN {
+                // A small packet that waits for others does not wait for much of somebody else's.
+                self.node.handle_actions(self.clock, &mut self.random, &mut out);
                 out.flush();
             }
         }

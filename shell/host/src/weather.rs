@@ -45,6 +45,8 @@ fn link(weather: &Weather) -> Value {
             "loss_before": weather.loss_out,
             "loss_after": weather.loss_out * (1.0 - weather.rebuilt_share_out),
             "congestion_share": weather.queued_share_out,
+            "queue_ms": ms(weather.queue_us_out),
+            "queue_trend_ms_per_s": weather.queue_trend_us_out as f64 / 1000.0,
             "reorder_ms": ms(weather.reorder_us_out),
         },
         "in": {
@@ -52,6 +54,7 @@ fn link(weather: &Weather) -> Value {
             "loss_after": share(weather.lost, pieces),
             "reorder_ms": ms(weather.reorder_us_in),
             "order_waited": weather.waited,
+            "order_waited_ms": weather.waited_us as f64 / 1000.0,
             "order_given_up": weather.given_up,
             "congestion_signalled": weather.pieces.marked + weather.pieces.congestion,
         },

@@ -243,6 +243,32 @@ fn small_packets_and_large_ones_keep_their_order_and_flows_their_numbers() {
     assert_eq!(came, wanted, "each once");
 }
 
+/// Order is kept for one flow, and its wait is nobody else's.
+#[test]
+fn while_a_flow_waits_for_its_order_everything_else_passes() {
+    let (mut a, mut b) = squeezed::numbered(1, false);
+    let mut send = |packet: &[u8], arrives: bool| {
+        a.send(packet);
+        for (_, datagram) in std::mem::take(&mut a.out.sent) {
+            if arrives {
+                b.receive(address(1), &datagram);
+            }
+        }
+        std::mem::take(&mut b.delivered)
+    };
+    let [first, lost, ahead] = [1, 2, 3].map(|mark| segment(1_000, mark));
+    assert_eq!(send(&first, true), [first]);
+    assert!(send(&lost, false).is_empty());
+    assert!(send(&ahead, true).is_empty(), "it waits");
+    let datagram = Inner::udp(1, (9, 53), vec![7; 100]).build();
+    let other_flow = Inner::tcp(1, (77, 4_001), vec![7; 100]).build();
+    for passing in [packet_to(1, 2, 9), datagram, other_flow] {
+        assert_eq!(send(&passing, true), [passing], "it does not");
+    }
+    b.pass(Duration::from_millis(40));
+    assert_eq!(b.delivered, [ahead]);
+}
+
 /// Threat BC-04: the second packet's source is none of the peer's.
 #[test]
 fn bc_04_every_packet_of_a_bundle_is_judged_by_itself() {

@@ -111,6 +111,8 @@ mod tests {
         let protected =
             Protected { index: 5, block: 0x0102_0304, sent_us: 0x0506_0708, inner: &[0x45] };
         assert_eq!(parse(&out), Ok(Frame::Protected(protected)));
+        let lacks_its_padding = Protected::FIXED_LEN + 2;
+        assert!((1..lacks_its_padding).all(|len| parse(&out[..len]).is_err()));
         out[2] = 4;
         assert_eq!(parse(&out), Err(Malformed::TotalLength), "more padding than there is");
         let repair = Repair {

@@ -4,6 +4,7 @@ use super::cells::{Cells, State};
 use super::claims;
 use super::number;
 use super::svg::{self, Point, Row};
+use crate::ratio::Spread;
 use crate::ring::metric::{self, Better, Metric};
 use crate::ring::{GRID_DELAYS_MS, GRID_LOSSES, GRID_RATES_MBIT_S, Test, grid};
 use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
@@ -94,6 +95,13 @@ fn facts(cells: &Cells<'_>) -> Section {
          of the hosts: {}. All hosts and the wire share the machine's cores.",
         settings.seed, settings.seconds, settings.links, settings.rounds, settings.tuning
     ));
+    if settings.links > 1 {
+        paragraphs.push(
+            "Connect, parallel, reconnect and shared are measured once a round, all else on each \
+             link: n stands with every figure."
+                .to_owned(),
+        );
+    }
     let whole = |profile: &&String| crate::ring::takes_superpackets(profile);
     let whole: Vec<&str> = settings.profiles.iter().filter(whole).map(|p| p.as_str()).collect();
     if !whole.is_empty() {
@@ -237,6 +245,7 @@ fn one_test(cells: &Cells<'_>, test: Test) -> Option<Section> {
     let first = primary(test);
     for profile in profiles {
         section.tables.push(details(cells, profile, test, first));
+        section.tables.extend(daemons(cells, profile, test));
         for metric in shown(cells, test) {
             section.charts.push(box_chart(cells, profile, test, metric));
         }
@@ -311,6 +320,40 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
         rows.push(row);
     }
     Table { title: profile.to_owned(), head, rows }
+}
+
+/// What each daemon took in transfers on the first link, in which the first host sends: the sum and
+/// the largest stand in [`details`].
+fn daemons(cells: &Cells<'_>, profile: &str, test: Test) -> Option<Table> {
+    let link = crate::ring::LINKS[0].0;
+    let mut rows = Vec::new();
+    let mut most = 0;
+    for peer in cells.peers() {
+        let samples = cells.of(profile, test, peer).iter();
+        let samples = samples.filter(|sample| sample.key.link == link && sample.failed.is_none());
+        let all = |name: &str| -> Vec<&Vec<f64>> {
+            samples.clone().filter_map(|sample| sample.series.get(name)).collect()
+        };
+        let (cpu, rss) = (all("daemons_cpu_s"), all("daemons_rss_mib"));
+        let count = cpu.iter().chain(&rss).map(|each| each.len()).min().unwrap_or(0);
+        let median = |all: &[&Vec<f64>], i: usize| {
+            let of_one: Vec<f64> = all.iter().map(|each| each[i]).collect();
+            Spread::of(&of_one).map_or_else(|| "–".to_owned(), |spread| number(spread.median))
+        };
+        let each = |i| [median(&cpu, i), median(&rss, i)].map(Cell::text);
+        most = most.max(count);
+        let row: Vec<Cell> = (0..count).flat_map(each).collect();
+        rows.extend((count > 0).then(|| [vec![Cell::text(peer)], row].concat()));
+    }
+    let mut head = vec!["peer".to_owned()];
+    for i in 1..=most {
+        head.extend([format!("daemon {i}, s"), format!("daemon {i}, MiB")]);
+    }
+    for row in &mut rows {
+        row.resize(head.len(), Cell::text("–"));
+    }
+    let title = format!("{profile}: processor time and memory of each daemon, {link}");
+    (most > 0).then_some(Table { title, head, rows })
 }
 
 fn box_chart(cells: &Cells<'_>, profile: &str, test: Test, metric: &Metric) -> String {

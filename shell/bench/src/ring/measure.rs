@@ -22,8 +22,8 @@ const PING_EVERY_S: &str = "0.2";
 /// Time between two pings under load.
 const LOADED_PING_EVERY_S: f64 = 0.1;
 const PORT: u16 = 5_201;
-/// Times that a transfer may begin that iperf3 does not get to load the line with, for reasons of its
-/// own: at 2.5 % of loss each way that is one in twenty of UDP.
+/// Times that a transfer may begin that iperf3 does not get to load the line with, for reasons of
+/// its own: at 2.5 % of loss each way that is one in twenty of UDP.
 const TRIES: u32 = 3;
 
 /// What came out.

@@ -60,7 +60,8 @@ impl Vpn for Headscale {
     }
 
     fn remark(&self) -> &str {
-        "the data path is tailscaled's, directly between hosts; the server's processor time counts"
+        "over UDP; the data path is tailscaled's, directly between hosts; \
+         the server's processor time counts"
     }
 
     fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {

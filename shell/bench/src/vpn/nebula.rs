@@ -44,7 +44,7 @@ impl Vpn for Nebula {
     }
 
     fn remark(&self) -> &str {
-        "AES"
+        "over UDP, AES"
     }
 
     fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {

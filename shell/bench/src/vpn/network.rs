@@ -58,7 +58,7 @@ impl Vpn for Network {
     }
 
     fn remark(&self) -> &str {
-        "with server, maps and paths; the server's processor time counts"
+        "over UDP, with server, maps and paths; the server's processor time counts"
     }
 
     fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {

@@ -39,7 +39,7 @@ impl Vpn for Tinc {
     }
 
     fn remark(&self) -> &str {
-        "defaults: AES-256-CBC with SHA-256, replay window of 256 packets"
+        "over UDP; defaults: AES-256-CBC with SHA-256, replay window of 256 packets"
     }
 
     fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {

@@ -37,6 +37,10 @@ impl Vpn for VpnCloud {
          is not on PATH"
     }
 
+    fn remark(&self) -> &str {
+        "over UDP"
+    }
+
     fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {
         let vpncloud = program(&self.0, "vpncloud")?;
         let connect = format!("{}:3210", ends[0].outer);

@@ -145,8 +145,9 @@ impl Vpn for WireGuard {
 
     fn remark(&self) -> &str {
         match self.kind {
-            Kind::Kernel => "has no process: compare the machine's processor time",
-            _ => "",
+            Kind::Kernel => "over UDP; has no process: compare the machine's processor time",
+            Kind::Warren => "over UDP, with frames and repair",
+            Kind::WarrenPlain | Kind::Go => "over UDP, plain WireGuard",
         }
     }
 
