@@ -99,26 +99,17 @@ fn flood(id: &str, suts: [Sut; 2]) -> Result<(f64, f64)> {
         let pair = pair(scene, suts, Outer::Wire("high"))?;
         pair.settle()?;
         let (one, two) = (&pair.one, &pair.two);
-        let sent_bytes = || -> Result<f64> {
-            let text = one.host.sh("cat /sys/class/net/va/statistics/tx_bytes")?;
-            Ok(text.trim().parse()?)
-        };
         let flood = |count: &str| {
             let argv = ["ping", "-n", "-q", "-f", "-l", "100", "-s", "1372", "-c", count, two.v4];
             one.host.output(&argv)
         };
         // The path becomes known.
         flood("2000")?;
-        let before = sent_bytes()?;
+        let before = traffic::sent_bytes(&one.host)?;
         let output = flood("10000")?;
-        let report = String::from_utf8_lossy(&output.stdout);
-        let summary = report.lines().find(|line| line.contains("packets transmitted"));
-        let words: Vec<&str> = summary.unwrap_or_default().split(' ').collect();
-        let count = |at: usize| words.get(at).and_then(|word| word.parse::<f64>().ok());
-        let (Some(asked), Some(answered)) = (count(0), count(3)) else {
-            anyhow::bail!("ping says nothing:\n{report}");
-        };
-        seen = (1.0 - answered / asked, (sent_bytes()? - before) / (asked * 1400.0));
+        let (asked, answered) = traffic::ping_counts(&String::from_utf8_lossy(&output.stdout))?;
+        let sent = (traffic::sent_bytes(&one.host)? - before) as f64;
+        seen = (1.0 - answered as f64 / asked as f64, sent / (asked as f64 * 1400.0));
         Ok(())
     })?;
     Ok(seen)

@@ -3,7 +3,7 @@
 use crate::link::{Link, PORTS};
 use crate::support::capture::{Capture, udp_payload};
 use crate::support::pair::INNER_V4;
-use crate::support::{Context as _, Host, Result, Scene, ensure, scene, traffic};
+use crate::support::{Result, Scene, ensure, scene, traffic};
 
 /// Bytes of the file that moves.
 const FILE_BYTES: u64 = 16 << 20;
@@ -21,12 +21,6 @@ fn half_random_byte(at: u64) -> u8 {
     if at & 512 == 0 { random_byte(at) } else { b'.' }
 }
 
-/// Bytes that a host sent on its cable, Ethernet's headers included.
-fn sent(host: &Host) -> Result<u64> {
-    let text = host.sh("cd /sys/class/net/va/statistics && cat tx_bytes")?;
-    text.trim().parse().context("a counter")
-}
-
 /// How many bytes are sent for each of a file, reports and all headers included. The least of some
 /// runs: as long as a path is not known, and where a busy machine drops something, repair comes on
 /// top.
@@ -34,9 +28,9 @@ fn share(link: &Link<'_>, content: fn(u64) -> u8) -> Result<f64> {
     let [one, two] = &link.hosts;
     let mut least = f64::MAX;
     for _ in 0..RUNS {
-        let before = sent(one)?;
+        let before = traffic::sent_bytes(one)?;
         traffic::exact_stream_of(one, two, INNER_V4[1], FILE_BYTES, content)?;
-        least = least.min((sent(one)? - before) as f64 / FILE_BYTES as f64);
+        least = least.min((traffic::sent_bytes(one)? - before) as f64 / FILE_BYTES as f64);
     }
     Ok(least)
 }

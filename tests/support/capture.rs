@@ -71,20 +71,11 @@ fn packet_socket(ifname: &str) -> Result<OwnedFd> {
     // SAFETY: the address is alive and as long as is said.
     let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
     ensure!(bound == 0, "cannot bind a packet socket: {}", std::io::Error::last_os_error());
-    set(&fd, libc::SO_RCVBUFFORCE, 64_i32 << 20).context("receive buffer")?;
+    inside::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64_i32 << 20)
+        .context("receive buffer")?;
     let patience = libc::timeval { tv_sec: 0, tv_usec: 100_000 };
-    set(&fd, libc::SO_RCVTIMEO, patience).context("receive time-out")?;
+    inside::set(&fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, patience).context("receive time-out")?;
     Ok(fd)
-}
-
-fn set<T>(fd: &OwnedFd, option: i32, value: T) -> Result<()> {
-    let length = size_of::<T>() as u32;
-    let pointer = (&raw const value).cast();
-    // SAFETY: the value is alive and as long as is said.
-    let outcome =
-        unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, pointer, length) };
-    ensure!(outcome == 0, "{}", std::io::Error::last_os_error());
-    Ok(())
 }
 
 /// The UDP payload of a captured packet, with its ports, if it is a whole UDP datagram.

@@ -61,8 +61,9 @@ pub fn force_receive_buffer(socket: &std::net::UdpSocket, len: i32) -> Result<()
         .with_context(|| format!("a receive buffer of {len}"))
 }
 
-fn set(socket: &std::net::UdpSocket, level: i32, option: i32, value: i32) -> Result<()> {
-    // SAFETY: the option takes an int, which outlives the call.
+/// Sets an option that takes a value of this kind: setsockopt(2).
+pub fn set<T>(socket: &impl std::os::fd::AsRawFd, level: i32, option: i32, value: T) -> Result<()> {
+    // SAFETY: the value is alive and as long as is said.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -178,6 +178,22 @@ pub struct Pinger {
     process: Process,
 }
 
+/// Bytes that a host sent on its cable, Ethernet's headers included.
+pub fn sent_bytes(host: &Host) -> Result<u64> {
+    let text = host.sh("cd /sys/class/net/va/statistics && cat tx_bytes")?;
+    text.trim().parse().context("a counter")
+}
+
+/// How many requests ping sent, and how many were answered, by what it printed.
+pub fn ping_counts(log: &str) -> Result<(u64, u64)> {
+    let summary = log.lines().find(|line| line.contains("packets transmitted"));
+    let summary = summary.with_context(|| format!("ping gave no summary:\n{log}"))?;
+    let mut numbers = summary.split([' ', ',']).filter_map(|word| word.parse::<u64>().ok());
+    let sent = numbers.next().context("ping's summary")?;
+    let received = numbers.next().context("ping's summary")?;
+    Ok((sent, received))
+}
+
 /// What a [`Pinger`] saw.
 #[derive(Debug)]
 pub struct Pings {
@@ -212,11 +228,7 @@ impl Pinger {
         self.process.signal(libc::SIGINT)?;
         self.process.wait(Duration::from_secs(3))?;
         let log = self.process.log();
-        let summary = log.lines().find(|line| line.contains("packets transmitted"));
-        let summary = summary.with_context(|| format!("ping gave no summary:\n{log}"))?;
-        let mut numbers = summary.split([' ', ',']).filter_map(|word| word.parse::<u64>().ok());
-        let sent = numbers.next().context("ping's summary")?;
-        let received = numbers.next().context("ping's summary")?;
+        let (sent, received) = ping_counts(&log)?;
         let times = log.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next());
         let mut rtt_ms: Vec<f64> = times.filter_map(|time| time.parse().ok()).collect();
         rtt_ms.sort_by(f64::total_cmp);

@@ -312,14 +312,14 @@ impl Judge<'_> {
     /// alone take up to 8 % of it.
     fn grid(&self, least: f64) -> Verdict {
         let metric = "forward_mbit_s";
-        let all = grid().into_iter().filter_map(|profile| {
-            let ratio = self.cells.ratio((&profile, Test::Grid, metric), WARREN, NO_VPN)?;
+        let profiles = grid();
+        let all = profiles.iter().filter_map(|profile| {
+            let ratio = self.cells.ratio((profile, Test::Grid, metric), WARREN, NO_VPN)?;
             Some((ratio, profile))
         });
         let worst = all.min_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
         let found = worst.as_ref().map(|(ratio, _)| (*ratio, "×", ratio.median >= least));
         let what = format!("grid: {}, {WARREN} ÷ {NO_VPN}, in the worst cell", describe(metric).0);
-        let profiles = grid();
         let cells: Vec<_> = profiles.iter().map(|p| (p.as_str(), Test::Grid, WARREN)).collect();
         let mut verdict = self.verdict(what, format!("≥ {least} ×"), found, &cells);
         if let Some((_, profile)) = worst {
