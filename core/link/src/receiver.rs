@@ -508,6 +508,9 @@ impl Receiver {
 
     /// Lets nobody wait for what no block can give back any more.
     fn give_up_settled(&mut self, now_us: u64) {
+        if !self.observer.knows_reorder() {
+            return;
+        }
         let late_us = self.late_us();
         let settled_us = self.assembler.settled_us(REPAIRED_US + late_us, now_us);
         self.order.handle_settled(settled_us.saturating_sub(OPENED_US), late_us, now_us);

@@ -135,11 +135,13 @@ impl Control {
     }
 
     /// The round trip without queues, in seconds. Reports tell of the shortest queue alone, so what
-    /// goes beyond the shortest round trip by more than jitter explains is taken for a queue, too.
+    /// goes beyond the shortest round trip by more than jitter explains is taken for a queue, too;
+    /// and where packets come late by so much, both ways together take that long on average, though
+    /// the first that were measured took less.
     fn rtt_s(&self) -> Option<f64> {
-        let jitter_us = 2 * i64::from(self.estimate.reorder_us);
-        let most_us = jitter_us - self.rtt_least.max()?;
-        Some(self.rtt_us?.min(most_us as f64) / 1e6)
+        let late_us = self.estimate.reorder_us;
+        let most_us = 2 * i64::from(late_us) - self.rtt_least.max()?;
+        Some(self.rtt_us?.min(most_us as f64).max(f64::from(late_us)) / 1e6)
     }
 
     /// Whether nothing is known of the path but that its round trip is long.
@@ -222,8 +224,7 @@ impl Control {
 
     fn expected_loss(&self) -> f64 {
         let share = if self.is_new_and_long() { LONG_SHARE } else { 1.0 };
-        let unknown = UNKNOWN_LOSS.min(self.estimate.loss_hidden * share);
-        let assumed = if self.estimate.known { 0.0 } else { unknown };
+        let assumed = UNKNOWN_LOSS.min(self.estimate.loss_hidden * share);
         (self.estimate.loss_upper * self.boost).clamp(assumed, 1.0)
     }
 
@@ -458,6 +459,19 @@ mod tests {
         assert_eq!(control.rtt_s(), Some(0.002));
         control.handle_report(&Report { reorder_us: 30_000, ..report(500, 5) }, 500, 100_000);
         assert!(control.rtt_s().is_some_and(|rtt_s| rtt_s > 0.007), "{:?}", control.rtt_s());
+    }
+
+    /// In jitter of 15 ms one round trip in ten takes next to nothing, and the first may be it.
+    #[test]
+    fn one_quick_round_trip_does_not_make_a_path_of_jitter_short() {
+        let target = |reorder_us: u32| {
+            let mut control = Control::default();
+            control.handle_rtt(800, 0);
+            control.handle_report(&Report { reorder_us, ..report(180, 1) }, 150, 0);
+            control.target()
+        };
+        assert_eq!(target(22_000), TARGET);
+        assert!(target(0) > 10.0 * TARGET, "nothing says that it is longer");
     }
 
     #[test]

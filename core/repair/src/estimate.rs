@@ -38,15 +38,20 @@ pub const KNOWN_LOSSES: f64 = 2.0;
 const SPILL: f64 = 0.02;
 /// So few runs at most: more of them are weather, whatever else went on.
 const SPILL_MAX: f64 = 2.0;
-/// Without a loss among `n` chunks a share of more than `3 / n` has a chance of a twentieth.
+/// Without a loss among `n` chunks a share of more than `3 / n` has a chance of a twentieth. With `k`
+/// losses that is about `(k + 3 + 1.65 √k) / n` (limits of Poisson's distribution).
 const RULE_OF_THREE: f64 = 3.0;
+const RULE_ROOT: f64 = 1.65;
+/// Where something was lost, so many judged chunks say enough.
+const ENOUGH_CHUNKS: f64 = 4_000.0;
 
 /// What is believed about a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Whether enough was judged, and not too long ago, to believe it.
     pub known: bool,
-    /// What the share of losses can hardly exceed where nothing was lost yet.
+    /// What the share of losses can hardly exceed, by as little as was judged; zero where that was
+    /// enough.
     pub loss_hidden: f64,
     /// The losses that are not congestion.
     pub model: Model,
@@ -143,7 +148,7 @@ impl Estimator {
         let known = judged >= KNOWN_CHUNKS || slow.lost >= KNOWN_LOSSES;
         Estimate {
             known,
-            loss_hidden: RULE_OF_THREE / judged.max(1.0),
+            loss_hidden: hidden(&slow, judged),
             model,
             loss_likely: quick.share().max(slow.share()).min(1.0),
             loss_upper,
@@ -162,6 +167,15 @@ fn without_spill(mut sum: Counts, queued_lost: f64) -> Counts {
     let spilled = (SPILL * queued_lost).min(SPILL_MAX).min(sum.runs);
     sum.fade(1.0 - ratio(spilled, sum.runs));
     sum
+}
+
+/// What chance may hide; `judged` are all chunks, also those that a queue hid.
+fn hidden(slow: &Counts, judged: f64) -> f64 {
+    let is_lossy = slow.lost >= KNOWN_LOSSES;
+    let (seen, enough) =
+        if is_lossy { (slow.judged, ENOUGH_CHUNKS) } else { (judged, KNOWN_CHUNKS) };
+    let most = slow.lost + RULE_OF_THREE + RULE_ROOT * slow.lost.sqrt();
+    if seen < enough { most / seen.max(1.0) } else { 0.0 }
 }
 
 /// What is left of a sum over `judged` chunks after `since_us`.
@@ -255,6 +269,20 @@ mod tests {
             hidden.push(estimator.estimate().loss_hidden);
         }
         assert!(hidden.is_sorted_by(|a, b| a > b) && hidden[3] < 0.006, "{hidden:?}");
+    }
+
+    /// Of 200 chunks of a path that loses 2.5 % three are lost one time in eight, or fewer.
+    #[test]
+    fn a_few_losses_may_hide_more_of_them_until_enough_was_judged() {
+        let mut estimator = Estimator::default();
+        estimator.handle_report(&Report { clear: losses(200, 3), ..Report::default() }, 0);
+        let estimate = estimator.estimate();
+        assert!(estimate.known && estimate.loss_upper < 0.025, "{estimate:?}");
+        assert!((0.04..0.05).contains(&estimate.loss_hidden), "{estimate:?}");
+        let weather = Report { clear: losses(1_000, 10), ..Report::default() };
+        let after = fed(&weather, 100_000, &mut estimator);
+        assert_eq!(after.loss_hidden, 0.0);
+        assert!((0.01..0.012).contains(&after.loss_upper), "{after:?}");
     }
 
     #[test]

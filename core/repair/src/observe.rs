@@ -31,6 +31,8 @@ pub const STANDING_US: u64 = 10_000;
 pub const STANDING_CHUNKS: u32 = 64;
 /// A shorter queue is none.
 pub const QUEUE_US_MIN: u32 = 3_000;
+/// The extent of reordering is known when so many chunks came without a pause.
+const REORDER_KNOWN: u32 = 1_000;
 /// A chunk that is missing is judged after at least and at most this time.
 pub const WAIT_US: std::ops::RangeInclusive<u64> = 10_000..=150_000;
 
@@ -106,6 +108,8 @@ pub struct Observer {
     queue_us: Option<u32>,
     /// Chunks that came after they were judged.
     late: u64,
+    /// Chunks that came since the last pause.
+    came: u32,
 }
 
 /// State from one judged chunk to the next.
@@ -151,6 +155,7 @@ impl Observer {
             queued: Losses::default(),
             queue_us: None,
             late: 0,
+            came: 0,
         }
     }
 
@@ -218,6 +223,12 @@ impl Observer {
         u32::try_from(self.extent.max().unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
+    /// Whether enough came to believe that none comes later than [`Observer::reorder_us`] says.
+    #[must_use]
+    pub fn knows_reorder(&self) -> bool {
+        self.came >= REORDER_KNOWN
+    }
+
     /// Whether a queue stands just now: what is lost meanwhile may be congestion, and flows should
     /// see it (RFC 6040: mark or drop). The smallest delay of [`STANDING_US`] and
     /// [`STANDING_CHUNKS`] at least decides, for jitter may hold up a few chunks, but not so many.
@@ -255,6 +266,8 @@ impl Observer {
         if sequence >= SEQUENCE_END {
             return false;
         }
+        let is_quiet = self.end_us.saturating_add(PEAK_US) < now_us;
+        self.came = if is_quiet { 1 } else { self.came.saturating_add(1) };
         if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
             self.restart(sequence);
         }
@@ -491,6 +504,18 @@ mod tests {
         assert_eq!(report.clear.lost + report.queued.lost, 0, "{report:?}");
         assert!((17_000..=23_000).contains(&report.reorder_us), "{report:?}");
         assert!(observer.late() < 100, "those before the first to arrive: {}", observer.late());
+    }
+
+    #[test]
+    fn reordering_is_known_when_enough_came_and_a_pause_ends_that() {
+        let mut observer = Observer::new();
+        for sequence in 0..u64::from(REORDER_KNOWN) {
+            assert!(!observer.knows_reorder(), "{sequence}");
+            observer.handle_number(sequence, 1_000 * sequence);
+        }
+        assert!(observer.knows_reorder());
+        observer.handle_number(5_000, 60_000_000);
+        assert!(!observer.knows_reorder(), "what was late before the pause is forgotten");
     }
 
     #[test]

@@ -26,6 +26,8 @@ mod rounds;
 /// How often the loop looks whether the interface is up: after a move to another namespace no
 /// message tells.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After so many turns at most timers are looked at, whatever else there is to be read.
+const UNREAD_TURNS: u32 = 8;
 /// How often a loop whose sockets are full looks at what it holds back.
 const BLOCKED_TURN: Duration = Duration::from_millis(2);
 
@@ -298,6 +300,7 @@ impl Driver {
         let mut ready: Vec<Ready> = Vec::with_capacity(Poll::READY_MAX);
         let mut more_out = false;
         let mut more_in = Vec::new();
+        let mut unread_turns = 0;
         let mut next_look = self.rest.engine.clock.now;
         loop {
             let now = self.rest.engine.clock.now;
@@ -342,7 +345,8 @@ impl Driver {
             // What was told of a socket that is replaced meanwhile is not true of its number.
             let engine = &mut rest.engine;
             more_in.retain(|&fd| engine.has_socket(fd) && engine.pump_in(fd).unwrap_or(false));
-            rest.engine.settle(busy);
+            unread_turns = if more_in.is_empty() { 0 } else { unread_turns + 1 };
+            rest.engine.settle(busy, unread_turns % UNREAD_TURNS > 0);
             rest.heed_streams()?;
             rest.heed_blocked()?;
         }
@@ -421,7 +425,7 @@ impl Rest {
             && let Some(order) = mail.poll_order()
         {
             order(&mut Desk { rest: self });
-            self.engine.settle(true);
+            self.engine.settle(true, false);
         }
         self.mail = Some(mail);
         if self.is_over { Sorted::End(End::Asked) } else { Sorted::Done }
@@ -472,7 +476,7 @@ impl Rest {
             }
         }
         self.engine.tick();
-        self.engine.settle(true);
+        self.engine.settle(true, false);
         Ok(())
     }
 
@@ -560,7 +564,7 @@ impl Rest {
         tracing::info!(up, "interface");
         self.engine.tick();
         self.engine.node.set_up(up, &mut self.random);
-        self.engine.settle(true);
+        self.engine.settle(true, false);
         Ok(true)
     }
 

@@ -269,8 +269,9 @@ impl Engine {
         more
     }
 
-    /// Does what is due: handshakes, timers, and what peers want done.
-    pub fn settle(&mut self, busy: bool) {
+    /// Does what is due: handshakes, timers, and what peers want done. While something that came is
+    /// `unread` timers are put off, for they tell what did not come in time.
+    pub fn settle(&mut self, busy: bool, unread: bool) {
         let mut out = Outgoing {
             batch: &mut self.batch,
             sockets: self.sockets.as_mut(),
@@ -278,7 +279,9 @@ impl Engine {
         };
         let budget = if busy { HANDSHAKES_BUSY } else { HANDSHAKES_IDLE };
         self.node.handle_handshakes(budget, self.clock, &mut self.random, &mut out);
-        self.node.handle_timeout(self.clock.now);
+        if !unread {
+            self.node.handle_timeout(self.clock.now);
+        }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
         self.streams.handle_timeout();
