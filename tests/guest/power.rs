@@ -28,7 +28,7 @@ use server::store::{Place, Store};
 use super::kernel_cache;
 
 /// Cuts of `make test`, each a boot of some seconds; `make soak` asks for more.
-const CUTS: u64 = 3;
+const CUTS: u64 = 2;
 const CUTS_MAX: u64 = 100;
 /// So many cuts hit one disk; the first of them hits the first start of all.
 const CUTS_PER_DISK: u64 = 10;

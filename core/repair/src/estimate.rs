@@ -38,8 +38,8 @@ pub const KNOWN_LOSSES: f64 = 2.0;
 const SPILL: f64 = 0.02;
 /// So few runs at most: more of them are weather, whatever else went on.
 const SPILL_MAX: f64 = 2.0;
-/// Without a loss among `n` chunks a share of more than `3 / n` has a chance of a twentieth. With `k`
-/// losses that is about `(k + 3 + 1.65 √k) / n` (limits of Poisson's distribution).
+/// Without a loss among `n` chunks a share of more than `3 / n` has a chance of a twentieth. With
+/// `k` losses that is about `(k + 3 + 1.65 √k) / n` (limits of Poisson's distribution).
 const RULE_OF_THREE: f64 = 3.0;
 const RULE_ROOT: f64 = 1.65;
 /// Where something was lost, so many judged chunks say enough.

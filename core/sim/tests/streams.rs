@@ -35,12 +35,12 @@ fn source_002_2_weather_costs_a_stream_little() {
         [("baseline", 900.0), ("low", 800.0), ("medium", 600.0), ("high", 400.0)]
     {
         let mut found: Vec<f64> =
-            (1..=5).map(|seed| stream(weather, true, 1, 4, seed).mbit_s).collect();
+            (1..=3).map(|seed| stream(weather, true, 1, 4, seed).mbit_s).collect();
         found.sort_by(f64::total_cmp);
-        assert!(found[2] >= least && found[0] >= least / 2.0, "{weather}: {found:.0?} Mbit/s");
+        assert!(found[1] >= least && found[0] >= least / 2.0, "{weather}: {found:.0?} Mbit/s");
         let plain = stream(weather, false, 1, 4, 1).mbit_s;
         let times = if weather == "baseline" { 1.0 } else { 3.0 };
-        assert!(found[2] >= times * plain, "{weather}: {found:.0?}, plain {plain:.0} Mbit/s");
+        assert!(found[1] >= times * plain, "{weather}: {found:.0?}, plain {plain:.0} Mbit/s");
     }
 }
 
@@ -51,15 +51,16 @@ fn six_streams_get_no_less_than_one() {
     for weather in ["low", "medium", "high"] {
         let sum = |streams| {
             let found: Vec<Found> =
-                (1..=3).map(|seed| stream(weather, true, streams, 6, seed)).collect();
+                (1..=2).map(|seed| stream(weather, true, streams, 5, seed)).collect();
             let cost: f64 = found.iter().map(|found| found.wire_bytes_per_byte).sum();
-            assert!(cost <= 3.0 * 1.35, "{weather}: {found:?}");
+            assert!(cost <= 2.0 * 1.35, "{weather}: {found:?}");
             let shares = found.iter().map(|found| found.least_mbit_s / found.mbit_s);
             assert!(shares.fold(1.0, f64::min) * streams as f64 > 0.2, "{weather}: {found:?}");
             found.iter().map(|found| found.mbit_s).sum::<f64>()
         };
         let (one, six) = (sum(1), sum(6));
-        assert!(six >= 0.97 * one, "{weather}: {one:.0} and {six:.0}, sums of three");
+        println!("{weather}: {one:.0} and {six:.0}");
+        assert!(six >= 0.97 * one, "{weather}: {one:.0} and {six:.0}, sums of two");
     }
 }
 
