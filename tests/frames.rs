@@ -122,8 +122,7 @@ fn flood(id: &str, suts: [Sut; 2]) -> Result<(f64, f64)> {
     Ok(seen)
 }
 
-/// Within the cap of repair, a half, and headers. Pings that come one by one are dear: 1.19 bytes a
-/// byte where they come together, 1.54 where they do not (docs/repair.md).
+/// Within the cap of repair, a half, and headers: 1.21 to 1.36 bytes a byte (docs/repair.md).
 #[test]
 fn pings_are_repaired_too_within_the_cap() -> Result<()> {
     let (plain, _) = flood("w25", PLAIN)?;
@@ -131,7 +130,7 @@ fn pings_are_repaired_too_within_the_cap() -> Result<()> {
     eprintln!("pings lost: {plain:.4} plain, {framed:.5} with frames at {bytes:.2} bytes a byte");
     ensure!(plain > 0.02, "the wire lost only {plain}");
     ensure!(framed * 20.0 < plain, "{framed} lost with frames, {plain} without");
-    ensure!(bytes <= 1.6, "{bytes} bytes a byte");
+    ensure!(bytes <= 1.5, "{bytes} bytes a byte");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use noise::{Index, Instant};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
-use repair::spread::Spread;
+use repair::spread::{Spread, Wait};
 use wire::frame::{self, Chunk, Head, Ordered, Protected};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
@@ -108,6 +108,8 @@ const OVERRUN_JUDGED: u32 = 100;
 pub(crate) struct Manner {
     /// The flow's tag, if it suffers from disorder.
     tag: Option<u8>,
+    /// Whether it is of TCP.
+    is_tcp: bool,
     protect: bool,
     /// Leave to compress, of the flow at hand; those of other flows share nothing with it.
     pub(crate) ticket: Option<Ticket>,
@@ -140,9 +142,18 @@ impl Manner {
     /// share no context (threat BC-02).
     pub(crate) fn shared(mut self, other: &Self) -> Self {
         self.tag = self.tag.filter(|_| other.tag.is_some());
+        self.is_tcp |= other.is_tcp;
         self.ticket = self.ticket.filter(|_| self.ticket == other.ticket);
         self.protect |= other.protect;
         self
+    }
+
+    fn wait(&self) -> Wait {
+        match self.tag {
+            Some(_) => Wait::Ordered,
+            None if self.is_tcp => Wait::Answer,
+            None => Wait::Company,
+        }
     }
 
     /// Bytes that stand in front of a lone packet.
@@ -214,6 +225,7 @@ impl Sender {
         let disorder = protect || self.control.estimate().reorder_us >= DISORDER_US_MIN;
         let manner = Manner {
             tag: if disorder { flow_tag(packet.packet()) } else { None },
+            is_tcp: packet.packet().protocol() == protocol::TCP,
             protect,
             ticket: if wishes.squeeze { self.ticket(packet.packet()) } else { None },
             now_us: now.0 / 1_000,
@@ -406,14 +418,13 @@ impl Sender {
         if !manner.protect || len > CHUNK_LEN_MAX {
             return way.seal(len, write);
         }
-        let patient = manner.tag.is_some();
         let Self { spread, next_block, .. } = self;
         way.seal(Protected::FIXED_LEN + len, |plain| {
             let (fixed, inner) = plain.split_at_mut(Protected::FIXED_LEN);
             write(inner);
             // A lane is never full here: what was due was sent after the piece before. If it were,
             // the other end would count a piece of no block.
-            let place = spread.handle_chunk(inner, patient, next_block, manner.now_us);
+            let place = spread.handle_chunk(inner, manner.wait(), next_block, manner.now_us);
             let (index, block) = place.map_or((u8::MAX, 0), |place| (place.index, place.block));
             Protected::write_fixed(index, block, manner.now_us as u32, 0, fixed);
         })?;

@@ -8,7 +8,7 @@ use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::control::Control;
 use repair::observe::Observer;
 use repair::report::Report;
-use repair::spread::{self, Spread};
+use repair::spread::{self, Spread, Wait};
 use sim::impair::{Impairment, Pipe, Verdict};
 
 const REPORT_US: u64 = 100_000;
@@ -158,7 +158,8 @@ impl Path {
         for _ in 0..self.traffic.data {
             let bytes = content(self.sequence);
             let mut next = self.blocks.len() as u32;
-            let place = self.spread.handle_chunk(&bytes, true, &mut next, now_us).expect("room");
+            let place =
+                self.spread.handle_chunk(&bytes, Wait::Ordered, &mut next, now_us).expect("room");
             self.blocks.resize_with(next as usize, || Sent { counts, ..Sent::default() });
             self.blocks[place.block as usize].contents.push(bytes);
             self.send(now_us, place.block, place.shape, place.index, None);
