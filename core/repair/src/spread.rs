@@ -441,7 +441,6 @@ mod tests {
             [(100, 2e-4), (1_500, 4e-4), (6_000, 1.5e-3), (20_000, 1.5e-3), (50_000, 0.012)];
         for (gap_us, residual_max) in bounds {
             let (residual, spent) = alone(40_000, gap_us);
-            println!("{gap_us} us apart: {residual:.6} lost, {spent:.3} spent");
             assert!(residual <= residual_max, "{gap_us} us apart: {residual} lost");
             assert!(spent > 0.0 && spent <= 0.501, "{gap_us} us apart: {spent} spent");
         }

@@ -59,7 +59,6 @@ fn six_streams_get_no_less_than_one() {
             found.iter().map(|found| found.mbit_s).sum::<f64>()
         };
         let (one, six) = (sum(1), sum(6));
-        println!("{weather}: {one:.0} and {six:.0}");
         assert!(six >= 0.97 * one, "{weather}: {one:.0} and {six:.0}, sums of two");
     }
 }

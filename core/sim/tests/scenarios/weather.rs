@@ -205,7 +205,6 @@ fn source_002_5_what_is_no_tcp_costs_little_and_is_hardly_lost() {
                 1_000 => (5.0, 1.4),
                 _ => (8.0, 1.6),
             };
-            println!("{what}");
             expect(&world, lost * times < lost_of_plain && ratio <= most, &what);
         }
     }
