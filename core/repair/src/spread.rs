@@ -71,10 +71,10 @@ pub enum Wait {
     Company,
 }
 
-/// How long a block fills that has nothing of TCP, at so many chunks a second. For the price
-/// of half a chunk for each, one in two can have a copy, two can share one, and eight have four,
-/// of which each next protects far better: so they wait for each other where that takes no longer
-/// than [`HOLD_US`], two of them up to [`PAIR_US`], and where they are alone they are copied at once.
+/// How long a block fills that has nothing of TCP, at so many chunks a second. For the price of
+/// half a chunk for each, one in two can have a copy, two can share one, and eight have four, of
+/// which each next protects far better: so they wait for each other where that takes no longer than
+/// [`HOLD_US`], two of them up to [`PAIR_US`], and where they are alone they are copied at once.
 fn company_us(rate: f64) -> u64 {
     let pair_us = 1.25e6 / rate.max(1.0);
     match pair_us {

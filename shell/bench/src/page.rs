@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use sim::profile;
 
+use crate::ratio::Spread;
 use crate::ring::{Test, grid, metric, sample};
 use crate::vpn::{Vpn, WARREN};
 
@@ -39,7 +40,7 @@ pub fn write(dir: &Path) -> Result<[PathBuf; 2]> {
 }
 
 /// What is different between two runs: for each test, profile and peer that both have whole,
-/// the ratio of medians, with what was asked differently above it.
+/// medians, their ranges and their ratio, with what was asked differently above it.
 ///
 /// # Errors
 /// Returns an error when either folder holds no run.
@@ -58,13 +59,16 @@ pub fn compare(a: &Path, b: &Path) -> Result<String> {
             facts.date, facts.commit, facts.cpu, s.seconds, s.rounds, s.links, s.seed, s.tuning
         );
     }
-    text += "\n| test | profile | peer | figure | A | B | B ÷ A | log-change, log % |\n";
-    text += "|---|---|---|---|---:|---:|---:|---:|\n";
+    text += "\nMedians, with the least, the most and how many there were. Where the ranges overlap,\n\
+             or one has less than three values, the medians rank nothing.\n";
+    text += "\n| test | profile | peer | figure | A | B | B ÷ A | log-change, log % | ranges |\n";
+    text += "|---|---|---|---|---:|---:|---:|---:|---|\n";
     for test in Test::ALL.into_iter().chain([Test::Grid]) {
-        let name = sections::primary(test);
         for profile in cells_a.profiles(test) {
             for peer in cells_a.peers().filter(|peer| cells_b.took_part(peer)) {
-                text += &compare_line(&cells_a, &cells_b, profile, test, peer, name);
+                for name in figures(test) {
+                    text += &compare_line(&cells_a, &cells_b, profile, test, peer, name);
+                }
             }
         }
     }
@@ -80,6 +84,12 @@ pub fn compare(a: &Path, b: &Path) -> Result<String> {
     Ok(text)
 }
 
+/// The figures of a test that are compared: its first one, and the other direction.
+fn figures(test: Test) -> impl Iterator<Item = &'static str> {
+    let has_back = matches!(test, Test::Tcp | Test::Six | Test::Udp | Test::Grid);
+    [sections::primary(test)].into_iter().chain(has_back.then_some(sections::BACK))
+}
+
 fn compare_line(
     a: &Cells<'_>,
     b: &Cells<'_>,
@@ -89,22 +99,42 @@ fn compare_line(
     name: &str,
 ) -> String {
     let (title, unit) = metric::named(name).map_or(("", ""), |m| (m.title, m.unit));
-    let median = |cells: &Cells<'_>| Some(cells.spread(profile, test, peer, name)?.median);
-    let (of_a, of_b) = (median(a), median(b));
+    let [of_a, of_b] = [a, b].map(|cells| cells.spread(profile, test, peer, name));
     if of_a.is_none() && of_b.is_none() {
         return String::new();
     }
-    let text = |value: Option<f64>| value.map_or_else(|| "failed or missing".to_owned(), number);
-    let ratio = of_a.zip(of_b).filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| b / a);
-    let change = ratio.map(|ratio| 100.0 * ratio.ln());
+    let both = of_a.zip(of_b);
+    let medians = both.map(|(a, b)| (a.median, b.median)).filter(|(a, b)| *a > 0.0 && *b > 0.0);
+    let or_dash = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
     format!(
-        "| {} | {profile} | {peer} | {title}, {unit} | {} | {} | {} | {} |\n",
+        "| {} | {profile} | {peer} | {title}, {unit} | {} | {} | {} | {} | {} |\n",
         test.word(),
-        text(of_a),
-        text(of_b),
-        ratio.map_or_else(|| "–".to_owned(), number),
-        change.map_or_else(|| "–".to_owned(), number)
+        spread_text(of_a),
+        spread_text(of_b),
+        or_dash(medians.map(|(a, b)| b / a)),
+        or_dash(medians.map(|(a, b)| 100.0 * (b / a).ln())),
+        both.map_or("–", |(a, b)| standing(&a, &b)),
     )
+}
+
+/// A median, what it lies between, and of how many values.
+fn spread_text(spread: Option<Spread>) -> String {
+    spread.map_or_else(
+        || "failed or missing".to_owned(),
+        |s| match s.n {
+            1 => format!("{} (1)", number(s.median)),
+            n => format!("{} ({} to {}; {n})", number(s.median), number(s.min), number(s.max)),
+        },
+    )
+}
+
+/// Whether two spreads say that one is better: medians alone rank nothing.
+fn standing(a: &Spread, b: &Spread) -> &'static str {
+    match a.n.min(b.n) {
+        0..3 => "too few to tell",
+        _ if a.max < b.min || b.max < a.min => "apart",
+        _ => "overlap",
+    }
 }
 
 /// A number with about three digits that mean something.
@@ -201,6 +231,18 @@ mod tests {
         let said = [0.0, 0.00049, 0.1234, 1.0, 9.876, 12.34, 941.4, 12_345.6, -69.3];
         let said = said.map(number);
         assert_eq!(said, ["0", "0", "0.123", "1", "9.88", "12.3", "941", "12346", "−69.3"]);
+    }
+
+    #[test]
+    fn medians_rank_nothing_where_ranges_overlap_or_values_are_few() {
+        let of = |values: &[f64]| Spread::of(values).expect("values");
+        let (low, high) = (of(&[1.0, 2.0, 3.0]), of(&[4.0, 5.0, 6.0]));
+        assert_eq!((standing(&low, &high), standing(&high, &low)), ("apart", "apart"));
+        assert_eq!(standing(&low, &of(&[3.0, 9.0, 9.0])), "overlap");
+        assert_eq!(standing(&low, &of(&[8.0, 9.0])), "too few to tell");
+        assert_eq!(spread_text(Some(low)), "2 (1 to 3; 3)");
+        assert_eq!(spread_text(Some(of(&[7.0]))), "7 (1)");
+        assert_eq!(spread_text(None), "failed or missing");
     }
 
     #[test]

@@ -211,6 +211,12 @@ fn program<'a>(found: &'a Option<PathBuf>, name: &str) -> Result<&'a str> {
     path.to_str().with_context(|| format!("the path of {name} is not UTF-8"))
 }
 
+/// That a program is there with which keys are made: without it no host of that peer would start.
+fn needs(name: &str, package: &str) -> Result<()> {
+    let found = find(name);
+    program(&found, name).with_context(|| format!("install the package {package}")).map(drop)
+}
+
 /// The first line that a program prints about itself, on either stream.
 fn first_line(program: &str, words: &[&str]) -> Result<String> {
     let output = Command::new(program).args(words).output();

@@ -198,6 +198,8 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
     }
     let text = page::compare(&folder.0, &folder.0).expect("comparable");
     assert!(text.contains("| tcp | baseline+delay=1ms | Warren | forth, Mbit/s |"), "{text}");
+    assert!(text.contains("| tcp | baseline+delay=1ms | Warren | back, Mbit/s |"), "{text}");
+    assert!(text.contains(" (1) | ") && text.contains("| too few to tell |"), "{text}");
     assert!(text.contains("tuning reorder"), "{text}");
 }
 

@@ -23,6 +23,17 @@ pub(crate) struct Verdict {
     pub(crate) holds: Option<bool>,
 }
 
+impl Verdict {
+    /// What was found counts as not measured, where it does not hold and this is why.
+    fn unless(mut self, why: Option<String>) -> Self {
+        if let (Some(false), Some(why)) = (self.holds, why) {
+            self.holds = None;
+            self.found += &format!("; {why}");
+        }
+        self
+    }
+}
+
 const CLEAN: &str = BASELINE;
 const BAD: [&str; 3] = ["low", "medium", "high"];
 const ALL: [&str; 4] = [CLEAN, "low", "medium", "high"];
@@ -196,19 +207,16 @@ impl Judge<'_> {
     /// machine that was measured; a lower rate tells.
     fn overhead(&self, profile: &str, bound: Bound) -> Verdict {
         let cell = (profile, Test::Download, "download_s");
-        let mut verdict = self.ratio(profile, cell.1, cell.2, NO_VPN, bound);
+        let verdict = self.ratio(profile, cell.1, cell.2, NO_VPN, bound);
         let busy = self.cells.spread(profile, cell.1, WARREN, "busy_percent");
         let rival = self.cells.ratio(cell, WARREN, WIREGUARD_GO);
-        if verdict.holds == Some(false)
-            && let Some(busy) = busy.filter(|busy| busy.median >= BUSY_PERCENT)
-            && rival.is_some_and(|ratio| ratio.median < 1.0)
-        {
-            verdict.holds = None;
+        let busy = busy
+            .filter(|busy| busy.median >= BUSY_PERCENT)
+            .filter(|_| rival.is_some_and(|ratio| ratio.median < 1.0));
+        verdict.unless(busy.map(|busy| {
             let percent = super::number(busy.median);
-            verdict.found +=
-                &format!("; the processors were busy for {percent} % of it and decide");
-        }
-        verdict
+            format!("the processors were busy for {percent} % of it and decide")
+        }))
     }
 
     /// The median is at most `more` above theirs.
@@ -253,15 +261,11 @@ impl Judge<'_> {
         let found = factor(WARREN).map(|spread| (spread, "×", spread.median >= least));
         let what = format!("{profile}: six flows on three links ÷ two on one, {WARREN}");
         let cells = [(profile, Test::Parallel, WARREN), (profile, Test::Both, WARREN)];
-        let mut verdict = self.verdict(what, format!("≥ {least} ×"), found, &cells);
-        if verdict.holds == Some(false)
-            && let Some(bare) = factor(NO_VPN).filter(|bare| bare.median < least)
-        {
-            verdict.holds = None;
-            let bare = super::number(bare.median);
-            verdict.found += &format!("; without a VPN {bare} ×: the processors decide");
-        }
-        verdict
+        let verdict = self.verdict(what, format!("≥ {least} ×"), found, &cells);
+        let bare = factor(NO_VPN).filter(|bare| bare.median < least);
+        verdict.unless(bare.map(|bare| {
+            format!("without a VPN {} ×: the processors decide", super::number(bare.median))
+        }))
     }
 
     /// A round trip under load against the idle wire's.

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::{
-    Address, Daemon, End, Member, Vpn, find, first_line, make, place, program, run_dir, write,
+    Address, Daemon, End, Member, Vpn, find, first_line, make, needs, place, program, run_dir,
+    write,
 };
 
 const IFNAME: &str = "ts0";
@@ -50,6 +51,7 @@ impl Vpn for Headscale {
     fn version(&self) -> Result<String> {
         let server = first_line(program(&self.headscale, "headscale")?, &["version"])?;
         program(&self.tailscale, "tailscale")?;
+        needs("openssl", "openssl")?;
         let daemon = first_line(program(&self.tailscaled, "tailscaled")?, &["--version"])?;
         Ok(format!("headscale {server}, tailscaled {daemon}"))
     }

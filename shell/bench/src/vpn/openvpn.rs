@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::{
-    Address, Daemon, End, Member, Vpn, find, first_line, has_address, inner, make, place, program,
-    run_dir,
+    Address, Daemon, End, Member, Vpn, find, first_line, has_address, inner, make, needs, place,
+    program, run_dir,
 };
 
 const IFNAME: &str = "ovpn0";
@@ -32,6 +32,7 @@ impl Vpn for OpenVpn {
     }
 
     fn version(&self) -> Result<String> {
+        needs("openssl", "openssl")?;
         let said = first_line(program(&self.0, "openvpn")?, &["--version"])?;
         Ok(said.split(" [").next().unwrap_or(&said).to_owned())
     }

@@ -116,6 +116,7 @@ impl Vpn for WireGuard {
 
     fn version(&self) -> Result<String> {
         if self.kind == Kind::Kernel {
+            super::needs("wg", "wireguard-tools")?;
             return kernel_version();
         }
         let found = program(&self.program, self.name())?;
@@ -124,6 +125,7 @@ impl Vpn for WireGuard {
             ensure!(help.contains(FRAMES), "this Warren has no frames: it is without repair");
         }
         let said = first_line(found, &["--version"])?;
+        super::needs("wg", "wireguard-tools")?;
         Ok(match go_module(Path::new(found)) {
             Some(module) if !said.contains(&module) => format!("{said} (module {module})"),
             _ => said,
