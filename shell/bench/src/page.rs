@@ -59,7 +59,7 @@ pub fn compare(a: &Path, b: &Path) -> Result<String> {
             facts.date, facts.commit, facts.cpu, s.seconds, s.rounds, s.links, s.seed, s.tuning
         );
     }
-    text += "\nMedians, with the least, the most and how many there were. Where ranges overlap, or\n\
+    text += "\nMedians, with least, most and how many there were. Where ranges overlap, or\n\
              there are less than three values, the medians rank nothing.\n";
     text += "\n| test | profile | peer | figure | A | B | B ÷ A | log-change, log % | ranges |\n";
     text += "|---|---|---|---|---:|---:|---:|---:|---|\n";
