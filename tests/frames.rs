@@ -21,18 +21,21 @@ fn pair(scene: &Scene, suts: [Sut; 2], outer: Outer) -> Result<Pair> {
     Pair::with(scene, Plan { suts, outer, ..Plan::default() })
 }
 
+/// The same, when the first ping was answered.
+fn settled(scene: &Scene, suts: [Sut; 2], outer: Outer) -> Result<Pair> {
+    let pair = pair(scene, suts, outer)?;
+    pair.settle()?;
+    Ok(pair)
+}
+
 /// Mbit/s of one TCP stream of some seconds.
 fn stream(id: &str, suts: [Sut; 2], profile: &'static str) -> Result<f64> {
-    let mut mbit_s = 0.0;
     scene_alone(id, |scene| {
-        let pair = pair(scene, suts, Outer::Wire(profile))?;
-        pair.settle()?;
+        let pair = settled(scene, suts, Outer::Wire(profile))?;
         let options = ["-t", "5", "-C", "cubic"];
         let (one, two) = (&pair.one, &pair.two);
-        mbit_s = traffic::tcp(&one.host, &two.host, two.v4, &options)? / 1e6;
-        Ok(())
-    })?;
-    Ok(mbit_s)
+        Ok(traffic::tcp(&one.host, &two.host, two.v4, &options)? / 1e6)
+    })
 }
 
 #[test]
@@ -58,8 +61,7 @@ fn source_002_5_weather_that_stops_a_stream_hardly_slows_it_with_frames() -> Res
 #[test]
 fn every_byte_arrives_in_high_weather_in_both_directions_over_ipv6_too() -> Result<()> {
     scene("w7", |scene| {
-        let pair = pair(scene, WARREN, Outer::Wire("high"))?;
-        pair.settle()?;
+        let pair = settled(scene, WARREN, Outer::Wire("high"))?;
         for (from, to) in [pair.ends(true), pair.ends(false)] {
             traffic::exact_stream(&from.host, &to.host, to.v4, 20_000_000)?;
             traffic::exact_stream(&from.host, &to.host, to.v6, 20_000_000)?;
@@ -72,10 +74,8 @@ fn every_byte_arrives_in_high_weather_in_both_directions_over_ipv6_too() -> Resu
 
 /// How many of a thousand datagrams a second are lost.
 fn lost(id: &str, suts: [Sut; 2]) -> Result<(u64, u64)> {
-    let mut seen = (0, 0);
     scene(id, |scene| {
-        let pair = pair(scene, suts, Outer::Wire("medium"))?;
-        pair.settle()?;
+        let pair = settled(scene, suts, Outer::Wire("medium"))?;
         let (one, two) = (&pair.one, &pair.two);
         let pace = Duration::from_millis(1);
         let numbered = traffic::Numbered::start(&one.host, &two.host, two.v4, pace)?;
@@ -83,10 +83,8 @@ fn lost(id: &str, suts: [Sut; 2]) -> Result<(u64, u64)> {
         let (sent, missing) = numbered.stop()?;
         // The first seconds are for learning.
         let half = sent / 2;
-        seen = (missing.iter().filter(|&&number| number >= half).count() as u64, sent - half);
-        Ok(())
-    })?;
-    Ok(seen)
+        Ok((missing.iter().filter(|&&number| number >= half).count() as u64, sent - half))
+    })
 }
 
 #[test]
@@ -101,10 +99,8 @@ fn small_datagrams_are_repaired_too_and_none_comes_twice() -> Result<()> {
 
 /// What a flood of pings of full size has lost, and the bytes on the wire for each byte of a ping.
 fn flood(id: &str, suts: [Sut; 2]) -> Result<(f64, f64)> {
-    let mut seen = (0.0, 0.0);
     scene_alone(id, |scene| {
-        let pair = pair(scene, suts, Outer::Wire("high"))?;
-        pair.settle()?;
+        let pair = settled(scene, suts, Outer::Wire("high"))?;
         let (one, two) = (&pair.one, &pair.two);
         let flood = |count: &str| {
             let argv = ["ping", "-n", "-q", "-f", "-l", "100", "-s", "1372", "-c", count, two.v4];
@@ -116,10 +112,8 @@ fn flood(id: &str, suts: [Sut; 2]) -> Result<(f64, f64)> {
         let output = flood("10000")?;
         let (asked, answered) = traffic::ping_counts(&String::from_utf8_lossy(&output.stdout))?;
         let sent = (traffic::sent_bytes(&one.host)? - before) as f64;
-        seen = (1.0 - answered as f64 / asked as f64, sent / (asked as f64 * 1400.0));
-        Ok(())
-    })?;
-    Ok(seen)
+        Ok((1.0 - answered as f64 / asked as f64, sent / (asked as f64 * 1400.0)))
+    })
 }
 
 /// Within the cap of repair, a half, and headers: 1.21 to 1.50 bytes a byte (docs/repair.md).
@@ -147,8 +141,7 @@ fn a_superpacket_of_udp_is_taken_whole_and_arrives_as_its_datagrams() -> Result<
     const SIZE: usize = 1200;
     for (id, suts) in [("w23", WARREN), ("w24", PLAIN)] {
         scene(id, |scene| {
-            let pair = pair(scene, suts, Outer::Veth)?;
-            pair.settle()?;
+            let pair = settled(scene, suts, Outer::Veth)?;
             let (one, two) = (&pair.one, &pair.two);
             let address = two.v4;
             let receiver = inside::inside(&two.host, || Ok(UdpSocket::bind((address, 0))?))?;
@@ -188,7 +181,6 @@ fn one_side_without_frames_is_spoken_to_plainly() -> Result<()> {
 
 /// The datagrams of some pings and a stream of requests, as types and lengths in their order.
 fn conversation(id: &str, ours: Sut, theirs: &Sut, we_begin: bool) -> Result<Vec<(u8, usize)>> {
-    let mut seen = Vec::new();
     scene(id, |scene| {
         let pair = pair(scene, [ours, theirs.clone()], Outer::Veth)?;
         let capture = Capture::start(&pair.one.host, "va")?;
@@ -199,10 +191,8 @@ fn conversation(id: &str, ours: Sut, theirs: &Sut, we_begin: bool) -> Result<Vec
         }
         let datagrams = capture.stop()?;
         let payloads = datagrams.iter().filter_map(|packet| udp_payload(packet));
-        seen = payloads.map(|(_, _, payload)| (payload[0], payload.len())).collect();
-        Ok(())
-    })?;
-    Ok(seen)
+        Ok(payloads.map(|(_, _, payload)| (payload[0], payload.len())).collect())
+    })
 }
 
 /// A keepalive may come between at any time; nothing else may.
@@ -232,8 +222,7 @@ fn toward_wireguard_go_no_datagram_tells_whether_frames_are_known() -> Result<()
 #[test]
 fn bc_05_small_packets_that_waited_share_datagrams() -> Result<()> {
     scene("w16", |scene| {
-        let pair = pair(scene, WARREN, Outer::Veth)?;
-        pair.settle()?;
+        let pair = settled(scene, WARREN, Outer::Veth)?;
         let (one, two) = (&pair.one, &pair.two);
         let address = two.v4;
         let receiver = inside::inside(&two.host, || Ok(UdpSocket::bind((address, 0))?))?;
@@ -264,10 +253,8 @@ fn bc_05_small_packets_that_waited_share_datagrams() -> Result<()> {
 /// The delay that one in a hundred messages of TCP exceeds, one each 5 ms, over a line on which
 /// half of all packets are 20 ms behind the others.
 fn delay_p99(id: &str, suts: [Sut; 2]) -> Result<Duration> {
-    let mut p99 = Duration::ZERO;
     scene(id, |scene| {
-        let pair = pair(scene, suts, Outer::Wire("delay=20ms reorder=50%"))?;
-        pair.settle()?;
+        let pair = settled(scene, suts, Outer::Wire("delay=20ms reorder=50%"))?;
         let (one, two) = (&pair.one, &pair.two);
         let to = std::net::SocketAddr::new(two.v4.parse()?, 8_080);
         let listener = inside::inside(&two.host, || Ok(TcpListener::bind(to)?))?;
@@ -293,10 +280,8 @@ fn delay_p99(id: &str, suts: [Sut; 2]) -> Result<Duration> {
         let mut delays = inside::join(reader)?;
         ensure!(delays.len() == 1_000, "{} messages", delays.len());
         delays.sort_unstable();
-        p99 = delays[989];
-        Ok(())
-    })?;
-    Ok(p99)
+        Ok(delays[989])
+    })
 }
 
 #[test]
@@ -340,10 +325,8 @@ fn fetch(to: std::net::SocketAddr) -> Result<()> {
 
 /// Datagrams on the wire, and how long it took, while six spiders a side fetch empty files.
 fn spiders(id: &str, suts: [Sut; 2]) -> Result<(usize, Duration)> {
-    let mut seen = (0, Duration::ZERO);
     scene(id, |scene| {
-        let pair = pair(scene, suts, Outer::Wire("delay=50ms loss=1% rate=1500kbit"))?;
-        pair.settle()?;
+        let pair = settled(scene, suts, Outer::Wire("delay=50ms loss=1% rate=1500kbit"))?;
         let ends = [pair.ends(true), pair.ends(false)];
         let mut servers = Vec::new();
         for (_, to) in ends {
@@ -364,10 +347,8 @@ fn spiders(id: &str, suts: [Sut; 2]) -> Result<(usize, Duration)> {
         servers.into_iter().try_for_each(inside::join)?;
         let took = begin.elapsed();
         let datagrams = capture.stop()?;
-        seen = (datagrams.iter().filter_map(|packet| udp_payload(packet)).count(), took);
-        Ok(())
-    })?;
-    Ok(seen)
+        Ok((datagrams.iter().filter_map(|packet| udp_payload(packet)).count(), took))
+    })
 }
 
 #[test]

@@ -75,7 +75,6 @@ fn source_004_10_half_of_a_file_that_can_be_halved_is_saved_where_it_is_asked_fo
 
 /// The lengths of the IP packets that carry a file of random bytes.
 fn lengths(id: &str, more: &str) -> Result<(Vec<usize>, f64)> {
-    let mut seen = (Vec::new(), 0.0);
     scene(id, |scene| {
         let link = link(scene, more, None)?;
         let capture = Capture::start(&link.hosts[0], "va")?;
@@ -85,10 +84,8 @@ fn lengths(id: &str, more: &str) -> Result<(Vec<usize>, f64)> {
             udp_payload(packet)
                 .is_some_and(|(from, to, _)| [from, to].iter().all(|p| PORTS.contains(p)))
         };
-        seen = (packets.iter().filter(is_ours).map(Vec::len).collect(), share);
-        Ok(())
-    })?;
-    Ok(seen)
+        Ok((packets.iter().filter(is_ours).map(Vec::len).collect(), share))
+    })
 }
 
 #[test]

@@ -20,19 +20,20 @@ pub struct Scene {
     passed: Cell<bool>,
 }
 
-/// Runs a test in a world of its own; `id` names its hosts and interfaces, at most 8 letters.
-pub fn scene(id: &str, body: impl FnOnce(&Scene) -> Result<()>) -> Result<()> {
+/// Runs a test in a world of its own and returns what it found; `id` names its hosts and
+/// interfaces, at most 8 letters.
+pub fn scene<T>(id: &str, body: impl FnOnce(&Scene) -> Result<T>) -> Result<T> {
     let _turn = turn::shared();
     in_turn(id, body)
 }
 
 /// As [`scene`], with nothing else running.
-pub fn scene_alone(id: &str, body: impl FnOnce(&Scene) -> Result<()>) -> Result<()> {
+pub fn scene_alone<T>(id: &str, body: impl FnOnce(&Scene) -> Result<T>) -> Result<T> {
     let _turn = turn::alone();
     in_turn(id, body)
 }
 
-fn in_turn(id: &str, body: impl FnOnce(&Scene) -> Result<()>) -> Result<()> {
+fn in_turn<T>(id: &str, body: impl FnOnce(&Scene) -> Result<T>) -> Result<T> {
     let net = Net::new(&format!("wt-acc-{id}"))?;
     let scene = Scene {
         daemons: RefCell::default(),

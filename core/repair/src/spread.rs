@@ -71,6 +71,17 @@ pub enum Wait {
     Company,
 }
 
+impl Wait {
+    /// What both can do in one block: data of a flow waits for as long as it fills, come what may.
+    fn shared(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Ordered, _) | (_, Self::Ordered) => Self::Ordered,
+            (Self::Company, Self::Company) => Self::Company,
+            _ => Self::Answer,
+        }
+    }
+}
+
 /// How long a block fills that has nothing of TCP, at so many chunks a second. For the price of
 /// half a chunk for each, one in two can have a copy, two can share one, and eight have four, of
 /// which each next protects far better: so they wait for each other where that takes no longer than
@@ -267,17 +278,6 @@ impl Spread {
         let closed = waiting.map(|lane| lane.closed.due_us);
         let due = self.lanes.iter().filter_map(|lane| lane.due_us(self.hold));
         due.chain(closed).min()
-    }
-}
-
-impl Wait {
-    /// What both can do in one block: data of a flow waits for as long as it fills, come what may.
-    fn shared(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Ordered, _) | (_, Self::Ordered) => Self::Ordered,
-            (Self::Company, Self::Company) => Self::Company,
-            _ => Self::Answer,
-        }
     }
 }
 

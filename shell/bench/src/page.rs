@@ -86,8 +86,8 @@ pub fn compare(a: &Path, b: &Path) -> Result<String> {
 
 /// The figures of a test that are compared: its first one, and the other direction.
 fn figures(test: Test) -> impl Iterator<Item = &'static str> {
-    let has_back = matches!(test, Test::Tcp | Test::Six | Test::Udp | Test::Grid);
-    [sections::primary(test)].into_iter().chain(has_back.then_some(sections::BACK))
+    let first = sections::primary(test);
+    [first].into_iter().chain((first == sections::FORTH).then_some(sections::BACK))
 }
 
 fn compare_line(

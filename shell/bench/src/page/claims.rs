@@ -4,7 +4,7 @@
 //! failure never lets anything hold.
 
 use super::cells::{Cells, State};
-use super::sections::BACK;
+use super::sections::{BACK, FORTH};
 use crate::ratio::Spread;
 use crate::ring::metric::{METRICS, Metric};
 use crate::ring::{BASELINE, SLOW_LINE, SLOW_RING, Test, grid};
@@ -37,7 +37,7 @@ impl Verdict {
 const CLEAN: &str = BASELINE;
 const BAD: [&str; 3] = ["low", "medium", "high"];
 const ALL: [&str; 4] = [CLEAN, "low", "medium", "high"];
-const RATE: &str = "forward_mbit_s";
+const RATE: &str = FORTH;
 /// Each direction alone: what holds forth need not hold back.
 const RATES: [&str; 2] = [RATE, BACK];
 /// Share of the processors' time from which on they decide how long a download takes, not the line.
@@ -315,15 +315,14 @@ impl Judge<'_> {
     /// The cell of the grid where Warren is worst beside no VPN. Where no VPN fills a line, headers
     /// alone take up to 8 % of it.
     fn grid(&self, least: f64) -> Verdict {
-        let metric = "forward_mbit_s";
         let profiles = grid();
         let all = profiles.iter().filter_map(|profile| {
-            let ratio = self.cells.ratio((profile, Test::Grid, metric), WARREN, NO_VPN)?;
+            let ratio = self.cells.ratio((profile, Test::Grid, RATE), WARREN, NO_VPN)?;
             Some((ratio, profile))
         });
         let worst = all.min_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
         let found = worst.as_ref().map(|(ratio, _)| (*ratio, "×", ratio.median >= least));
-        let what = format!("grid: {}, {WARREN} ÷ {NO_VPN}, in the worst cell", describe(metric).0);
+        let what = format!("grid: {}, {WARREN} ÷ {NO_VPN}, in the worst cell", describe(RATE).0);
         let cells: Vec<_> = profiles.iter().map(|p| (p.as_str(), Test::Grid, WARREN)).collect();
         let mut verdict = self.verdict(what, format!("≥ {least} ×"), found, &cells);
         if let Some((_, profile)) = worst {

@@ -11,6 +11,8 @@ use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
 
 /// The direction that is no test's first figure.
 pub(super) const BACK: &str = "back_mbit_s";
+/// The direction that is, for a stream.
+pub(super) const FORTH: &str = "forward_mbit_s";
 
 /// A part of the report.
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ pub(crate) fn primary(test: Test) -> &'static str {
     match test {
         Test::Connect => "connect_ms",
         Test::Ping => "rtt_median_ms",
-        Test::Tcp | Test::Six | Test::Udp | Test::Grid => "forward_mbit_s",
+        Test::Tcp | Test::Six | Test::Udp | Test::Grid => FORTH,
         Test::Both | Test::Parallel => "sum_mbit_s",
         Test::Download => "download_s",
         Test::Reconnect => "reconnect_s",
@@ -378,7 +380,7 @@ fn plane(cells: &Cells<'_>, profile: &str, test: Test, x: &str, title: &str) -> 
         Some(Point {
             label: peer.to_owned(),
             x: cells.spread(profile, test, peer, x)?.median,
-            y: cells.spread(profile, test, peer, "forward_mbit_s")?.median,
+            y: cells.spread(profile, test, peer, FORTH)?.median,
             marked: peer == WARREN,
         })
     };
