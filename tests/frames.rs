@@ -108,29 +108,27 @@ fn flood(id: &str, suts: [Sut; 2]) -> Result<(f64, f64)> {
         };
         // The path becomes known.
         flood("2000")?;
-        let before = traffic::sent_bytes(&one.host)?;
+        let (before, came) = (traffic::sent_bytes(&one.host)?, traffic::echoes(&one.host)?);
         let output = flood("10000")?;
-        let (asked, answered) = traffic::ping_counts(&String::from_utf8_lossy(&output.stdout))?;
+        let (asked, _) = traffic::ping_counts(&String::from_utf8_lossy(&output.stdout))?;
+        // Its buffer overflows where it must wait for the processor, and it leaves before the last
+        // are back: what came is what the kernel says.
+        std::thread::sleep(Duration::from_millis(300));
+        let answered = traffic::echoes(&one.host)? - came;
         let sent = (traffic::sent_bytes(&one.host)? - before) as f64;
         Ok((1.0 - answered as f64 / asked as f64, sent / (asked as f64 * 1400.0)))
     })
 }
 
-/// Within the cap of repair, a half, and headers: 1.21 to 1.50 bytes a byte (docs/repair.md).
+/// At 1.20 to 1.21 bytes a byte (docs/repair.md).
 #[test]
 fn pings_are_repaired_too_within_the_cap() -> Result<()> {
     let (plain, _) = flood("w25", PLAIN)?;
-    // Now and then 30 to 50 of 10,000 stay away, all in one flood of four; why is not known yet.
-    let (mut framed, bytes) = flood("w26", WARREN)?;
-    for _ in 0..2 {
-        if framed * 20.0 >= plain {
-            framed = framed.min(flood("w26", WARREN)?.0);
-        }
-    }
+    let (framed, bytes) = flood("w26", WARREN)?;
     eprintln!("pings lost: {plain:.4} plain, {framed:.5} with frames at {bytes:.2} bytes a byte");
     ensure!(plain > 0.02, "the wire lost only {plain}");
     ensure!(framed * 20.0 < plain, "{framed} lost with frames, {plain} without");
-    ensure!(bytes <= 1.6, "{bytes} bytes a byte");
+    ensure!(bytes <= 1.35, "{bytes} bytes a byte");
     Ok(())
 }
 

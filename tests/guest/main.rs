@@ -12,6 +12,7 @@
 mod link;
 mod netem;
 mod power;
+mod tuning;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

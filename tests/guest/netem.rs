@@ -138,18 +138,24 @@ fn weathers() -> Vec<(String, Impairment)> {
     weathers
 }
 
-fn set_netem(guest: &Guest, impairment: &Impairment) -> Result<()> {
+/// The words of netem for it.
+pub(super) fn words(impairment: &Impairment) -> String {
     let Impairment { delay_us, jitter_us, loss, reorder, reorder_correlation, .. } = *impairment;
-    let mut command = format!("tc -n a qdisc replace dev a0 root netem delay {delay_us}us");
+    let mut words = format!("delay {delay_us}us");
     if jitter_us > 0 {
-        command += &format!(" {jitter_us}us");
+        words += &format!(" {jitter_us}us");
     }
     if loss > 0.0 {
-        command += &format!(" loss {}%", loss * 100.0);
+        words += &format!(" loss {}%", loss * 100.0);
     }
     if reorder > 0.0 {
-        command += &format!(" reorder {}% {}%", reorder * 100.0, reorder_correlation * 100.0);
+        words += &format!(" reorder {}% {}%", reorder * 100.0, reorder_correlation * 100.0);
     }
+    words
+}
+
+fn set_netem(guest: &Guest, impairment: &Impairment) -> Result<()> {
+    let command = format!("tc -n a qdisc replace dev a0 root netem {}", words(impairment));
     let shown = guest
         .run(&format!("tc -n a qdisc del dev a0 root 2> /dev/null; {command}; tc -n a qdisc"))?;
     ensure!(shown.contains("netem"), "no netem: {shown}");

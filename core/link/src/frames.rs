@@ -32,6 +32,8 @@ pub(crate) struct Frames {
     order_us: u64,
     /// Made when the peer was heard first.
     halves: Option<Box<Halves>>,
+    /// The highest number of data that came before, on the session that they came on last.
+    unobserved: Option<(Index, u64)>,
 }
 
 /// Something of the two sessions that it was noted of last, the newest first. Two, for where both
@@ -63,13 +65,14 @@ impl Frames {
     /// Nothing said yet. `salt` is any number that is another one in each life of the program.
     pub(crate) fn new(peer: u32, salt: u32, own: Hello, budget: Budget, order_us: u64) -> Self {
         let (greeted, heard) = (PerSession::EMPTY, PerSession::EMPTY);
-        Self { own: Some(own), peer, salt, greeted, heard, budget, order_us, halves: None }
+        let (own, halves, unobserved) = (Some(own), None, None);
+        Self { own, peer, salt, greeted, heard, budget, order_us, halves, unobserved }
     }
 
     /// Forgets the peer: every session has ended.
     pub(crate) fn clear(&mut self) {
         (self.greeted, self.heard) = (PerSession::EMPTY, PerSession::EMPTY);
-        self.halves = None;
+        (self.halves, self.unobserved) = (None, None);
         // Whoever hears another number than before knows that all is forgotten here.
         self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
     }
@@ -136,6 +139,10 @@ impl Frames {
             let sender = Sender::new(self.salt);
             let mut receiver = Receiver::new(self.peer, &self.budget);
             receiver.set_order_us(self.order_us);
+            // In jitter younger ones than the first that is observed may have come: not lost.
+            if let Some((index, counter)) = self.unobserved.take() {
+                receiver.begin_after(index, counter);
+            }
             Box::new(Halves { sender, receiver })
         })
     }
@@ -193,8 +200,16 @@ impl Frames {
     /// Notes a datagram that was no frame; `is_data` unless it was a keepalive.
     #[inline]
     pub(crate) fn note_bare(&mut self, index: Index, counter: u64, is_data: bool, now: Instant) {
-        if let Some(halves) = &mut self.halves {
-            halves.receiver.handle_number(index, counter, is_data, now.0 / 1_000);
+        match &mut self.halves {
+            Some(halves) => {
+                halves.receiver.handle_number(index, counter, is_data, now.0 / 1_000);
+            }
+            None if is_data => {
+                let before = self.unobserved.filter(|(on, _)| *on == index);
+                let highest = before.map_or(counter, |(_, highest)| highest.max(counter));
+                self.unobserved = Some((index, highest));
+            }
+            None => {}
         }
     }
 
@@ -330,6 +345,23 @@ pub fn features() -> Features {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The Hello of a peer whose datagrams overtake each other may come behind its data.
+    #[test]
+    fn what_came_before_the_hello_is_not_taken_for_lost() {
+        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0), 0);
+        let bare = |frames: &mut Frames, counters: &[u64], ms: u64| {
+            for &counter in counters {
+                frames.note_bare(Index(5), counter, true, Instant(ms * 1_000_000));
+            }
+        };
+        bare(&mut frames, &[3, 9, 4, 7, 12, 8], 1);
+        frames.handle_hello(Index(5), Hello { features: features(), ..Hello::default() });
+        bare(&mut frames, &[5, 6, 10, 11, 13, 14, 16], 2);
+        let receiver = &mut frames.halves_mut().expect("heard").receiver;
+        let report = receiver.poll_report(900_000).expect("data came");
+        assert_eq!((report.clear.judged, report.clear.lost), (4, 1), "number 15");
+    }
 
     #[test]
     fn a_peer_that_does_not_read_bundles_gets_none() {

@@ -104,6 +104,12 @@ impl Receiver {
         }
     }
 
+    /// Up to this datagram what came was not observed.
+    pub(crate) fn begin_after(&mut self, index: Index, counter: u64) {
+        let sequence = self.place(index, counter);
+        self.observer.begin(sequence + 1);
+    }
+
     /// A datagram without a clock came. With `arm` it is data, and wants a report. Any other counts
     /// on the session only that data come on: a Hello is answered where it was said, and that may
     /// be another one.

@@ -252,6 +252,11 @@ impl Observer {
         self.late
     }
 
+    /// What has a number below `sequence` came unobserved, or may have.
+    pub fn begin(&mut self, sequence: u64) {
+        self.restart(sequence);
+    }
+
     /// Starts over at `sequence`: the first chunk, or a gap that no loss explains.
     fn restart(&mut self, sequence: u64) {
         self.arrived.fill(0);

@@ -30,8 +30,11 @@ const DEPTH_FEW: usize = 4;
 pub const HOLD_US: u64 = 15_000;
 /// How long it fills where chunks come so slowly that each is alone.
 pub const HOLD_US_MIN: u64 = 1_000;
-/// How long one waits for another, at most, where nothing waits for its order: 40 a second.
+/// How long one waits for others, at most, where nothing waits for its order: two at 40 a second.
 pub const PAIR_US: u64 = 31_250;
+/// More repair than this for each chunk is much: with a full packet's own headers it is 1.35 bytes
+/// a byte.
+const DEAR: f64 = 0.3;
 /// Blocks of so many chunks live on the allowance.
 pub const FEW: usize = 8;
 /// Allowance, in half chunks: what one chunk adds, the price of a repair chunk, and how much can
@@ -82,17 +85,31 @@ impl Wait {
     }
 }
 
-/// How long a block fills that has nothing of TCP, at so many chunks a second. For the price of
-/// half a chunk for each, one in two can have a copy, two can share one, and eight have four, of
-/// which each next protects far better: so they wait for each other where that takes no longer than
-/// [`HOLD_US`], two of them up to [`PAIR_US`], and where they are alone they are copied at once.
-fn company_us(rate: f64) -> u64 {
+/// How long a block fills that has nothing of TCP. For the price of half a chunk for each, one in
+/// two can have a copy, two can share one, and eight have four, of which each next protects far
+/// better: so they wait for each other where that takes no longer than [`HOLD_US`], two of them up
+/// to [`PAIR_US`], and where they are alone they are copied at once. More than [`FEW`] wait for as
+/// long as two where their repair would else be [`DEAR`], for the more there are, the less each
+/// pays.
+fn company_us(control: &Control) -> u64 {
+    let rate = control.rate();
     let pair_us = 1.25e6 / rate.max(1.0);
+    let come = |us: u64| (rate * us as f64 / 1e6) as usize;
     match pair_us {
+        _ if come(PAIR_US) > FEW && is_dear(control, come(HOLD_US)) => PAIR_US,
         _ if pair_us <= HOLD_US as f64 => HOLD_US,
         _ if pair_us <= PAIR_US as f64 => pair_us as u64,
         _ => HOLD_US_MIN,
     }
+}
+
+/// Whether repair of a block of so many costs more than [`DEAR`] for each.
+fn is_dear(control: &Control, chunks: usize) -> bool {
+    let repair = match chunks {
+        0..=FEW => control.few_chunks(chunks.max(1)),
+        _ => control.repair_chunks(chunks.min(LANE_CHUNKS)),
+    };
+    repair as f64 > chunks as f64 * DEAR
 }
 
 /// A repair chunk to be sent.
@@ -194,7 +211,7 @@ impl Spread {
         self.depth = control.depth().clamp(1, DEPTH_MAX);
         let together = control.rate() * HOLD_US as f64 / 1e6;
         let answer_us = if together < FEW as f64 { HOLD_US_MIN } else { HOLD_US };
-        let company_us = company_us(control.rate());
+        let company_us = company_us(control);
         let late_us = u64::from(control.estimate().reorder_us);
         let left_us = WAIT_US_MAX.saturating_sub(late_us + LEAVE_US);
         let pause_us = if control.estimate().known { left_us } else { 0 };
@@ -389,11 +406,17 @@ mod tests {
         assert_eq!(spread.poll_timeout(), None);
     }
 
+    /// A path that is known: of 10,000 chunks so many lost, and so many sent a second.
+    fn known(lost: u32, rate: u64) -> Control {
+        let clear = Losses { judged: 10_000, lost, runs: lost, ..Losses::default() };
+        let (mut control, report) = (Control::default(), Report { clear, ..Report::default() });
+        (0..40).for_each(|n| control.handle_report(&report, rate, n * 1_000_000));
+        control
+    }
+
     /// Sends `packets` alone, `gap_us` apart, over 2 % loss; returns the shares lost and spent.
     fn alone(packets: u32, gap_us: u64) -> (f64, f64) {
-        let clear = Losses { judged: 10_000, lost: 200, runs: 200, ..Losses::default() };
-        let (mut control, report) = (Control::default(), Report { clear, ..Report::default() });
-        (0..20).for_each(|n| control.handle_report(&report, 1_000_000 / gap_us, n * 1_000_000));
+        let control = known(200, 1_000_000 / gap_us);
         let (mut spread, mut assembler) = (Spread::new(), Assembler::new(BYTES_MAX));
         spread.heed(&control);
         let (mut rng, mut next, mut sent) = (Rng::new(1), 0, BTreeMap::new());
@@ -431,8 +454,13 @@ mod tests {
 
     #[test]
     fn a_block_waits_for_company_only_where_company_comes() {
-        let waits = [50_000.0, 500.0, 84.0, 50.0, 41.0, 39.0, 0.0].map(company_us);
-        assert_eq!(waits, [HOLD_US, HOLD_US, HOLD_US, 25_000, 30_487, HOLD_US_MIN, HOLD_US_MIN]);
+        let wait_us = |lost, rate| company_us(&known(lost, rate));
+        let waits = [50_000, 4_000, 200, 85, 50, 41, 39, 0].map(|rate| wait_us(200, rate));
+        let [lone, pair] = [HOLD_US_MIN, 25_000];
+        assert_eq!(waits, [HOLD_US, HOLD_US, HOLD_US, HOLD_US, pair, 30_487, lone, lone]);
+        // One in thirty lost is dear where fifteen share, one in fifty is not.
+        assert_eq!([330, 200].map(|lost| wait_us(lost, 1_000)), [PAIR_US, HOLD_US]);
+        assert_eq!([200, 5].map(|lost| wait_us(lost, 300)), [PAIR_US, HOLD_US]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What ping prints: one round-trip time for each answer.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// Round-trip times in the order of the answers, microseconds.
 ///
@@ -20,6 +20,18 @@ pub(crate) fn parse(output: &str, sent: usize) -> Result<Vec<f64>> {
 /// Round-trip times of all answers, microseconds; none when there was no answer.
 pub(crate) fn answers(output: &str) -> Vec<f64> {
     output.lines().filter_map(rtt_us).collect()
+}
+
+/// How many were answered, from the summary's
+/// `20000 packets transmitted, 19998 received, +1 duplicates, 0.01% packet loss, time 9876ms`.
+///
+/// # Errors
+/// Returns an error when there is no such line.
+pub(crate) fn answered(output: &str) -> Result<f64> {
+    let line = output.lines().find(|line| line.contains(" packets transmitted, "));
+    let words = line.and_then(|line| line.split(", ").find(|part| part.ends_with(" received")));
+    let number = words.and_then(|part| part.split(' ').next()?.parse().ok());
+    number.with_context(|| format!("ping ended without its summary: {}", output.trim()))
 }
 
 /// The time in a line such as `64 bytes from 10.9.0.2: icmp_seq=1 ttl=64 time=0.037 ms`.
@@ -50,6 +62,14 @@ mod tests {
     #[test]
     fn every_answer_counts_once() {
         assert_eq!(parse(OUTPUT, 3).expect("answered"), [37.0, 1_500.0, 112_000.0]);
+    }
+
+    #[test]
+    fn the_summary_counts_answers() {
+        assert_eq!(answered(OUTPUT).expect("a summary"), 3.0);
+        let lost = "9 packets transmitted, 7 received, +2 duplicates, 22% packet loss, time 1ms";
+        assert_eq!(answered(lost).expect("a summary"), 7.0);
+        assert!(answered("ping: connect: Network is unreachable\n").is_err());
     }
 
     #[test]

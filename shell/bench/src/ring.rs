@@ -70,6 +70,8 @@ pub enum Test {
     Parallel,
     /// UDP offered without limit.
     Udp,
+    /// Pings of full size, many under way.
+    Flood,
     /// Many small and some large files over HTTP.
     Download,
     /// Time from a restart to echoes both ways.
@@ -82,7 +84,7 @@ pub enum Test {
 
 impl Test {
     /// All that can be named, in the order in which they are measured; the grid is an option.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Connect,
         Self::Ping,
         Self::Tcp,
@@ -90,6 +92,7 @@ impl Test {
         Self::Both,
         Self::Parallel,
         Self::Udp,
+        Self::Flood,
         Self::Download,
         Self::Reconnect,
         Self::Shared,
@@ -106,6 +109,7 @@ impl Test {
             Self::Both => "bidir",
             Self::Parallel => "parallel",
             Self::Udp => "udp",
+            Self::Flood => "flood",
             Self::Download => "download",
             Self::Reconnect => "reconnect",
             Self::Shared => "shared",
@@ -124,6 +128,7 @@ impl Test {
             Self::Both => "One TCP stream each way at once",
             Self::Parallel => "One TCP stream each way on all three links at once",
             Self::Udp => "UDP offered without limit",
+            Self::Flood => "Pings of full size, a hundred under way",
             Self::Download => "Download of many small and some large files",
             Self::Reconnect => "Reconnect after a restart",
             Self::Shared => "Two flows, inside and outside, over one queue of 100 Mbit/s",
@@ -148,7 +153,7 @@ impl Test {
             Self::Connect => 0.0,
             Self::Ping => 20.0,
             Self::Tcp | Self::Six | Self::Parallel => 2.0 * s,
-            Self::Both | Self::Udp | Self::Shared | Self::Grid => s,
+            Self::Both | Self::Udp | Self::Flood | Self::Shared | Self::Grid => s,
             Self::Download => 10.0,
             Self::Reconnect => 3.0,
         }
@@ -186,6 +191,24 @@ pub fn impairment(profile: &str) -> Result<Impairment> {
         }
     }
     Ok(impairment)
+}
+
+/// What each word of `--tuning` sets in the kernel of a host; nothing for `default`. Since Linux
+/// 6.17 TCP cannot be told to do without RACK, so `tcp_recovery=0` does little there.
+#[must_use]
+pub fn sysctls(tuning: &str) -> &'static [&'static str] {
+    const ALL: [&str; 5] = [
+        "net.ipv4.tcp_reordering=10",
+        "net.ipv4.tcp_recovery=0",
+        "net.ipv4.tcp_early_retrans=0",
+        "net.ipv4.tcp_rmem=4096 2097152 8388608",
+        "net.ipv4.tcp_wmem=4096 1572864 6291456",
+    ];
+    match tuning {
+        "full" => &ALL,
+        "reorder" => &ALL[..3],
+        _ => &[],
+    }
 }
 
 /// The profiles of the grid: delay, loss and rate of each cell.
@@ -510,7 +533,7 @@ mod tests {
             check(&settings).err().map(|error| format!("{error:#}")).unwrap_or_default()
         };
         assert_eq!(refused(|_| ()), "");
-        assert!(refused(|s| s.tests.push("quick".to_owned())).contains("parallel, udp"));
+        assert!(refused(|s| s.tests.push("quick".to_owned())).contains("udp, flood"));
         assert!(refused(|s| s.profiles.push("bad".to_owned())).contains("baseline, low"));
         for change in [
             |s: &mut Settings| s.seconds = 0,

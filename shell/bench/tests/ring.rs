@@ -171,6 +171,7 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
             Test::Both => &["forward_mbit_s", "back_mbit_s", "sum_mbit_s"],
             Test::Parallel => &["sum_mbit_s", "forward_sum_mbit_s"],
             Test::Udp => &["forward_mbit_s", "sent_mbit_s", "wire_bytes_per_byte"],
+            Test::Flood => &["forward_mbit_s", "wire_bytes_per_byte", "machine_cpu_s_per_gb"],
             Test::Download => &["download_s", "machine_cpu_s_per_gb"],
             Test::Reconnect => &["reconnect_s"],
             Test::Shared => &["inside_mbit_s", "outside_mbit_s", "inside_percent"],
@@ -182,9 +183,13 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
             let is_there = is_short && sample.metrics.contains_key(*name);
             assert!(positive(name) || is_there, "{key:?} lacks {name}: {:?}", sample.metrics);
         }
-        let is_wired = matches!(test, Test::Tcp | Test::Udp | Test::Download | Test::Parallel);
+        let is_wired =
+            matches!(test, Test::Tcp | Test::Udp | Test::Flood | Test::Download | Test::Parallel);
         let wire = sample.wire.unwrap_or_default();
-        assert!(!is_wired || (wire.offered > 500 && wire.failed == 0), "{key:?}: {wire:?}");
+        let least = if is_wired { 500 } else { 1 };
+        // The narrow queue is the kernel's own, and a link that is cut refuses what is sent.
+        assert!(test == Test::Shared || wire.offered > least, "{key:?}: {wire:?}");
+        assert!(test == Test::Reconnect || wire.failed == 0, "{key:?}: {wire:?}");
         let has_daemon = key.peer == WARREN && is_wired;
         assert!(!has_daemon || (positive("cpu_s_per_gb") && positive("rss_mib")), "{key:?}");
     }

@@ -73,7 +73,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
         all.push(judge.ratio(profile, Test::Tcp, rate, EASYTIER_KCP, AtLeast(1.7)));
     }
     for profile in BAD {
-        for test in [Test::Tcp, Test::Udp] {
+        for test in [Test::Tcp, Test::Udp, Test::Flood] {
             all.push(judge.value(profile, test, "wire_bytes_per_byte", AtMost(1.35)));
         }
     }
@@ -386,8 +386,10 @@ impl Judge<'_> {
     }
 
     fn packets(&self) -> Verdict {
+        // A link that is cut refuses what is sent meanwhile.
         let by_packet = |sample: &&crate::ring::sample::Sample| {
             !crate::ring::takes_superpackets(&sample.key.profile)
+                && sample.key.test != Test::Reconnect.word()
         };
         let samples = self.cells.samples.iter().filter(by_packet);
         let wires: Vec<_> = samples.filter_map(|sample| sample.wire).collect();

@@ -59,6 +59,7 @@ pub(crate) fn primary(test: Test) -> &'static str {
         Test::Ping => "rtt_median_ms",
         Test::Tcp | Test::Six | Test::Udp | Test::Grid => FORTH,
         Test::Both | Test::Parallel => "sum_mbit_s",
+        Test::Flood => "ping_lost_percent",
         Test::Download => "download_s",
         Test::Reconnect => "reconnect_s",
         Test::Shared => "inside_mbit_s",

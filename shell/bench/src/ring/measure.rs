@@ -8,7 +8,7 @@ use lab::netns::Host;
 use lab::sys;
 
 use super::stream::{self, Flow, Job, Kind, Transfer, UDP_BYTES, transfer};
-use super::unread::Unread;
+use super::unread::{Unread, echoes};
 use super::{Test, Turn, download};
 use crate::ground::{Ground, IFNAME, WireCount};
 use crate::load;
@@ -19,12 +19,23 @@ use crate::vpn::Running;
 /// Pings on an idle link, and the time between two: source 002's.
 const PINGS: u32 = 100;
 const PING_EVERY_S: &str = "0.2";
+/// A flood of pings: so many under way, whose packets have 1,400 bytes; as many in all as a VPN
+/// that loses none answers in the time of a transfer, about.
+const FLOOD_UNDER_WAY: &str = "100";
+const FLOOD_PAYLOAD: &str = "1372";
+const FLOOD_BYTES: f64 = 1_400.0;
+const FLOOD_A_SECOND: u32 = 2_000;
+const FLOOD_LIMIT: Duration = Duration::from_secs(180);
+const FLOOD_LATE: Duration = Duration::from_millis(300);
 /// Time between two pings under load.
 const LOADED_PING_EVERY_S: f64 = 0.1;
 const PORT: u16 = 5_201;
 /// Times that a transfer may begin that iperf3 does not get to load the line with, for reasons of
 /// its own: at 2.5 % of loss each way that is one in twenty of UDP.
 const TRIES: u32 = 3;
+
+/// The wire publishes its counters every 20 ms.
+const PUBLISHED: Duration = Duration::from_millis(50);
 
 /// What came out.
 #[derive(Debug, Default)]
@@ -63,6 +74,7 @@ pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Out
     if turn.test == Test::Udp && turn.impairment.rate_bps > 0 {
         ground.add_cards(turn.impairment.rate_bps)?;
     }
+    let wire = ground.wire_count();
     let vpn = Running::start(turn.vpn, &ground.ends)?;
     let mut scene = Scene { turn, ground: &ground, vpn, outcome: Outcome::default() };
     let connect = scene.vpn.connect().iter().map(|time| time.as_secs_f64() * 1e3);
@@ -78,7 +90,13 @@ pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Out
         scene.outcome.series.insert("connect_ms".to_owned(), connect);
     }
     match scene.load().and_then(|()| scene.vpn.check()) {
-        Ok(()) => Ok(scene.outcome),
+        Ok(()) => {
+            // Where no load is set apart, all that was done is the load.
+            std::thread::sleep(PUBLISHED);
+            let whole = wire.zip(ground.wire_count()).map(|(old, new)| new.since(old));
+            scene.outcome.wire = scene.outcome.wire.or(whole);
+            Ok(scene.outcome)
+        }
         Err(error) => {
             let logs = scene.vpn.logs();
             let logs = logs.trim();
@@ -90,16 +108,8 @@ pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Out
 
 /// Kernel settings of source 002's follow-up; those of a namespace only.
 fn tune(host: &Host, tuning: &str) -> Result<()> {
-    let reorder = "net.ipv4.tcp_reordering=10 net.ipv4.tcp_recovery=0 net.ipv4.tcp_early_retrans=0";
-    let memory =
-        ["net.ipv4.tcp_rmem=4096 2097152 8388608", "net.ipv4.tcp_wmem=4096 1572864 6291456"];
-    if tuning != "default" {
-        host.sh(&format!("sysctl -qw {reorder}"))?;
-    }
-    if tuning == "full" {
-        for setting in memory {
-            host.run(&["sysctl", "-qw", setting])?;
-        }
+    for setting in super::sysctls(tuning) {
+        host.run(&["sysctl", "-qw", setting])?;
     }
     Ok(())
 }
@@ -114,6 +124,7 @@ impl Scene<'_> {
             Test::Both => self.both(),
             Test::Parallel => self.parallel(),
             Test::Udp => self.udp(),
+            Test::Flood => self.flood(),
             Test::Grid => self.grid(),
             Test::Download => self.download(),
             Test::Reconnect => self.reconnect(),
@@ -153,8 +164,7 @@ impl Scene<'_> {
     fn after(&mut self, before: Before, received: f64) -> Result<()> {
         let gb = received / 1e9;
         let mut pump_s = 0.0;
-        // The wire publishes its counters every 20 ms.
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(PUBLISHED);
         if let Some((old, new)) = before.wire.zip(self.ground.wire_count()) {
             let wire = new.since(old);
             pump_s = wire.pump_cpu_s;
@@ -324,6 +334,39 @@ impl Scene<'_> {
         self.put("sent_mbit_s", flow.sent_mbit_s());
         self.put("lost_percent", flow.lost_percent());
         self.put("unread_percent", flow.unread_bytes / flow.sent_bytes * 100.0);
+        Ok(())
+    }
+
+    /// What is neither TCP nor UDP, at a rate at which the wire's cost for each byte can be told.
+    fn flood(&mut self) -> Result<()> {
+        let (from, to) = (self.turn.from, self.turn.to);
+        let count = self.turn.seconds * FLOOD_A_SECOND;
+        let before = self.before()?;
+        let sent = before.sent;
+        let address = self.vpn.address(to);
+        let asked = count.to_string();
+        let argv = [
+            &["ping", "-n", "-q", "-f", "-l", FLOOD_UNDER_WAY, "-s", FLOOD_PAYLOAD, "-c"],
+            [asked.as_str(), address].as_slice(),
+        ]
+        .concat();
+        let came = echoes(self.host(from))?;
+        let begin = Instant::now();
+        let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
+        let read = ping::answered(&load::finish(&ping, FLOOD_LIMIT)?)?;
+        let s = begin.elapsed().as_secs_f64();
+        // Ping does not wait long for the last ones.
+        std::thread::sleep(FLOOD_LATE);
+        let came = (echoes(self.host(from))? - came) as f64;
+        ensure!(came > 0.0, "none of {count} pings was answered");
+        let bytes = came * FLOOD_BYTES;
+        self.after(before, bytes)?;
+        if let Some((old, new)) = sent.zip(self.ground.sent_bytes(from)) {
+            self.put("wire_bytes_per_byte", (new - old) as f64 / bytes);
+        }
+        self.put("forward_mbit_s", bytes * 8.0 / 1e6 / s);
+        self.put("ping_lost_percent", (1.0 - came / f64::from(count)).max(0.0) * 100.0);
+        self.put("unread_percent", (came - read).max(0.0) / f64::from(count) * 100.0);
         Ok(())
     }
 

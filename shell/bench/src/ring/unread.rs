@@ -1,5 +1,5 @@
-//! Datagrams that reached a host and found the buffer of the program that should read them full:
-//! on a small machine that is the measuring program, and not the way to it.
+//! What reached a host and found the buffer of the program that should read it full: on a small
+//! machine that is the measuring program, and not the way to it.
 
 use anyhow::{Context, Result};
 use lab::netns::Host;
@@ -27,18 +27,10 @@ impl Unread {
     }
 
     fn parse(texts: &str) -> Option<Self> {
-        let mut names: Option<Vec<&str>> = None;
-        let mut found = Self::default();
+        let mut found = Self { all: counter(texts, "Udp:", "RcvbufErrors")?, open: 0 };
         for line in texts.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             match *words.first()? {
-                "Udp:" => match names.take() {
-                    None => names = Some(words),
-                    Some(names) => {
-                        let at = names.iter().position(|name| *name == "RcvbufErrors")?;
-                        found.all += words.get(at)?.parse::<u64>().ok()?;
-                    }
-                },
                 "Udp6RcvbufErrors" => found.all += words.get(1)?.parse::<u64>().ok()?,
                 // A socket's line begins with its number, and ends with its drops.
                 slot if slot.trim_end_matches(':').parse::<u64>().is_ok() => {
@@ -49,6 +41,24 @@ impl Unread {
         }
         Some(found)
     }
+}
+
+/// Echoes that came back to a host since it was made, whoever read them.
+pub(super) fn echoes(host: &Host) -> Result<u64> {
+    parse_echoes(&host.run(&["cat", FILES[0], FILES[1]])?)
+        .context("the kernel's counters of ICMP are not what they were")
+}
+
+fn parse_echoes(texts: &str) -> Option<u64> {
+    let line = texts.lines().find_map(|line| line.strip_prefix("Icmp6InEchoReplies"))?;
+    Some(counter(texts, "Icmp:", "InEchoReps")? + line.trim().parse::<u64>().ok()?)
+}
+
+/// A number below its name: there is a line of names and then one of numbers, and both begin so.
+fn counter(texts: &str, begin: &str, name: &str) -> Option<u64> {
+    let mut lines = texts.lines().filter(|line| line.split_whitespace().next() == Some(begin));
+    let at = lines.next()?.split_whitespace().position(|word| word == name)?;
+    lines.next()?.split_whitespace().nth(at)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -62,6 +72,9 @@ Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors
 Udp: 900 0 17 50 16 0
 UdpLite: InDatagrams RcvbufErrors
 UdpLite: 0 0
+Icmp: InMsgs InErrors InEchos InEchoReps
+Icmp: 90 0 5 70
+Icmp6InEchoReplies              \t8
 Udp6InDatagrams                 \t3
 Udp6RcvbufErrors                \t4
    sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt inode pointer drops
@@ -77,5 +90,11 @@ Udp6RcvbufErrors                \t4
         assert_eq!(Unread::by_closed(Unread { all: 3, open: 2 }, after), 13);
         assert_eq!(Unread::by_closed(after, after), 0);
         assert_eq!(Unread::parse("Udp: RcvbufErrors\nUdp: many\n"), None);
+    }
+
+    #[test]
+    fn echoes_are_of_both_families() {
+        assert_eq!(parse_echoes(TEXTS), Some(78));
+        assert_eq!(parse_echoes("Icmp: InMsgs\nIcmp: 1\n"), None);
     }
 }
