@@ -162,7 +162,7 @@ fn wb_12_wb_15_two_installs_share_no_secret_and_tokens_are_of_128_bits() {
 #[test]
 fn wb_16_what_nests_without_end_or_asks_for_everything_is_bounded() {
     let stage = Stage::new();
-    let token = stage.api_token(&["users:write", "policy:write", "audit:read"]);
+    let token = stage.api_token(&["users:write", "policy:read", "audit:read"]);
     let bearer = format!("Authorization: Bearer {token}\r\nContent-Type: application/json");
     let deep = "[".repeat(200_000);
     for (head, body) in [
@@ -172,7 +172,7 @@ fn wb_16_what_nests_without_end_or_asks_for_everything_is_bounded() {
         ("POST /api/v1/policy/check", json!({ "text": "{\"acls\":".repeat(50_000) }).to_string()),
     ] {
         let answer = raw(&stage, &format!("{head} HTTP/1.1\r\n{bearer}"), &body);
-        assert!(["400", "403", "422"].contains(&status(&answer)), "{head}: {answer:.300}");
+        assert!(["400", "422"].contains(&status(&answer)), "{head}: {answer:.300}");
         assert!(answer.len() < 100_000, "an answer of {} bytes", answer.len());
     }
     for name in 0..40 {
