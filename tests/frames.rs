@@ -136,30 +136,15 @@ fn pings_are_repaired_too_within_the_cap() -> Result<()> {
 /// the datagrams that it stands for.
 #[test]
 fn a_superpacket_of_udp_is_taken_whole_and_arrives_as_its_datagrams() -> Result<()> {
-    const SIZE: usize = 1200;
     for (id, suts) in [("w23", WARREN), ("w24", PLAIN)] {
         scene(id, |scene| {
             let pair = settled(scene, suts, Outer::Veth)?;
             let (one, two) = (&pair.one, &pair.two);
-            let address = two.v4;
-            let receiver = inside::inside(&two.host, || Ok(UdpSocket::bind((address, 0))?))?;
-            receiver.set_read_timeout(Some(Duration::from_secs(5)))?;
-            let to = receiver.local_addr()?;
             let capture = Capture::start(&one.host, &one.daemon.ifname)?;
-            let unit: Vec<u8> = (0..20_u8).flat_map(|mark| [mark; SIZE]).collect();
-            inside::inside(&one.host, || {
-                let sender = UdpSocket::bind("0.0.0.0:0")?;
-                inside::segment_udp(&sender, SIZE)?;
-                ensure!(sender.send_to(&unit, to)? == unit.len(), "it was cut");
-                Ok(())
-            })?;
-            for mark in 0..20 {
-                let mut datagram = [0; SIZE + 1];
-                let len = receiver.recv(&mut datagram)?;
-                ensure!(datagram[..len] == [mark; SIZE], "{len} bytes of {}", datagram[0]);
-            }
+            traffic::udp_superpacket(&one.host, &two.host, two.v4)?;
             let largest = capture.stop()?.iter().map(Vec::len).max().unwrap_or(0);
-            ensure!(largest >= unit.len(), "no more than {largest} bytes entered at once");
+            let (count, size) = traffic::SUPERPACKET;
+            ensure!(largest >= usize::from(count) * size, "at most {largest} bytes at once");
             Ok(())
         })?;
     }

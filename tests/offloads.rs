@@ -47,6 +47,9 @@ fn survives(id: &str, refusal: &str, says: &[&str]) -> Result<()> {
             for (from, to) in [(one, two), (two, one)] {
                 traffic::tcp(&from.host, &to.host, to.v4, &[])?;
                 traffic::udp(&from.host, &to.host, to.v6)?;
+                for address in [to.v4, to.v6] {
+                    traffic::udp_superpacket(&from.host, &to.host, address)?;
+                }
             }
             traffic::exact_stream(&one.host, &two.host, two.v4, STREAM_LEN)?;
             traffic::exact_stream(&two.host, &one.host, one.v6, STREAM_LEN)?;

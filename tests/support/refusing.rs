@@ -3,7 +3,8 @@
 //!
 //! `REFUSE` says what: `EIO` and `EINVAL` are the answers to units of datagrams (a card that
 //! cannot make checksums for them; a kernel that cannot cut them); `old` is a kernel that knows no
-//! units, neither of UDP nor in a TUN device, and `uso` one that knows those of TCP only. While
+//! units, neither of UDP nor in a TUN device, and `uso` one that knows those of TCP only and
+//! refuses the others when they are written, as those before 6.2 do. While
 //! the file that `RANDOM_FAILS` names is there, the kernel's random generator fails.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong};
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 mod number {
+    pub(super) const WRITEV: i64 = 20;
     pub(super) const SENDMMSG: i64 = 307;
     pub(super) const GETSOCKOPT: i64 = 55;
     pub(super) const SETSOCKOPT: i64 = 54;
@@ -19,6 +21,7 @@ mod number {
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
+    pub(super) const WRITEV: i64 = 66;
     pub(super) const SENDMMSG: i64 = 269;
     pub(super) const GETSOCKOPT: i64 = 209;
     pub(super) const SETSOCKOPT: i64 = 208;
@@ -35,6 +38,10 @@ const UDP_GRO: c_int = 104;
 const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
 /// TUN_F_USO4 and TUN_F_USO6.
 const USO: usize = 0x60;
+/// The length of the header in front of what is written to a TUN device, and its second byte where
+/// what follows are datagrams of UDP.
+const VIRTIO_LEN: usize = 10;
+const GSO_UDP_L4: u8 = 5;
 
 unsafe extern "C" {
     fn syscall(number: c_long, ...) -> c_long;
@@ -56,6 +63,13 @@ pub struct Control {
     len: usize,
     level: c_int,
     kind: c_int,
+}
+
+/// The kernel's iovec.
+#[repr(C)]
+pub struct Piece {
+    base: *const u8,
+    len: usize,
 }
 
 fn refuses(what: &str) -> bool {
@@ -157,6 +171,24 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
     }
     // SAFETY: as above.
     unsafe { syscall(number::IOCTL, c_long::from(fd), request, argument) as c_int }
+}
+
+/// As above.
+///
+/// # Safety
+/// As for the function it replaces.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, pieces: *const Piece, count: c_int) -> isize {
+    // SAFETY: the caller's pieces are `count`, and each is as long as it says.
+    let is_udp_unit = count > 1 && unsafe {
+        let first = &*pieces;
+        first.len == VIRTIO_LEN && *first.base.add(1) == GSO_UDP_L4
+    };
+    if is_udp_unit && (refuses("uso") || refuses("old")) {
+        return refuse(EINVAL, "a unit of UDP") as isize;
+    }
+    // SAFETY: the caller's pointer goes on to the kernel, which checks it.
+    unsafe { syscall(number::WRITEV, c_long::from(fd), pieces, count) as isize }
 }
 
 /// As above.

@@ -173,6 +173,31 @@ pub fn udp_arrives(from: &Host, to: &Host, address: &str, patience: Duration) ->
     Ok(receiver.recv(&mut buffer).is_ok_and(|n| &buffer[..n] == b"one datagram"))
 }
 
+/// Datagrams of one superpacket, and the bytes of each.
+pub const SUPERPACKET: (u8, usize) = (20, 1200);
+
+/// Hands over datagrams as one superpacket of UDP; each arrives as it was, in its order.
+pub fn udp_superpacket(from: &Host, to: &Host, address: &str) -> Result<()> {
+    let (count, size) = SUPERPACKET;
+    let receiver = inside::inside(to, || Ok(UdpSocket::bind((address, 0))?))?;
+    receiver.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let target = receiver.local_addr()?;
+    let unit: Vec<u8> = (0..count).flat_map(|mark| vec![mark; size]).collect();
+    inside::inside(from, || {
+        let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let sender = UdpSocket::bind(any)?;
+        inside::segment_udp(&sender, size)?;
+        ensure!(sender.send_to(&unit, target)? == unit.len(), "it was cut");
+        Ok(())
+    })?;
+    for mark in 0..count {
+        let mut datagram = vec![0; size + 1];
+        let len = receiver.recv(&mut datagram).with_context(|| format!("datagram {mark}"))?;
+        ensure!(datagram[..len] == vec![mark; size], "{len} bytes of {}", datagram[0]);
+    }
+    Ok(())
+}
+
 /// Pings every `interval` in the background; tells afterwards what was lost.
 pub struct Pinger {
     process: Process,

@@ -122,7 +122,8 @@ impl Inbox {
 
     /// Yields everything and empties the inbox; the room stays. `memory` is where lent packets
     /// lie. Each call of `emit` gets a virtio header and the parts of one packet or superpacket.
-    /// Packets are joined by `coalescer`, chunks of a unit by what its head says.
+    /// Packets are joined by `coalescer`, chunks of a unit by what its head says, and those of UDP
+    /// only where the coalescer joins them, too: a kernel before 6.2 takes no more than one.
     pub fn drain(
         &mut self,
         memory: &mut [u8],
@@ -146,7 +147,7 @@ impl Inbox {
                 }
                 Entry::Chunk { .. } => {
                     flush(coalescer, memory, &mut emit);
-                    at = self.emit_chunks(at - 1, memory, &mut emit);
+                    at = self.emit_chunks(at - 1, memory, coalescer.takes_udp(), &mut emit);
                 }
             }
         }
@@ -180,6 +181,7 @@ impl Inbox {
         &self,
         start: usize,
         memory: &[u8],
+        joins_udp: bool,
         emit: &mut impl FnMut(virtio::Header, &[&[u8]]),
     ) -> usize {
         let mut headers = [0; Head::HEADER_LEN_MAX];
@@ -189,7 +191,8 @@ impl Inbox {
         for entry in self.entries[start..].iter().take(GATHER_MAX - 1) {
             let Entry::Chunk { unit, index, marked, place } = entry else { break };
             let (of, first, mark) = *joined.get_or_insert((*unit, *index, *marked));
-            if (*unit, *index, *marked) != (of, first + count, mark) {
+            let alone = count == 1 && !joins_udp && self.units[of].is_udp();
+            if (*unit, *index, *marked) != (of, first + count, mark) || alone {
                 break;
             }
             count += 1;

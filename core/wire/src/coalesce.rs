@@ -127,6 +127,12 @@ impl Coalescer {
         self
     }
 
+    /// Whether UDP datagrams are merged.
+    #[must_use]
+    pub fn takes_udp(&self) -> bool {
+        self.udp
+    }
+
     /// Packets in the batch.
     #[must_use]
     pub fn len(&self) -> usize {

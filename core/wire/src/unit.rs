@@ -94,6 +94,12 @@ impl Unit {
         &self.header[..self.header_len]
     }
 
+    /// Whether its chunks are datagrams of UDP, which only some kernels take joined.
+    #[must_use]
+    pub fn is_udp(&self) -> bool {
+        self.upper == Upper::Udp
+    }
+
     /// How many chunks there are, at least one.
     #[must_use]
     pub const fn chunks(&self) -> usize {

@@ -45,6 +45,33 @@ impl Spread {
     }
 }
 
+/// The value that a share of all does not exceed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Percentile {
+    pub(crate) value: f64,
+    /// What chance may move it by: half of what lies between the values whose ranks are a standard
+    /// deviation below and above, by the binomial distribution of ranks. It assumes nothing of how
+    /// the values are distributed, only that there is no memory in them.
+    pub(crate) error: f64,
+}
+
+impl Percentile {
+    /// Of these values, none of which is NaN; none where there are none.
+    pub(crate) fn of(values: &[f64], share: f64) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len() as f64;
+        let at = |share: f64| {
+            let rank = ((n * share).ceil() as usize).clamp(1, sorted.len().max(1));
+            sorted.get(rank - 1).copied()
+        };
+        let deviation = (share * (1.0 - share) / n).sqrt();
+        let value = at(share)?;
+        let error = (at(share + deviation)? - at(share - deviation)?) / 2.0;
+        Some(Self { value, error })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +99,19 @@ mod tests {
             &[Some(1.0), Some(1.0), None, Some(0.0)],
         );
         assert_eq!(spread, Some(Spread { median: 2.0, min: 2.0, max: 2.0, n: 1 }));
+    }
+
+    #[test]
+    fn a_percentile_is_a_value_with_what_chance_may_move_it_by() {
+        let values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let of = |share| Percentile::of(&values, share).expect("values");
+        assert_eq!((of(0.5).value, of(0.99).value, of(1.0).value), (50.0, 99.0, 100.0));
+        // a deviation is 5 ranks of 100, and 1: from 45 (or 46) to 55, from 98 to 100
+        assert!((5.0..=5.5).contains(&of(0.5).error), "{:?}", of(0.5));
+        assert!((0.5..=1.0).contains(&of(0.99).error), "{:?}", of(0.99));
+        let one = Percentile::of(&[7.0], 0.99).expect("a value");
+        assert_eq!(one, Percentile { value: 7.0, error: 0.0 });
+        assert_eq!(Percentile::of(&[], 0.5), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use crate::netlink::Netlink;
 use crate::sys::{self, check, check_len};
@@ -22,6 +23,9 @@ pub const UNIT_LEN_MAX: usize = HEADER_LEN + 65_535;
 const QUEUE_PACKETS: u32 = 4096;
 /// The MTU of a new interface, as every WireGuard has it: it fits an IPv6 path of 1500 bytes.
 pub const MTU: u32 = 1420;
+/// How long a name that is taken may need to become free, and the time between two looks.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
+const BUSY_POLL: Duration = Duration::from_millis(10);
 /// Pieces of memory that one write may gather.
 pub const GATHER_MAX: usize = wire::coalesce::GATHER_MAX;
 
@@ -86,7 +90,7 @@ impl Device {
         let path = c"/dev/net/tun";
         let fd = sys::open(path, libc::O_RDWR | libc::O_NONBLOCK)
             .map_err(|error| open_failed(path, &error))?;
-        attach(&fd, name).map_err(|error| attach_failed(name, &error))?;
+        attach_soon(&fd, name).map_err(|error| attach_failed(name, &error))?;
         let size = libc::c_int::try_from(HEADER_LEN).unwrap_or(10);
         // SAFETY: the ioctl reads one int.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETVNETHDRSZ as _, &raw const size) })?;
@@ -206,6 +210,20 @@ impl Device {
     }
 }
 
+/// A program that was killed while it started another one leaves copies of its descriptors there
+/// until that one is under way (`lc_01`): who takes its place waits for that moment.
+fn attach_soon(fd: &OwnedFd, name: &str) -> io::Result<()> {
+    let until = Instant::now() + BUSY_WAIT;
+    loop {
+        match attach(fd, name) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
+                std::thread::sleep(BUSY_POLL);
+            }
+            attached => return attached,
+        }
+    }
+}
+
 fn attach(fd: &OwnedFd, name: &str) -> io::Result<()> {
     // SAFETY: a zeroed ifreq is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -277,6 +295,23 @@ mod tests {
         for name in ["", ".", "..", "a/b", "a b", "sixteen-bytes-xx", "wg\n0", "wg;rm", "é"] {
             assert!(!is_name(name), "{name}");
         }
+    }
+
+    /// Threat LC-01: a daemon that was killed is followed by the next one at once.
+    #[test]
+    fn lc_01_a_name_whose_owner_just_ends_is_waited_for() {
+        in_fresh_namespace(|| {
+            let first = Device::create("wt0").unwrap();
+            let refused = Device::create("wt0").unwrap_err().to_string();
+            assert!(refused.contains("the name is taken: another process"), "{refused}");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(BUSY_WAIT / 5);
+                    drop(first);
+                });
+                assert_eq!(Device::create("wt0").unwrap().name(), "wt0");
+            });
+        });
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn two_that_speak_frames_learn_of_each_other_on_every_session() {
 }
 
 #[test]
-fn toward_a_plain_peer_not_a_byte_differs() {
+fn a_plain_peer_is_told_nothing_whoever_begins() {
     for (first, speaks) in [(1, true), (3, false)] {
         let (mut one, mut two) = numbered(first, false);
         one.node.set_frames(speaks);
@@ -73,13 +73,19 @@ fn toward_a_plain_peer_not_a_byte_differs() {
     assert_eq!((a.node.counters().frames_in, b.node.counters().frames_in), (0, 0));
 }
 
-/// What machine 2 says to machine 1, which is plain and begins, over two sessions.
-fn answers(second_speaks: bool) -> Vec<Vec<u8>> {
+/// What machine 2 says to machine 1, which is plain, over two sessions, and who `begins` both.
+fn says(begins: bool, second_speaks: bool) -> Vec<Vec<u8>> {
     // The same keys draw the same nonces, on purpose.
     noise::forget_nonces();
     let (mut plain, mut other) = numbered(1, second_speaks);
     plain.node.set_frames(false);
     let mut said = Vec::new();
+    if begins {
+        other.send(&packet_to(2, 1, 99));
+        said.extend(other.sent());
+        let initiation = std::mem::take(&mut other.out.sent);
+        initiation.iter().for_each(|(_, bytes)| plain.receive(address(2), bytes));
+    }
     for mark in 0..20 {
         let burst: Vec<Vec<u8>> = (0..5).map(|at| packet_to(2, 1, mark ^ at)).collect();
         plain.send(&packet_to(1, 2, mark));
@@ -100,9 +106,32 @@ fn answers(second_speaks: bool) -> Vec<Vec<u8>> {
 
 #[test]
 fn toward_a_plain_peer_that_begins_every_byte_is_the_same() {
-    let (with, without) = (answers(true), answers(false));
+    let (with, without) = (says(false, true), says(false, false));
     assert!(with.len() > 100, "{} datagrams", with.len());
     assert_eq!(with, without);
+}
+
+/// Threat BC-11. The capability word is in the low 24 bits of the stamp, which every WireGuard
+/// fills as it likes; tag and mac1 follow from it, and nothing else.
+#[test]
+fn toward_a_plain_peer_where_we_begin_only_the_stamps_low_bits_differ() {
+    let (with, without) = (says(true, true), says(true, false));
+    assert!(with.len() > 100, "{} datagrams", with.len());
+    assert_eq!(with.len(), without.len());
+    let mut initiations = 0;
+    for (with, without) in with.iter().zip(&without) {
+        assert_eq!(with.len(), without.len());
+        let differ = |at: &usize| with[*at] != without[*at];
+        let differing: Vec<usize> = (0..with.len()).filter(differ).collect();
+        if with[0] != 1 {
+            assert_eq!(differing, [], "a message of type {}", with[0]);
+            continue;
+        }
+        initiations += 1;
+        assert!(differing.iter().all(|at| (97..132).contains(at)), "{differing:?}");
+        assert!(differing.iter().any(|at| (97..100).contains(at)), "the word is there");
+    }
+    assert_eq!(initiations, 2);
 }
 
 #[test]

@@ -89,6 +89,22 @@ impl<'a> Cells<'a> {
         Spread::of(&self.values(profile, test, peer, metric)?)
     }
 
+    /// Every value of a series, of all links and rounds of a whole cell.
+    pub(crate) fn series(
+        &self,
+        profile: &str,
+        test: Test,
+        peer: &str,
+        name: &str,
+    ) -> Option<Vec<f64>> {
+        if !matches!(self.state(profile, test, peer), State::Whole(_)) {
+            return None;
+        }
+        let samples = self.of(profile, test, peer).iter();
+        let all: Option<Vec<&Vec<f64>>> = samples.map(|sample| sample.series.get(name)).collect();
+        Some(all?.into_iter().flatten().copied().collect())
+    }
+
     /// Ratios of two peers on the same link in the same round.
     pub(crate) fn ratio(
         &self,

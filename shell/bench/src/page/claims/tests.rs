@@ -1,0 +1,158 @@
+//! Verdicts on runs that are made up.
+
+use super::*;
+use crate::ring::sample::Sample;
+use crate::ring::sample::tests::{note, sample};
+
+fn run(ours: f64, theirs: f64) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for profile in ALL {
+        for link in ["a-b", "b-c", "c-a"] {
+            let rate = |rate: f64| [(RATE, rate), ("forward_retransmits", 5.0)];
+            samples.push(sample(WARREN, profile, "tcp", link, &rate(ours)));
+            samples.push(sample(WIREGUARD_GO, profile, "tcp", link, &rate(theirs)));
+        }
+    }
+    samples
+}
+
+fn about<'a>(verdicts: &'a [Verdict], of: &str, what: &str) -> &'a Verdict {
+    let found = verdicts.iter().find(|v| v.of == of && v.what.contains(what));
+    found.unwrap_or_else(|| panic!("no verdict on {what}"))
+}
+
+/// Source 002.5 (6), and (2) where something was not measured.
+#[test]
+fn source_002_6_every_verdict_is_one_of_three() {
+    let note = note(&[WARREN, WIREGUARD_GO]);
+    let good = run(900.0, 8.0);
+    let verdicts = verdicts(&Cells::new(&note, &good));
+    let high = about(&verdicts, "bound", "high, tcp: forth, Warren ÷ wireguard-go");
+    assert_eq!((high.holds, &high.found[..]), (Some(true), "112 (n = 3) ×"));
+    assert_eq!(about(&verdicts, "bound", "high, tcp: forth").required, "≥ 400 Mbit/s");
+    assert_eq!(about(&verdicts, "bound", "EasyTier").holds, None, "it took no part");
+    assert_eq!(about(&verdicts, "002.5 (6)", "high").holds, Some(true));
+    assert_eq!(about(&verdicts, "002.5 (2)", "all tests").holds, None, "not all measured");
+    let bad = run(9.0, 8.0);
+    let verdicts = super::verdicts(&Cells::new(&note, &bad));
+    assert_eq!(about(&verdicts, "bound", "high, tcp: forth").holds, Some(false));
+}
+
+/// Source 002.5 (12).
+#[test]
+fn source_002_12_a_download_that_the_processors_decide_is_judged_on_a_slower_line() {
+    let note = note(&[NO_VPN, WARREN, WIREGUARD_GO]);
+    let verdict = |busy: f64, theirs: f64, slow: f64| {
+        let took = |peer, profile, s| {
+            let metrics = [("download_s", s), ("busy_percent", busy)];
+            ["a-b", "b-c", "c-a"].map(|link| sample(peer, profile, "download", link, &metrics))
+        };
+        let samples = [
+            took(NO_VPN, CLEAN, 1.0),
+            took(WARREN, CLEAN, 1.2),
+            took(WIREGUARD_GO, CLEAN, theirs),
+            took(NO_VPN, SLOW_LINE, 2.0),
+            took(WARREN, SLOW_LINE, slow),
+        ];
+        let samples = samples.concat();
+        let verdicts = verdicts(&Cells::new(&note, &samples));
+        let of = |rate: &str| {
+            about(&verdicts, "002.5 (12)", &format!("{rate}, download: download")).clone()
+        };
+        (of(CLEAN), of(SLOW_LINE))
+    };
+    let (full, slow) = verdict(92.0, 2.0, 2.1);
+    assert_eq!((full.holds, slow.holds), (None, Some(true)));
+    let found = "1.2 (n = 3) ×; the processors were busy for 92 % of it and decide";
+    assert_eq!(&full.found[..], found);
+    assert_eq!(verdict(92.0, 1.1, 2.3).0.holds, Some(false), "slower than wireguard-go");
+    let (full, slow) = verdict(60.0, 2.0, 2.3);
+    assert_eq!((full.holds, slow.holds), (Some(false), Some(false)), "there was time left");
+}
+
+#[test]
+fn the_worst_cell_of_the_grid_decides() {
+    let note = note(&[NO_VPN, WARREN]);
+    let profiles = grid();
+    let ours = |i: usize| if i == 7 { 0.5 } else { 2.0 };
+    let cell = |(i, profile): (usize, &String)| {
+        let rate = |peer, rate| sample(peer, profile, "grid", "a-b", &[(RATE, rate)]);
+        [rate(NO_VPN, 1.0), rate(WARREN, ours(i))]
+    };
+    let samples: Vec<Sample> = profiles.iter().enumerate().flat_map(cell).collect();
+    let verdicts = verdicts(&Cells::new(&note, &samples));
+    let verdict = about(&verdicts, "bound", "grid: forth");
+    assert_eq!(verdict.holds, Some(false));
+    assert_eq!(verdict.found, format!("0.5 (n = 1) × at {}", profiles[7]));
+    let verdicts = super::verdicts(&Cells::new(&note, &[]));
+    assert_eq!(about(&verdicts, "bound", "grid: forth").holds, None);
+}
+
+/// Source 002.5 (7).
+#[test]
+fn source_002_7_six_flows_are_judged_where_no_vpn_has_more_of_three_links() {
+    let note = note(&[NO_VPN, WARREN]);
+    let verdict = |profile: &str, bare: f64, ours: f64| {
+        let sum = |peer, test, link, sum| sample(peer, profile, test, link, &[("sum_mbit_s", sum)]);
+        let mut samples = Vec::new();
+        for (peer, six) in [(NO_VPN, bare), (WARREN, ours)] {
+            samples.extend(["a-b", "b-c", "c-a"].map(|link| sum(peer, "bidir", link, 100.0)));
+            samples.push(sum(peer, "parallel", "ring", six));
+        }
+        let verdicts = verdicts(&Cells::new(&note, &samples));
+        about(&verdicts, "002.5 (7)", &format!("{profile}: six flows")).clone()
+    };
+    let crowded = verdict(CLEAN, 110.0, 105.0);
+    assert_eq!(crowded.holds, None);
+    let found = "1.05 (n = 1) ×; without a VPN 1.1 ×: the processors decide";
+    assert_eq!(&crowded.found[..], found);
+    assert_eq!(verdict(CLEAN, 290.0, 105.0).holds, Some(false));
+    assert_eq!(verdict(SLOW_RING, 290.0, 288.0).holds, Some(true));
+    assert_eq!(verdict("medium", 120.0, 90.0).holds, Some(false), "no VPN has more");
+}
+
+#[test]
+fn slow_pings_are_judged_of_all_links_together_and_where_chance_leaves_room() {
+    let note = note(&[NO_VPN, WARREN]);
+    // 400 round trips a link, evenly from 10 ms on: the last in a hundred begin at 10 + 0.99 width
+    let verdict = |late: f64, width: f64| {
+        let mut samples = Vec::new();
+        for (peer, late) in [(NO_VPN, 0.0), (WARREN, late)] {
+            for link in ["a-b", "b-c", "c-a"] {
+                let mut sample = sample(peer, "high", "ping", link, &[("rtt_p99_ms", 1.0)]);
+                let at = |i: u32| (10.0 + late + width * f64::from(i) / 400.0) * 1e3;
+                sample.series.insert("rtt_us".to_owned(), (1..=400).map(at).collect());
+                samples.push(sample);
+            }
+        }
+        let verdicts = verdicts(&Cells::new(&note, &samples));
+        about(&verdicts, "bound", "high, ping: round trip, 99th").clone()
+    };
+    assert_eq!(verdict(0.9, 30.0).holds, Some(true));
+    assert_eq!(verdict(0.9, 30.0).found, "0.9 (n = 1200) ms");
+    assert_eq!(verdict(1.5, 1.0).holds, Some(false), "chance makes 0.004 ms");
+    let wide = verdict(1.2, 40.0);
+    assert_eq!(wide.holds, None);
+    assert_eq!(wide.found, "1.2 (n = 1200) ms; chance alone makes ± 0.212 ms of it");
+    assert_eq!(verdict(1.5, 40.0).holds, Some(false), "chance does not make half a millisecond");
+}
+
+#[test]
+fn a_failure_of_ours_holds_nothing_and_one_of_theirs_leaves_nothing_to_compare() {
+    let note = note(&[WARREN, WIREGUARD_GO]);
+    let ratio = "high, tcp: forth, Warren ÷ wireguard-go";
+    for (broken, expected) in [(WARREN, Some(false)), (WIREGUARD_GO, None)] {
+        let mut samples = run(900.0, 8.0);
+        for sample in &mut samples {
+            if (&*sample.key.peer, &*sample.key.profile) == (broken, "high") {
+                sample.failed = Some("it broke".to_owned());
+            }
+        }
+        let verdicts = verdicts(&Cells::new(&note, &samples));
+        let verdict = about(&verdicts, "bound", ratio);
+        assert_eq!(verdict.holds, expected);
+        let medians = about(&verdicts, "002.5 (3)", "in no median");
+        assert_eq!(&medians.found[..], "1 cells with a failure, 0 of them with a median");
+        assert!(verdict.found.contains(&format!("{broken} failed 3 of 3")), "{verdict:?}");
+    }
+}
