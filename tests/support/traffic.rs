@@ -219,12 +219,12 @@ pub fn ping_counts(log: &str) -> Result<(u64, u64)> {
     Ok((sent, received))
 }
 
-/// Echoes that came back to `host` since it was made, over IPv4.
-pub fn echoes(host: &Host) -> Result<u64> {
+/// What the kernel of `host` counted of ICMP since it was made, over IPv4, by the name it has there.
+pub fn icmp(host: &Host, name: &str) -> Result<u64> {
     let text = host.run(&["cat", "/proc/net/snmp"])?;
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Icmp: "));
     let names = lines.next().context("the kernel counts no ICMP")?;
-    let at = names.split(' ').position(|name| name == "InEchoReps").context(names.to_owned())?;
+    let at = names.split(' ').position(|other| other == name).context(names.to_owned())?;
     let values = lines.next().and_then(|line| line.split(' ').nth(at)?.parse().ok());
     values.with_context(|| text.clone())
 }

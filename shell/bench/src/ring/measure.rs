@@ -8,7 +8,7 @@ use lab::netns::Host;
 use lab::sys;
 
 use super::stream::{self, Flow, Job, Kind, Transfer, UDP_BYTES, transfer};
-use super::unread::{Unread, echoes};
+use super::unread::{Echoes, Unread};
 use super::{Test, Turn, download};
 use crate::ground::{Ground, IFNAME, WireCount};
 use crate::load;
@@ -351,23 +351,30 @@ impl Scene<'_> {
             [asked.as_str(), address].as_slice(),
         ]
         .concat();
-        let came = echoes(self.host(from))?;
+        let echoes = || -> Result<(u64, u64)> {
+            Ok((Echoes::of(self.host(from))?.came, Echoes::of(self.host(to))?.unanswered))
+        };
+        let counted = echoes()?;
         let begin = Instant::now();
         let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
         let read = ping::answered(&load::finish(&ping, FLOOD_LIMIT)?)?;
         let s = begin.elapsed().as_secs_f64();
         // Ping does not wait long for the last ones.
         std::thread::sleep(FLOOD_LATE);
-        let came = (echoes(self.host(from))? - came) as f64;
+        let (came, unanswered) = echoes()?;
+        let (came, unanswered) = ((came - counted.0) as f64, (unanswered - counted.1) as f64);
         ensure!(came > 0.0, "none of {count} pings was answered");
         let bytes = came * FLOOD_BYTES;
         self.after(before, bytes)?;
         if let Some((old, new)) = sent.zip(self.ground.sent_bytes(from)) {
-            self.put("wire_bytes_per_byte", (new - old) as f64 / bytes);
+            let arrived = bytes + unanswered * FLOOD_BYTES;
+            self.put("wire_bytes_per_byte", (new - old) as f64 / arrived);
         }
         self.put("forward_mbit_s", bytes * 8.0 / 1e6 / s);
-        self.put("ping_lost_percent", (1.0 - came / f64::from(count)).max(0.0) * 100.0);
-        self.put("unread_percent", (came - read).max(0.0) / f64::from(count) * 100.0);
+        let percent = |pings: f64| pings.max(0.0) / f64::from(count) * 100.0;
+        self.put("ping_lost_percent", percent(f64::from(count) - came - unanswered));
+        self.put("unanswered_percent", percent(unanswered));
+        self.put("unread_percent", percent(came - read));
         Ok(())
     }
 

@@ -49,6 +49,7 @@ pub const METRICS: &[Metric] = &[
     metric("forward_sum_mbit_s", "sum of the three flows forth", "Mbit/s", High),
     metric("sent_mbit_s", "offered", "Mbit/s", High),
     metric("lost_percent", "lost of what was sent", "%", Low),
+    metric("unanswered_percent", "arrived, and left unanswered by the kernel", "%", Low),
     metric("unread_percent", "arrived, and found the program's buffer full", "%", Low),
     metric("forward_retransmits", "sent again, forth", "segments", Low),
     metric("back_retransmits", "sent again, back", "segments", Low),

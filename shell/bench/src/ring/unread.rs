@@ -43,15 +43,32 @@ impl Unread {
     }
 }
 
-/// Echoes that came back to a host since it was made, whoever read them.
-pub(super) fn echoes(host: &Host) -> Result<u64> {
-    parse_echoes(&host.run(&["cat", FILES[0], FILES[1]])?)
-        .context("the kernel's counters of ICMP are not what they were")
+/// What a host's kernel counts of pings, over both families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Echoes {
+    /// Answers that came back, whoever read them.
+    pub(super) came: u64,
+    /// Requests that came and were not answered: what waits on the way out has used up the room
+    /// that the kernel allows its answers.
+    pub(super) unanswered: u64,
 }
 
-fn parse_echoes(texts: &str) -> Option<u64> {
-    let line = texts.lines().find_map(|line| line.strip_prefix("Icmp6InEchoReplies"))?;
-    Some(counter(texts, "Icmp:", "InEchoReps")? + line.trim().parse::<u64>().ok()?)
+impl Echoes {
+    pub(super) fn of(host: &Host) -> Result<Self> {
+        Self::parse(&host.run(&["cat", FILES[0], FILES[1]])?)
+            .context("the kernel's counters of ICMP are not what they were")
+    }
+
+    fn parse(texts: &str) -> Option<Self> {
+        let both = |four: &str, six: &str| {
+            let value = |line: &str| line.strip_prefix(six)?.trim().parse::<u64>().ok();
+            Some(counter(texts, "Icmp:", four)? + texts.lines().find_map(value)?)
+        };
+        let asked = both("InEchos", "Icmp6InEchos")?;
+        let answered = both("OutEchoReps", "Icmp6OutEchoReplies")?;
+        let came = both("InEchoReps", "Icmp6InEchoReplies")?;
+        Some(Self { came, unanswered: asked.saturating_sub(answered) })
+    }
 }
 
 /// A number below its name: there is a line of names and then one of numbers, and both begin so.
@@ -72,9 +89,11 @@ Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors
 Udp: 900 0 17 50 16 0
 UdpLite: InDatagrams RcvbufErrors
 UdpLite: 0 0
-Icmp: InMsgs InErrors InEchos InEchoReps
-Icmp: 90 0 5 70
+Icmp: InMsgs InErrors InEchos InEchoReps OutEchoReps
+Icmp: 90 0 15 70 11
+Icmp6InEchos                    \t5
 Icmp6InEchoReplies              \t8
+Icmp6OutEchoReplies             \t3
 Udp6InDatagrams                 \t3
 Udp6RcvbufErrors                \t4
    sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt inode pointer drops
@@ -94,7 +113,7 @@ Udp6RcvbufErrors                \t4
 
     #[test]
     fn echoes_are_of_both_families() {
-        assert_eq!(parse_echoes(TEXTS), Some(78));
-        assert_eq!(parse_echoes("Icmp: InMsgs\nIcmp: 1\n"), None);
+        assert_eq!(Echoes::parse(TEXTS), Some(Echoes { came: 78, unanswered: 6 }));
+        assert_eq!(Echoes::parse("Icmp: InMsgs\nIcmp: 1\n"), None);
     }
 }
