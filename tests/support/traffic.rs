@@ -219,7 +219,7 @@ pub fn ping_counts(log: &str) -> Result<(u64, u64)> {
     Ok((sent, received))
 }
 
-/// What the kernel of `host` counted of ICMP since it was made, over IPv4, by the name it has there.
+/// What the kernel of `host` counted of ICMP since it was made, over IPv4, by its name for that.
 pub fn icmp(host: &Host, name: &str) -> Result<u64> {
     let text = host.run(&["cat", "/proc/net/snmp"])?;
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Icmp: "));

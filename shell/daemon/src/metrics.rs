@@ -33,7 +33,7 @@ const PEER: &[Row] = &[
     ("warren_peer_chunk_bytes", "Payload of one chunk.", "gauge", "/link/chunk_bytes", 1.0),
     (
         "warren_peer_outbound_loss_before_repair_ratio",
-        "Datagrams lost on the way to the peer.",
+        "Datagrams lost on the way to the peer, those lost in a full queue left out.",
         "gauge",
         "/link/out/loss_before",
         1.0,
