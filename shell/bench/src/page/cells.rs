@@ -72,11 +72,7 @@ impl<'a> Cells<'a> {
         peer: &str,
         metric: &str,
     ) -> Option<Vec<f64>> {
-        if !matches!(self.state(profile, test, peer), State::Whole(_)) {
-            return None;
-        }
-        let samples = self.of(profile, test, peer).iter();
-        samples.map(|sample| sample.metrics.get(metric).copied()).collect()
+        self.whole(profile, test, peer)?.map(|sample| sample.metrics.get(metric).copied()).collect()
     }
 
     pub(crate) fn spread(
@@ -97,12 +93,19 @@ impl<'a> Cells<'a> {
         peer: &str,
         name: &str,
     ) -> Option<Vec<f64>> {
-        if !matches!(self.state(profile, test, peer), State::Whole(_)) {
-            return None;
-        }
-        let samples = self.of(profile, test, peer).iter();
-        let all: Option<Vec<&Vec<f64>>> = samples.map(|sample| sample.series.get(name)).collect();
+        let all: Option<Vec<&Vec<f64>>> =
+            self.whole(profile, test, peer)?.map(|sample| sample.series.get(name)).collect();
         Some(all?.into_iter().flatten().copied().collect())
+    }
+
+    fn whole(
+        &self,
+        profile: &str,
+        test: Test,
+        peer: &str,
+    ) -> Option<impl Iterator<Item = &'a Sample>> {
+        let is_whole = matches!(self.state(profile, test, peer), State::Whole(_));
+        is_whole.then(|| self.of(profile, test, peer).iter().copied())
     }
 
     /// Ratios of two peers on the same link in the same round.

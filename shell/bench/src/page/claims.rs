@@ -73,6 +73,11 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
         all.push(judge.ratio(profile, Test::Tcp, rate, EASYTIER_KCP, AtLeast(1.7)));
     }
     for profile in BAD {
+        for test in [Test::Udp, Test::Flood] {
+            all.push(judge.ratio(profile, test, RATE, EASYTIER_KCP, AtLeast(1.7)));
+        }
+    }
+    for profile in BAD {
         for test in [Test::Tcp, Test::Udp, Test::Flood] {
             all.push(judge.value(profile, test, "wire_bytes_per_byte", AtMost(1.35)));
         }
@@ -244,22 +249,20 @@ impl Judge<'_> {
             let times = self.cells.series(profile, Test::Ping, peer, "rtt_us")?;
             Some((Percentile::of(&times, 0.99)?, times.len()))
         };
-        let both = of(WARREN).zip(of(theirs));
-        let found = both.map(|((ours, n), (theirs, _))| {
-            let apart = (ours.value - theirs.value) / 1e3;
-            (Spread { median: apart, min: apart, max: apart, n }, "ms", apart <= more)
+        let apart = of(WARREN).zip(of(theirs)).map(|((ours, n), (theirs, _))| {
+            let error_us = ours.error.hypot(theirs.error);
+            ((ours.value - theirs.value) / 1e3, error_us / 1e3, n)
         });
+        let found =
+            apart.map(|(ms, _, n)| (Spread { median: ms, min: ms, max: ms, n }, "ms", ms <= more));
         let what =
             format!("{profile}, ping: {}, {WARREN} above {theirs}", describe("rtt_p99_ms").0);
         let cells = [(profile, Test::Ping, WARREN), (profile, Test::Ping, theirs)];
-        let verdict = self.verdict(what, format!("≤ {more} ms"), found, &cells);
-        let chance = both.map(|((ours, _), (theirs, _))| {
-            (ours.value - theirs.value, ours.error.hypot(theirs.error))
+        let chance = apart.filter(|(ms, error_ms, _)| ms - 2.0 * error_ms <= more);
+        let chance = chance.map(|(_, error_ms, _)| {
+            format!("chance alone makes ± {} ms of it", super::number(error_ms))
         });
-        let chance = chance.filter(|(apart, error)| apart - 2.0 * error <= more * 1e3);
-        verdict.unless(chance.map(|(_, error)| {
-            format!("chance alone makes ± {} ms of it", super::number(error / 1e3))
-        }))
+        self.verdict(what, format!("≤ {more} ms"), found, &cells).unless(chance)
     }
 
     /// Six streams carry no less than one.
