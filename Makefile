@@ -160,8 +160,9 @@ $(if $(ROOT),sudo chown -R "$$(id -u):$$(id -g)" docs/measurements)
 endef
 
 # A static link, eight minutes as plain WireGuard and eight with frames; a network, ten; then a ring
-# of three hosts with every test, an hour and a half (EasyTier, where it is here, takes half as long
-# again; who is not here is named). `warren bench run` without words measures everybody who is here.
+# of three hosts with every test, an hour and a half (EasyTier, where it is here, takes hours: it has
+# downloads that it does not end, 5 minutes each, and slow floods). Who is not here is named; `warren
+# bench run` without words measures everybody who is.
 RING ?= --peers none,warren,warren-plain,wireguard-go,easytier,easytier-kcp --seconds 10 --links 3 --repeat 1
 
 bench: setup build

@@ -16,8 +16,8 @@ use crate::ping;
 use crate::ratio::{Percentile, Spread};
 use crate::vpn::Running;
 
-/// Pings on an idle link, and the time between two. Source 002 had 100 in as many seconds, of which
-/// one alone makes the 99th percentile.
+/// Pings on an idle link, and the time between two. Source 002 had 100, of which one alone makes
+/// the 99th percentile, in the same 20 s.
 const PINGS: u32 = 400;
 const PING_EVERY_S: &str = "0.05";
 /// A flood of pings: so many under way, whose packets have 1,400 bytes; as many in all as a VPN
