@@ -22,6 +22,9 @@ use crate::netlink::{Netlink, TokenBucket};
 struct Manner {
     /// A ring that was not found empty for so long is filling up.
     full_ns: u64,
+    /// Bytes that the first measure is made of, unless they take [`FIRST_NS_MAX`]: a unit more or
+    /// less must not matter.
+    first_len: u64,
     /// The rate begins at this part of what was measured, which is what the socket below took
     /// before it was full.
     first_share: u64,
@@ -53,6 +56,7 @@ struct Manner {
 /// a fast machine a quarter of the first measure overflowed it before the next one.
 static DATAGRAMS: Manner = Manner {
     full_ns: 3_000_000,
+    first_len: 0,
     first_share: 16,
     burst_len: 16 * 1024,
     tick_ns_min: 5_000_000,
@@ -69,6 +73,7 @@ static DATAGRAMS: Manner = Manner {
 /// processor does other work.
 static STREAMS: Manner = Manner {
     full_ns: 10_000_000,
+    first_len: TICK_LEN,
     first_share: 1,
     // The longest superpacket, as the kernel counts it.
     burst_len: 72 * 1024,
@@ -94,6 +99,8 @@ const TURNS: u32 = 64;
 /// Bytes that must have had time to pass before a measure means that the rate is too high: the
 /// socket below takes a quarter of that at once.
 const TICK_LEN: u64 = 512 << 10;
+/// The first measure takes no longer than that, in nanoseconds.
+const FIRST_NS_MAX: u64 = 100_000_000;
 /// The rate begins here or above: whoever was taken for a flood by mistake hardly notices.
 const RATE_FIRST: u64 = 2_500_000;
 /// So many ticks in a row with less than half the rate end the need for it.
@@ -185,7 +192,8 @@ impl Pressure {
                 return None;
             }
             let manner = self.manner(measured)?;
-            if passed_ns < manner.full_ns {
+            let is_measured = self.bytes >= manner.first_len || passed_ns >= FIRST_NS_MAX;
+            if passed_ns < manner.full_ns || !is_measured {
                 return None;
             }
             // What the socket below took at first says little; a low rate soon grows.

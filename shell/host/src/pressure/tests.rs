@@ -199,6 +199,31 @@ fn a_stream_on_a_fast_link_is_left_alone() {
     assert_eq!(model.allowance, FREE);
 }
 
+/// The rate began at a third of what the link carried where its first ten milliseconds took one
+/// unit, and a stream had two thirds of its line for seconds.
+#[test]
+fn a_stream_on_a_narrow_line_begins_near_what_it_carries() {
+    // A unit of 45 kB and one of 60 kB leave in turn, as the line has room: 12.5 MB a second.
+    let mut pressure = Pressure::default();
+    pressure.handle_turn(1, Taken { emptied: true, ..Taken::default() });
+    let (mut now_ns, mut rate) = (1, None);
+    for bytes in [45_000, 60_000].into_iter().cycle().take(100) {
+        now_ns += bytes * 80;
+        rate = pressure.handle_turn(now_ns, Taken { bytes, blocked: true, ..Taken::default() });
+        if rate.is_some() {
+            break;
+        }
+    }
+    let rate = rate.expect("held back").rate;
+    assert!((11_000_000..14_000_000).contains(&rate), "{rate}");
+    // What goes on is measured for a tenth of a second at most.
+    let mut pressure = Pressure::default();
+    pressure.handle_turn(1, Taken { emptied: true, ..Taken::default() });
+    let slow = Taken { bytes: 2_840, blocked: true, ..Taken::default() };
+    let told = (1..200).find_map(|ms| Some((ms, pressure.handle_turn(ms * 1_000_000, slow)?)));
+    assert!(told.is_some_and(|(ms, _)| (100..=102).contains(&ms)), "{told:?}");
+}
+
 /// A unit that waits while the burst gets shorter than itself would wait for ever.
 #[test]
 fn a_manner_has_one_burst_which_every_whole_unit_fits() {
