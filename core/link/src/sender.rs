@@ -27,7 +27,7 @@ use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::way::Way;
 
 /// A superpacket of fewer segments travels as bare packets where there is no weather.
-const UNIT_SEGMENTS_MIN: usize = 3;
+const UNIT_SEGMENTS_MIN: usize = 6;
 /// The same where each of its packets would be cut in two.
 const UNIT_CUT_MIN: usize = 2;
 /// One of so many packets that would travel as they are tells its delay where delays are wanted.
