@@ -9,7 +9,7 @@ use lab::sys;
 
 use super::stream::{self, Flow, Job, Kind, Transfer, UDP_BYTES, transfer};
 use super::unread::{Echoes, Unread};
-use super::{Test, Turn, download};
+use super::{SHARED_TIMES, Test, Turn, download};
 use crate::ground::{Ground, IFNAME, WireCount};
 use crate::load;
 use crate::ping;
@@ -421,9 +421,11 @@ impl Scene<'_> {
     fn shared(&mut self) -> Result<()> {
         let drops = self.ground.bottleneck_drops()?;
         let before = self.before()?;
-        let inside = Transfer::start(&self.job(0, 1, Kind::Tcp(1)))?;
+        let seconds = self.turn.seconds * SHARED_TIMES;
+        let through = Job { seconds, ..self.job(0, 1, Kind::Tcp(1)) };
+        let inside = Transfer::start(&through)?;
         let address = &self.ground.ends[1].outer;
-        let beside = Job { address, port: PORT + 1, ..self.job(0, 1, Kind::Tcp(1)) };
+        let beside = Job { address, port: PORT + 1, ..through.clone() };
         let outside = Transfer::start(&beside)?;
         let inside = inside.finish().context("the flow inside")?[0];
         let outside = outside.finish().context("the flow outside")?[0];

@@ -138,6 +138,32 @@ fn slow_pings_are_judged_of_all_links_together_and_where_chance_leaves_room() {
 }
 
 #[test]
+fn what_is_counted_is_judged_over_all_rounds_and_where_chance_leaves_room() {
+    let mut note = note(&[WARREN, WARREN_PLAIN]);
+    note.settings.rounds = 2;
+    let verdict = |ours: [f64; 2], theirs: [f64; 2]| {
+        let mut samples = Vec::new();
+        for (peer, counts) in [(WARREN, ours), (WARREN_PLAIN, theirs)] {
+            for (round, count) in (1..).zip(counts) {
+                let counted = [("outside_retransmits", count)];
+                let mut sample = sample(peer, crate::ring::BOTTLENECK, "shared", "a-b", &counted);
+                sample.key.round = round;
+                samples.push(sample);
+            }
+        }
+        let verdicts = verdicts(&Cells::new(&note, &samples));
+        about(&verdicts, "bound", "bottleneck, shared: sent again by the flow outside").clone()
+    };
+    let level = verdict([10.0, 32.0], [20.0, 20.0]);
+    assert_eq!((level.holds, &level.found[..]), (Some(true), "1.05 (0.5 to 1.6, n = 2) ×"));
+    let unclear = verdict([20.0, 28.0], [20.0, 20.0]);
+    assert_eq!(unclear.holds, None);
+    assert_eq!(unclear.found, "1.2 (1 to 1.4, n = 2) ×; chance alone makes ± 0.257 of it");
+    assert_eq!(verdict([300.0, 300.0], [200.0, 200.0]).holds, Some(false), "too much for chance");
+    assert_eq!(verdict([1.0, 1.0], [0.0, 0.0]).holds, None, "nothing to compare with");
+}
+
+#[test]
 fn a_failure_of_ours_holds_nothing_and_one_of_theirs_leaves_nothing_to_compare() {
     let note = note(&[WARREN, WIREGUARD_GO]);
     let ratio = "high, tcp: forth, Warren ÷ wireguard-go";
