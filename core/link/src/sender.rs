@@ -26,7 +26,7 @@ use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::way::Way;
 
-/// A superpacket of fewer segments travels as bare packets where there is no weather.
+/// A superpacket of fewer segments travels as its packets: a head would be one in six or more.
 const UNIT_SEGMENTS_MIN: usize = 6;
 /// The same where each of its packets would be cut in two.
 const UNIT_CUT_MIN: usize = 2;
