@@ -102,7 +102,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
     }
     // The queue counts what it drops of both flows; the outer one's own are what it sends again.
     for drops in ["outside_retransmits", "queue_drops"] {
-        all.push(judge.counted(shared, Test::Shared, drops, WARREN_PLAIN, AtMost(1.1)));
+        all.push(judge.counted(shared, Test::Shared, drops, WARREN_PLAIN, 1.1));
     }
     let overhead = "wire_bytes_per_byte";
     all.push(judge.ratio(CLEAN, Test::Tcp, overhead, WIREGUARD_GO, AtMost(1.0 + NOISE)));
@@ -149,6 +149,12 @@ fn statements(cells: &Cells<'_>) -> Vec<Verdict> {
         "`bench run --tuning reorder`, set beside this run by `bench compare`",
     ));
     all
+}
+
+/// Why a value that is above `most` by less than twice its error says nothing.
+fn chance(value: f64, error: f64, most: f64, unit: &str) -> Option<String> {
+    let text = || format!("chance alone makes ± {}{unit} of it", super::number(error));
+    (value - 2.0 * error <= most).then(text)
 }
 
 /// Judges Warren's cells.
@@ -213,32 +219,22 @@ impl Judge<'_> {
     /// little round by round. Where it does not hold, but by less than twice what chance makes of
     /// two such counts (Poisson; losses come in company, so it is rather more), that was not
     /// measured.
-    fn counted(
-        &self,
-        profile: &str,
-        test: Test,
-        metric: &str,
-        theirs: &str,
-        bound: Bound,
-    ) -> Verdict {
+    fn counted(&self, profile: &str, test: Test, metric: &str, theirs: &str, most: f64) -> Verdict {
         let sum = |peer| Some(self.cells.values(profile, test, peer, metric)?.iter().sum::<f64>());
         let rounds = self.cells.ratio((profile, test, metric), WARREN, theirs);
         let counts = sum(WARREN).zip(sum(theirs)).filter(|(_, theirs)| *theirs > 0.0);
-        let found = counts.zip(rounds).map(|((ours, theirs), rounds)| {
+        let ratio = counts.map(|(ours, theirs)| {
             let ratio = ours / theirs;
-            (Spread { median: ratio, ..rounds }, "×", bound.holds(ratio))
+            (ratio, ratio * (1.0 / ours.max(1.0) + 1.0 / theirs).sqrt())
         });
+        let found = ratio
+            .zip(rounds)
+            .map(|((ratio, _), rounds)| (Spread { median: ratio, ..rounds }, "×", ratio <= most));
         let (title, _) = describe(metric);
         let what = format!("{profile}, {}: {title}, in all, {WARREN} ÷ {theirs}", test.word());
         let cells = [(profile, test, WARREN), (profile, test, theirs)];
-        let verdict = self.verdict(what, format!("{bound} ×"), found, &cells);
-        let chance = counts.and_then(|(ours, theirs)| {
-            let error = ours / theirs * (1.0 / ours.max(1.0) + 1.0 / theirs).sqrt();
-            let least = ours / theirs - 2.0 * error;
-            let text = format!("chance alone makes ± {} of it", super::number(error));
-            bound.holds(least).then_some(text)
-        });
-        verdict.unless(chance)
+        let chance = ratio.and_then(|(ratio, error)| chance(ratio, error, most, ""));
+        self.verdict(what, format!("≤ {most} ×"), found, &cells).unless(chance)
     }
 
     /// What a download takes longer than without a VPN. Where that is too long, but the processors,
@@ -290,10 +286,7 @@ impl Judge<'_> {
         let what =
             format!("{profile}, ping: {}, {WARREN} above {theirs}", describe("rtt_p99_ms").0);
         let cells = [(profile, Test::Ping, WARREN), (profile, Test::Ping, theirs)];
-        let chance = apart.filter(|(ms, error_ms, _)| ms - 2.0 * error_ms <= more);
-        let chance = chance.map(|(_, error_ms, _)| {
-            format!("chance alone makes ± {} ms of it", super::number(error_ms))
-        });
+        let chance = apart.and_then(|(ms, error_ms, _)| chance(ms, error_ms, more, " ms"));
         self.verdict(what, format!("≤ {more} ms"), found, &cells).unless(chance)
     }
 

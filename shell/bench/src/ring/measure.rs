@@ -425,7 +425,7 @@ impl Scene<'_> {
         let through = Job { seconds, ..self.job(0, 1, Kind::Tcp(1)) };
         let inside = Transfer::start(&through)?;
         let address = &self.ground.ends[1].outer;
-        let beside = Job { address, port: PORT + 1, ..through.clone() };
+        let beside = Job { address, port: PORT + 1, ..through };
         let outside = Transfer::start(&beside)?;
         let inside = inside.finish().context("the flow inside")?[0];
         let outside = outside.finish().context("the flow outside")?[0];
