@@ -70,10 +70,9 @@ pub use self::outbox::{Destination, Endpoint, Outbox, Relayed, Source};
 pub use self::paths::{CANDIDATES_MAX, Candidate, PathStatus};
 pub use self::piece::{Counters as PieceCounters, Judge};
 pub use self::receiver::{ORPHANS_MAX, UNITS_MAX};
-pub use self::sender::Overrun;
 pub use self::squeeze::{PORTS_LEFT_ALONE, Squeezes, open as open_squeezed};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
-pub use self::weather::Weather;
+pub use self::weather::{Overrun, Weather};
 pub use repair::budget::Budget;
 
 /// How long a piece of TCP waits for an older one at most, unless somebody asks for another time.

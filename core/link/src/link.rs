@@ -23,10 +23,9 @@ use crate::outbox::{Destination, Outbox};
 use crate::paths::Paths;
 use crate::piece::Judge;
 use crate::roomy::Roomy;
-use crate::sender::Overrun;
 use crate::staged::Staged;
 use crate::way::Way;
-use crate::weather::Weather;
+use crate::weather::{Overrun, Weather};
 
 /// What a link needs from outside for anything that may send: our keys and indices, randomness,
 /// the two clocks, and the inner MTU, above which nothing is padded (threat DP-24).

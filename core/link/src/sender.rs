@@ -12,6 +12,7 @@ use noise::{Index, Instant};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
 use repair::spread::{Spread, Wait};
+use repair::table::Upper;
 use wire::frame::{self, Chunk, Head, Ordered, Protected};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
@@ -25,6 +26,7 @@ use crate::outbox::Outbox;
 use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::way::Way;
+use crate::weather::Overrun;
 
 /// A superpacket of fewer segments travels as its packets: a head would be one in six or more.
 const UNIT_SEGMENTS_MIN: usize = 6;
@@ -91,15 +93,6 @@ pub(crate) struct Sender {
     untold: u8,
 }
 
-/// What a report says of how much was sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Overrun {
-    /// Share of it that was lost under a long queue, beyond what the weather takes.
-    pub share: f64,
-    /// Data chunks that were sent since the report before.
-    pub sent: u64,
-}
-
 /// Datagrams that a report must have judged to say how much of them was too many.
 const OVERRUN_JUDGED: u32 = 100;
 
@@ -109,6 +102,8 @@ pub(crate) struct Manner {
     /// The flow's tag, if it suffers from disorder.
     tag: Option<u8>,
     /// Whether it is of TCP.
+    upper: Upper,
+    /// Whether any of it is of TCP.
     is_tcp: bool,
     protect: bool,
     /// Leave to compress, of the flow at hand; those of other flows share nothing with it.
@@ -142,6 +137,7 @@ impl Manner {
     /// share no context (threat BC-02).
     pub(crate) fn shared(mut self, other: &Self) -> Self {
         self.tag = self.tag.filter(|_| other.tag.is_some());
+        self.upper = self.upper.shared(other.upper);
         self.is_tcp |= other.is_tcp;
         self.ticket = self.ticket.filter(|_| self.ticket == other.ticket);
         self.protect |= other.protect;
@@ -221,11 +217,14 @@ impl Sender {
         wishes: Wishes,
         way: &mut Way<'_, O>,
     ) -> Outcome {
-        let protect = !self.control.is_calm();
+        let is_tcp = packet.packet().protocol() == protocol::TCP;
+        let upper = if is_tcp { Upper::Tcp } else { Upper::Other };
+        let protect = !self.control.is_calm(upper);
         let disorder = protect || self.control.estimate().reorder_us >= DISORDER_US_MIN;
         let manner = Manner {
             tag: if disorder { flow_tag(packet.packet()) } else { None },
-            is_tcp: packet.packet().protocol() == protocol::TCP,
+            upper,
+            is_tcp,
             protect,
             ticket: if wishes.squeeze { self.ticket(packet.packet()) } else { None },
             now_us: now.0 / 1_000,
@@ -419,12 +418,13 @@ impl Sender {
             return way.seal(len, write);
         }
         let Self { spread, next_block, .. } = self;
+        let kind = (manner.upper, manner.wait());
         way.seal(Protected::FIXED_LEN + len, |plain| {
             let (fixed, inner) = plain.split_at_mut(Protected::FIXED_LEN);
             write(inner);
             // A lane is never full here: what was due was sent after the piece before. If it were,
             // the other end would count a piece of no block.
-            let place = spread.handle_chunk(inner, manner.wait(), next_block, manner.now_us);
+            let place = spread.handle_chunk(inner, kind, next_block, manner.now_us);
             let (index, block) = place.map_or((u8::MAX, 0), |place| (place.index, place.block));
             Protected::write_fixed(index, block, manner.now_us as u32, 0, fixed);
         })?;

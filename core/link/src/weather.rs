@@ -1,11 +1,22 @@
 //! What a link shows of its path's weather, and of what it does about it.
 
 use noise::Cipher;
+use repair::spread::lane_chunks;
+use repair::table::Upper;
 
 use crate::piece::Counters;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::squeeze::Squeezes;
+
+/// What a report says of how much was sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overrun {
+    /// Share of it that was lost under a long queue, beyond what the weather takes.
+    pub share: f64,
+    /// Data chunks that were sent since the report before.
+    pub sent: u64,
+}
 
 /// One link's weather. Shares lie between zero and one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,8 +32,10 @@ pub struct Weather {
     /// Outwards: payload of the chunks of the superpacket that was sent last, in bytes; 0 before
     /// the first.
     pub chunk_bytes: usize,
-    /// Outwards: repair chunks for a full block, and lanes.
+    /// Outwards: repair chunks for a full block of TCP, and for one with anything else in it.
     pub repair_chunks: usize,
+    /// See `repair_chunks`.
+    pub repair_chunks_other: usize,
     /// Lanes that neighbours are dealt to.
     pub depth: usize,
     /// How far repair is trusted to help.
@@ -75,13 +88,15 @@ impl Weather {
         let (pieces, blocks, order) = receiver.counters();
         let (data_bytes, repair_bytes) = sender.bytes();
         let (judged_in, lost_in) = receiver.judged();
+        let full = lane_chunks(control.depth());
         Self {
             cipher: cipher.map_or("none", Cipher::name),
             loss_out: estimate.model.loss,
             queued_share_out: estimate.queued_share,
             rebuilt_share_out: estimate.rebuilt_share,
             chunk_bytes: sender.chunk_len(),
-            repair_chunks: control.repair_chunks(repair::spread::lane_chunks(control.depth())),
+            repair_chunks: control.repair_chunks(Upper::Tcp, full),
+            repair_chunks_other: control.repair_chunks(Upper::Other, full),
             depth: control.depth(),
             trust: control.trust(),
             data_bytes,

@@ -1,25 +1,28 @@
 //! How many repair chunks a block gets. A table, made when a report comes; a look-up for a block.
 //!
 //! For each k the table has the smallest r whose residual loss under the fitted model is at most
-//! the target, and at most half of k. The target is [`TARGET`], or more where TCP would not feel
-//! more ([`Control::target`]). Three factors stand between model and table: a boost
-//! while more is lost for good than promised, trust, which falls while repair rebuilds little of
-//! what is missing, and the estimate itself, which leaves out what was lost in a queue. The
-//! equations stand in docs/repair.md.
+//! the target, and at most half of k. The target is [`TARGET`], or for TCP more where it would not
+//! feel more ([`Control::target`]); so there are two tables. Three factors stand between model and
+//! table: a boost while more is lost for good than promised, trust, which falls while repair
+//! rebuilds little of what is missing, and the estimate itself, which leaves out what was lost in a
+//! queue. The equations stand in docs/repair.md.
 
-use crate::code::DATA_MAX;
 use crate::estimate::{Estimate, Estimator};
 use crate::model::{Model, Residuals};
 use crate::observe::QUEUE_US_MIN;
 use crate::recent::Recent;
 use crate::report::Report;
-use crate::spread::{DEPTH_MAX, FEW, HOLD_US, lane_chunks};
+use crate::spread::{DEPTH_MAX, HOLD_US, lane_chunks};
+use crate::table::{TRUST_MIN, Table, Upper};
 
 /// Residual loss aimed at, share of data chunks.
 pub const TARGET: f64 = 1e-5;
 /// The most runs of losses that are left to TCP where it bears them, and the most losses.
 const RUNS_MAX: f64 = 1e-3;
 const TARGET_MAX: f64 = 5e-3;
+/// The same of TCP that fills the line, and so shows that it bears them.
+const RUNS_MAX_FULL: f64 = 2e-2;
+const TARGET_MAX_FULL: f64 = 4e-2;
 /// TCP must be able to be so many times as quick as it is.
 const HEADROOM: f64 = 2.0;
 /// And no slower than this, in chunks a second (100 Mbit/s): who is slow now may just begin.
@@ -38,9 +41,6 @@ const LONG_S: f64 = 0.05;
 const LONG_TARGET: f64 = 5e-4;
 /// And what may hide is taken for this part of what can: `1 / n` instead of `3 / n`.
 const LONG_SHARE: f64 = 1.0 / 3.0;
-/// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one.
-const TRUST_MIN: f64 = 0.1;
-const PROBE_DATA: usize = 16;
 /// Missing chunks that a judgement of the repair's worth takes.
 const EVIDENCE: u32 = 16;
 const BOOST_MAX: f64 = 2.0;
@@ -51,15 +51,16 @@ const LINE_US: u64 = 10_000_000;
 const WATCH_US: u64 = 2_000_000;
 /// Between two reports must be so much time to say what a line takes.
 const FULL_US: u64 = 50_000;
+/// Over so long is averaged whether a queue stands.
+const STANDS_US: f64 = 333_000.0;
 
 /// The controller of one path's redundancy.
 #[derive(Debug)]
 pub struct Control {
     estimator: Estimator,
     estimate: Estimate,
-    /// By data chunks: repair chunks.
-    table: [u8; DATA_MAX + 1],
-    few: [u8; FEW + 1],
+    /// By [`Upper`].
+    tables: [Table; 2],
     trust: f64,
     boost: f64,
     missing: u32,
@@ -70,6 +71,8 @@ pub struct Control {
     before_us: Option<u64>,
     /// The highest rate of the last seconds at which a queue stood: what the line takes.
     line_rate: Recent,
+    /// Of the last moments, the share in which a queue stood.
+    full: f64,
     /// When a loss was reported last, of weather or in a queue.
     lossy_us: Option<u64>,
     /// Round trip, smoothed, and the shortest of the last seconds, negative: microseconds.
@@ -94,8 +97,7 @@ impl Control {
         let mut control = Self {
             estimator,
             estimate,
-            table: [0; DATA_MAX + 1],
-            few: [0; FEW + 1],
+            tables: [Table::NONE; 2],
             trust: 1.0,
             boost: 1.0,
             missing: 0,
@@ -104,6 +106,7 @@ impl Control {
             rate: 0.0,
             before_us: None,
             line_rate: Recent::new(LINE_US),
+            full: 0.0,
             lossy_us: None,
             rtt_us: None,
             rtt_least: Recent::new(RTT_US),
@@ -122,7 +125,7 @@ impl Control {
         }
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
-        self.note_rate(sent, (report.queue_us, report.reorder_us), now_us);
+        self.note_line(sent, (report.queue_us, report.reorder_us), now_us);
         self.tabulate();
     }
 
@@ -149,19 +152,25 @@ impl Control {
         !self.estimate.known && self.rtt_s().is_some_and(|rtt_s| rtt_s > LONG_S)
     }
 
-    /// Residual loss aimed at in blocks of more than [`FEW`] chunks. With round trips as short as
-    /// a loss is soon made up for, TCP pays less for it than repair would cost: what lets it be
-    /// twice as quick as it is, or as 100 Mbit/s, within 1e-5 and 5e-3.
+    /// Residual loss aimed at in blocks that are not few ([`crate::spread::FEW`]). With round trips
+    /// as short as a loss is soon made up for, TCP pays less for it than repair would cost: what
+    /// lets it be twice as quick as it is, or as 100 Mbit/s, or as the line. How much that may be
+    /// depends on whether a queue stands: if none does, the flows may have longer round trips than
+    /// the path. What else is lost nobody makes up for.
     #[must_use]
-    pub fn target(&self) -> f64 {
+    pub fn target(&self, upper: Upper) -> f64 {
         if self.is_new_and_long() {
             return LONG_TARGET;
         }
-        let Some(rtt_s) = self.rtt_s() else { return TARGET };
-        let root = MATHIS / (rtt_s * self.rate.max(self.rate_min()) * HEADROOM).max(1.0);
+        let Some(rtt_s) = self.rtt_s().filter(|_| upper == Upper::Tcp) else { return TARGET };
+        let rate = self.rate.max(self.rate_min());
+        let root = MATHIS / (rtt_s * rate * HEADROOM).max(1.0);
+        let is_full = self.full > 0.5;
+        let (runs_max, most) =
+            if is_full { (RUNS_MAX_FULL, TARGET_MAX_FULL) } else { (RUNS_MAX, TARGET_MAX) };
         // A run of losses is one to TCP.
-        let runs = (root * root).clamp(TARGET, RUNS_MAX);
-        if runs > TARGET { (runs * self.estimate.model.burst()).min(TARGET_MAX) } else { TARGET }
+        let runs = (root * root).clamp(TARGET, runs_max);
+        if runs > TARGET { (runs * self.estimate.model.burst()).min(most) } else { TARGET }
     }
 
     /// What TCP must be able to have, chunks a second.
@@ -172,8 +181,8 @@ impl Control {
     /// Repair chunks for a block of `data` chunks dealt to [`Control::depth`] lanes; at most half
     /// as many.
     #[must_use]
-    pub fn repair_chunks(&self, data: usize) -> usize {
-        self.table.get(data).copied().map_or(0, usize::from)
+    pub fn repair_chunks(&self, upper: Upper, data: usize) -> usize {
+        self.tables[upper as usize].many(data)
     }
 
     /// Over how many lanes of [`crate::spread::Spread`] chunks should be dealt; one where that
@@ -183,12 +192,12 @@ impl Control {
         self.depth
     }
 
-    /// Repair chunks wanted for a block that closed with no more than [`FEW`] chunks: up to one for
-    /// each pair, and one for a single one. What may be spent is the business of
-    /// [`crate::spread`].
+    /// Repair chunks wanted for a block that closed with no more than
+    /// [`crate::spread::FEW`]: up to one for each pair, and one for a single one. What may be spent
+    /// is the business of [`crate::spread`].
     #[must_use]
-    pub fn few_chunks(&self, data: usize) -> usize {
-        self.few.get(data).copied().map_or(0, usize::from)
+    pub fn few_chunks(&self, upper: Upper, data: usize) -> usize {
+        self.tables[upper as usize].few(data)
     }
 
     /// Data chunks a second, smoothed over some reports.
@@ -203,10 +212,11 @@ impl Control {
         &self.estimate
     }
 
-    /// Whether there is anything to repair: no share of loss that the target would not allow.
+    /// Whether nothing of these is to be repaired, in blocks of any size: they travel as they are,
+    /// and nobody waits for what is missing.
     #[must_use]
-    pub fn is_calm(&self) -> bool {
-        self.expected_loss() <= TARGET
+    pub fn is_calm(&self, upper: Upper) -> bool {
+        self.tables[upper as usize].is_empty()
     }
 
     /// Whether the other end must be told delays though there is nothing to repair: something was
@@ -237,7 +247,7 @@ impl Control {
         if self.missing < EVIDENCE {
             return;
         }
-        let was_on = self.table.iter().any(|&repair| repair > 0);
+        let was_on = !self.is_calm(Upper::Tcp);
         let share = f64::from(self.rebuilt) / f64::from(self.missing);
         let gone = f64::from(self.missing - self.rebuilt);
         if was_on && share < 0.25 {
@@ -246,14 +256,15 @@ impl Control {
             self.trust = (self.trust + 0.1).min(1.0);
         }
         // Three chunks more than promised are no chance.
-        let promised = 3.0 + 10.0 * self.target() * self.sent as f64;
+        let promised = 3.0 + 10.0 * self.target(Upper::Tcp) * self.sent as f64;
         if share > 0.5 && gone > promised && !self.estimate.stands_out {
             self.boost = (self.boost + 0.1).min(BOOST_MAX);
         }
         (self.missing, self.rebuilt, self.sent) = (0, 0, 0);
     }
 
-    fn note_rate(&mut self, sent: u64, (queue_us, reorder_us): (u32, u32), now_us: u64) {
+    /// Notes how much is sent, and whether that fills the line.
+    fn note_line(&mut self, sent: u64, (queue_us, reorder_us): (u32, u32), now_us: u64) {
         let since_us = self.before_us.replace(now_us).map_or(0, |us| now_us.saturating_sub(us));
         if since_us == 0 {
             return;
@@ -261,37 +272,53 @@ impl Control {
         let rate = sent as f64 * 1e6 / since_us as f64;
         self.rate += (rate - self.rate) * 0.3;
         // Jitter is no queue.
-        let least_us = reorder_us.saturating_mul(2).saturating_add(QUEUE_US_MIN);
-        if queue_us >= least_us && since_us >= FULL_US {
+        let stands = queue_us >= reorder_us.saturating_mul(2).saturating_add(QUEUE_US_MIN);
+        let step = (since_us as f64 / STANDS_US).min(1.0);
+        self.full += (f64::from(u8::from(stands)) - self.full) * step;
+        self.line_rate.handle_time(now_us);
+        if stands && since_us >= FULL_US {
             self.line_rate.handle_value(rate as i64, now_us);
         }
     }
 
     fn tabulate(&mut self) {
-        (self.table, self.few) = ([0; DATA_MAX + 1], [0; FEW + 1]);
-        self.depth = 1;
-        if self.is_calm() {
+        (self.tables, self.depth) = ([Table::NONE; 2], 1);
+        if self.expected_loss() <= TARGET {
             return;
         }
-        let target = self.target();
+        let [tcp, other] = [Upper::Tcp, Upper::Other].map(|upper| self.target(upper));
+        let model = self.model(tcp);
+        let residuals = self.choose_depth(&model, tcp);
+        self.tables = [self.table(&residuals, tcp), Table::NONE];
+        // All share the lanes: those of TCP, if any of it is repaired.
+        let residuals = match self.model(other) {
+            _ if other == tcp => residuals,
+            model if self.is_calm(Upper::Tcp) => self.choose_depth(&model, other),
+            model => Residuals::new(&model.interleaved(self.depth)),
+        };
+        self.tables[Upper::Other as usize] = self.table(&residuals, other);
+    }
+
+    /// What is planned for.
+    fn model(&self, target: f64) -> Model {
         // What TCP bears it bears a little more of, too: no margin for chance there.
-        let loss = if self.estimate.known && target > TARGET {
+        let loss = if target > TARGET && (self.estimate.known || self.is_slow()) {
             (self.estimate.loss_likely * self.boost).min(1.0)
         } else {
             self.expected_loss()
         };
-        let model = self.estimate.model.with_loss(loss);
-        let residuals = self.choose_depth(&model, target);
-        for (data, repair) in self.table.iter_mut().enumerate() {
-            *repair = trusted(self.trust, data, residuals.fewest(data, data / CAP, target));
-        }
+        self.estimate.model.with_loss(loss)
+    }
+
+    fn table(&self, residuals: &Residuals, target: f64) -> Table {
         // Where the line is slow all blocks are small.
-        let few_target = if self.line_rate.max().is_some() { target } else { TARGET };
-        if self.trust > TRUST_MIN {
-            for (data, repair) in self.few.iter_mut().enumerate().skip(1) {
-                *repair = residuals.fewest(data, data.div_ceil(CAP), few_target) as u8;
-            }
-        }
+        let few_target = if self.is_slow() { target } else { TARGET };
+        Table::new(residuals, target, few_target, self.trust)
+    }
+
+    /// Whether what is sent filled the line, so that its rate is known.
+    fn is_slow(&self) -> bool {
+        self.line_rate.max().is_some()
     }
 
     /// Deals to the fewest lanes that save a tenth over fewer, or, where the cap binds, half of the
@@ -303,6 +330,7 @@ impl Control {
             (repair as f64 / data as f64, residuals.residual(data, repair))
         };
         let together = self.rate * HOLD_US as f64 / 1e6;
+        self.depth = 1;
         let mut residuals = Residuals::new(model);
         let mut least = cost(&residuals, 1);
         for depth in [2, 4, 8, 16] {
@@ -321,18 +349,10 @@ impl Control {
     }
 }
 
-/// What is left of the repair chunks wanted for a block of `data` when they are trusted so far.
-fn trusted(trust: f64, data: usize, wanted: usize) -> u8 {
-    if trust > TRUST_MIN {
-        (wanted as f64 * trust).ceil() as u8
-    } else {
-        u8::from(data >= PROBE_DATA)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::DATA_MAX;
     use crate::report::Losses;
 
     fn report(judged: u32, lost: u32) -> Report {
@@ -348,20 +368,26 @@ mod tests {
 
     #[test]
     fn a_clear_sky_costs_nothing() {
-        assert!((0..=DATA_MAX).all(|data| fed(&report(5_000, 0)).repair_chunks(data) == 0));
-        assert_eq!(fed(&report(5_000, 0)).repair_chunks(100), 0);
+        assert!(
+            (0..=DATA_MAX).all(|data| fed(&report(5_000, 0)).repair_chunks(Upper::Tcp, data) == 0)
+        );
+        assert_eq!(fed(&report(5_000, 0)).repair_chunks(Upper::Tcp, 100), 0);
     }
 
     #[test]
     fn a_path_that_is_not_known_is_not_trusted() {
         let mut control = Control::new();
-        assert!(!control.is_calm() && control.repair_chunks(48) > 3 && control.few_chunks(1) == 1);
+        assert!(
+            !control.is_calm(Upper::Tcp)
+                && control.repair_chunks(Upper::Tcp, 48) > 3
+                && control.few_chunks(Upper::Tcp, 1) == 1
+        );
         control.handle_report(&report(500, 0), 500, 0);
-        assert!(!control.is_calm(), "not yet");
+        assert!(!control.is_calm(Upper::Tcp), "not yet");
         control.handle_report(&report(600, 0), 600, 100_000);
-        assert!(control.is_calm());
+        assert!(control.is_calm(Upper::Tcp));
         control.handle_report(&report(0, 0), 0, 3_600_000_000);
-        assert!(!control.is_calm(), "an hour later the weather may have changed");
+        assert!(!control.is_calm(Upper::Tcp), "an hour later the weather may have changed");
     }
 
     #[test]
@@ -372,7 +398,7 @@ mod tests {
                 control.handle_rtt(rtt_us, n * 100_000);
                 control.handle_report(&report(150, 0), 150, n * 100_000);
             }
-            control.repair_chunks(48)
+            control.repair_chunks(Upper::Tcp, 48)
         };
         let (short, long) = (after(40_000, 1), after(120_000, 1));
         assert!(0 < long && 2 * long <= short, "{long} and {short}");
@@ -383,11 +409,11 @@ mod tests {
     fn delays_are_told_for_a_while_after_a_loss_and_not_without() {
         let mut control = Control::new();
         control.handle_report(&report(2_000, 0), 2_000, 0);
-        assert!(control.is_calm() && !control.is_watching(1));
+        assert!(control.is_calm(Upper::Tcp) && !control.is_watching(1));
         let of = |lost| Losses { judged: 500, lost, runs: lost, ..Losses::default() };
         let jam = Report { queued: of(9), queue_us: 20_000, ..Report::default() };
         control.handle_report(&jam, 500, 100_000);
-        assert!(control.is_calm() && control.is_watching(2_000_000));
+        assert!(control.is_calm(Upper::Tcp) && control.is_watching(2_000_000));
         assert!(!control.is_watching(2_200_000));
     }
 
@@ -396,7 +422,7 @@ mod tests {
         let control = fed(&report(5_000, 100));
         let residuals = Residuals::new(&Model::independent(control.estimate().loss_upper));
         for data in 2..=DATA_MAX {
-            let repair = control.repair_chunks(data);
+            let repair = control.repair_chunks(Upper::Tcp, data);
             assert!(repair * CAP <= data && repair > 0, "{data}: {repair}");
             let capped = repair == data / CAP;
             assert!(capped || residuals.residual(data, repair) <= TARGET, "{data}: {repair}");
@@ -410,7 +436,7 @@ mod tests {
         let mut control = fed(&report(5_000, 0));
         let jam = Report { queued, queue_us: 20_000, ..Report::default() };
         (0..200).for_each(|n| control.handle_report(&jam, 4_000, (200 + n) * 100_000));
-        assert_eq!(control.repair_chunks(45), 0);
+        assert_eq!(control.repair_chunks(Upper::Tcp, 45), 0);
     }
 
     #[test]
@@ -421,12 +447,18 @@ mod tests {
         for n in 0..30 {
             control.handle_report(&liar, 900, n * 100_000);
             for data in 0..=DATA_MAX {
-                assert!(control.repair_chunks(data) * CAP <= data, "more than 1.5 times");
+                assert!(
+                    control.repair_chunks(Upper::Tcp, data) * CAP <= data,
+                    "more than 1.5 times"
+                );
             }
         }
-        assert_eq!((control.repair_chunks(45), control.repair_chunks(8)), (1, 0));
+        assert_eq!(
+            (control.repair_chunks(Upper::Tcp, 45), control.repair_chunks(Upper::Tcp, 8)),
+            (1, 0)
+        );
         (0..20).for_each(|n| control.handle_report(&report(5_000, 100), 4_000, (30 + n) * 100_000));
-        assert!(control.trust() > 0.9 && control.repair_chunks(45) > 3, "{control:?}");
+        assert!(control.trust() > 0.9 && control.repair_chunks(Upper::Tcp, 45) > 3, "{control:?}");
     }
 
     #[test]
@@ -437,7 +469,7 @@ mod tests {
                 rtt_us.into_iter().for_each(|us| control.handle_rtt(us, n * 100_000));
                 control.handle_report(&report(5_000, 50), sent, n * 100_000);
             }
-            (control.target(), control.repair_chunks(48))
+            (control.target(Upper::Tcp), control.repair_chunks(Upper::Tcp, 48))
         };
         let (target, most) = chunks(None, 900);
         assert!(target <= TARGET && most > 3, "{target} {most}");
@@ -468,7 +500,7 @@ mod tests {
             let mut control = Control::default();
             control.handle_rtt(800, 0);
             control.handle_report(&Report { reorder_us, ..report(180, 1) }, 150, 0);
-            control.target()
+            control.target(Upper::Tcp)
         };
         assert_eq!(target(22_000), TARGET);
         assert!(target(0) > 10.0 * TARGET, "nothing says that it is longer");
@@ -483,19 +515,45 @@ mod tests {
                 let seen = Report { queue_us, reorder_us, ..report(50, u32::from(n % 20 == 0)) };
                 control.handle_report(&seen, 50, n * 100_000);
             }
-            (control.target(), control.few_chunks(4))
+            (control.target(Upper::Tcp), control.few_chunks(Upper::Tcp, 4))
         };
         assert_eq!(full(0, 0), (TARGET, 1));
         assert_eq!(full(10_000, 5_000), (TARGET, 1), "that is jitter");
         let (target, few) = full(10_000, 0);
         assert!(target >= RUNS_MAX && few == 0, "{target} {few}");
         let absurd = Report { queue_us: u32::MAX, reorder_us: u32::MAX, ..report(9, 9) };
-        assert!(fed(&absurd).target() >= TARGET);
+        assert!(fed(&absurd).target(Upper::Tcp) >= TARGET);
+    }
+
+    /// TCP that fills a slow line bears what the line loses; a call through it does not.
+    #[test]
+    fn what_fills_a_slow_line_travels_bare_and_what_is_no_tcp_does_not() {
+        let mut control = Control::default();
+        let mut feed = |reports: std::ops::Range<u64>, queue_us: u32| {
+            for n in reports {
+                control.handle_rtt(1_000, n * 100_000);
+                let seen = Report { queue_us, ..report(50, u32::from(n % 2 == 0)) };
+                control.handle_report(&seen, 50, n * 100_000);
+            }
+            [Upper::Tcp, Upper::Other].map(|upper| control.is_calm(upper))
+        };
+        assert_eq!(feed(0..200, 0), [false, false], "nothing says that the line is slow");
+        assert_eq!(feed(200..260, 10_000), [true, false]);
+        assert_eq!(feed(260..280, 0), [false, false], "it is not full");
+        assert_eq!(feed(280..290, 10_000), [true, false], "and full again");
+        assert_eq!(feed(290..600, 0), [false, false]);
+        assert_eq!(control.line_rate.max(), None, "long ago");
+        let other = (control.target(Upper::Other), control.repair_chunks(Upper::Other, 48));
+        assert_eq!((other.0, control.target(Upper::Tcp) > TARGET), (TARGET, true));
+        assert!(other.1 > control.repair_chunks(Upper::Tcp, 48), "{control:?}");
     }
 
     #[test]
     fn more_residual_loss_than_promised_is_answered() {
         let short = Report { rebuilt: 90, ..report(5_000, 100) };
-        assert!(fed(&short).repair_chunks(45) > fed(&report(5_000, 100)).repair_chunks(45));
+        assert!(
+            fed(&short).repair_chunks(Upper::Tcp, 45)
+                > fed(&report(5_000, 100)).repair_chunks(Upper::Tcp, 45)
+        );
     }
 }

@@ -48,3 +48,4 @@ pub mod report;
 mod spells;
 pub mod spread;
 mod store;
+pub mod table;

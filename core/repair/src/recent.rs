@@ -16,12 +16,17 @@ impl Recent {
     }
 
     pub(crate) fn handle_value(&mut self, value: i64, now_us: u64) {
+        self.handle_time(now_us);
+        self.current = self.current.max(Some(value));
+    }
+
+    /// Time passes, without a value.
+    pub(crate) fn handle_time(&mut self, now_us: u64) {
         let age_us = now_us.saturating_sub(self.since_us);
         if age_us >= self.window_us {
             self.before = self.current.filter(|_| age_us < 2 * self.window_us);
             (self.current, self.since_us) = (None, now_us);
         }
-        self.current = self.current.max(Some(value));
     }
 
     /// The largest of them.
@@ -44,5 +49,9 @@ mod tests {
             recent.handle_value(value, now_us);
             assert_eq!(recent.max(), Some(expected), "at {now_us}");
         }
+        recent.handle_time(209);
+        assert_eq!(recent.max(), Some(-5));
+        recent.handle_time(220);
+        assert_eq!(recent.max(), None, "long ago");
     }
 }

@@ -18,6 +18,7 @@ use crate::block::{self, Place, Shape};
 use crate::code::{CHUNK_LEN_MAX, DATA_MAX};
 use crate::control::{CAP, Control};
 use crate::order::WAIT_US_MAX;
+use crate::table::Upper;
 
 /// Lanes, at most.
 pub const DEPTH_MAX: usize = 16;
@@ -106,8 +107,8 @@ fn company_us(control: &Control) -> u64 {
 /// Whether repair of a block of so many costs more than [`DEAR`] for each.
 fn is_dear(control: &Control, chunks: usize) -> bool {
     let repair = match chunks {
-        0..=FEW => control.few_chunks(chunks.max(1)),
-        _ => control.repair_chunks(chunks.min(LANE_CHUNKS)),
+        0..=FEW => control.few_chunks(Upper::Other, chunks.max(1)),
+        _ => control.repair_chunks(Upper::Other, chunks.min(LANE_CHUNKS)),
     };
     repair as f64 > chunks as f64 * DEAR
 }
@@ -137,7 +138,8 @@ struct Lane {
     full: usize,
     /// When its newest chunk came.
     newest_us: u64,
-    /// What its chunks wait for.
+    /// What its chunks are of, and what they wait for.
+    upper: Upper,
     wait: Wait,
     closed: Closed,
 }
@@ -225,7 +227,7 @@ impl Spread {
     pub fn handle_chunk(
         &mut self,
         chunk: &[u8],
-        wait: Wait,
+        (upper, wait): (Upper, Wait),
         next_block: &mut u32,
         now_us: u64,
     ) -> Option<Place> {
@@ -243,12 +245,13 @@ impl Spread {
         self.dealt += 1;
         self.saved = (self.saved + EARNED).min(SAVED_MAX);
         if lane.lens.is_empty() {
-            (lane.block, lane.opened_us, lane.wait) = (*next_block, now_us, wait);
+            (lane.block, lane.opened_us) = (*next_block, now_us);
+            (lane.upper, lane.wait) = (upper, wait);
             lane.full = lane_chunks(self.depth);
             *next_block = next_block.wrapping_add(1);
             lane.copies.resize(LANE_CHUNKS * CHUNK_LEN_MAX, 0);
         }
-        lane.wait = lane.wait.shared(wait);
+        (lane.upper, lane.wait) = (lane.upper.shared(upper), lane.wait.shared(wait));
         lane.newest_us = now_us;
         let index = lane.lens.len();
         lane.copies[index * CHUNK_LEN_MAX..][..chunk.len()].copy_from_slice(chunk);
@@ -303,8 +306,8 @@ impl Lane {
     fn close(&mut self, control: &Control, saved: &mut u32) {
         let count = self.lens.len();
         let repair = match count {
-            0..=FEW => control.few_chunks(count).min((*saved / PRICE) as usize),
-            _ => control.repair_chunks(count),
+            0..=FEW => control.few_chunks(self.upper, count).min((*saved / PRICE) as usize),
+            _ => control.repair_chunks(self.upper, count),
         };
         *saved = saved.saturating_sub(repair as u32 * PRICE);
         let mut data: [&[u8]; LANE_CHUNKS] = [&[]; LANE_CHUNKS];
@@ -387,16 +390,17 @@ mod tests {
         spread.depth = 4;
         let mut last = None;
         for n in 0..4 * LANE_CHUNKS {
-            let place =
-                spread.handle_chunk(&[n as u8; 50], Wait::Answer, &mut next, 5).expect("room");
+            let place = spread
+                .handle_chunk(&[n as u8; 50], (Upper::Tcp, Wait::Answer), &mut next, 5)
+                .expect("room");
             assert_ne!(last.replace(place.block), Some(place.block));
             assert_eq!(usize::from(place.index), n / 4);
         }
         assert_eq!((next, spread.poll_timeout()), (13, Some(0)));
-        assert_eq!(spread.handle_chunk(&[1; 50], Wait::Answer, &mut next, 5), None);
+        assert_eq!(spread.handle_chunk(&[1; 50], (Upper::Tcp, Wait::Answer), &mut next, 5), None);
         assert!(spread.poll_repair(&control, 5).is_none(), "they keep their distance");
         assert_eq!(spread.poll_timeout(), Some(5 + PAUSE_US));
-        let each = control.repair_chunks(LANE_CHUNKS);
+        let each = control.repair_chunks(Upper::Tcp, LANE_CHUNKS);
         for n in 0..4 * each {
             let repair = spread.poll_repair(&control, 5 + PAUSE_US).expect("four blocks are full");
             assert_eq!((repair.block, usize::from(repair.index)), (9 + (n as u32 + 3) % 4, n / 4));
@@ -424,8 +428,9 @@ mod tests {
         for n in 0..packets {
             let now_us = u64::from(n) * gap_us;
             let packet = vec![n as u8; 40 + n as usize % 1_000];
-            let place =
-                spread.handle_chunk(&packet, Wait::Company, &mut next, now_us).expect("room");
+            let place = spread
+                .handle_chunk(&packet, (Upper::Other, Wait::Company), &mut next, now_us)
+                .expect("room");
             sent.insert((place.block, place.index), packet.clone());
             if !rng.chance(0.02) {
                 assembler.handle_data(place.block, place.shape, place.index, &packet, now_us);
@@ -484,7 +489,11 @@ mod tests {
         let (mut spread, mut next) = (Spread::new(), 0);
         spread.heed(&control);
         for _ in 0..20 {
-            assert!(spread.handle_chunk(&[1; 50], Wait::Ordered, &mut next, 100).is_some());
+            assert!(
+                spread
+                    .handle_chunk(&[1; 50], (Upper::Tcp, Wait::Ordered), &mut next, 100)
+                    .is_some()
+            );
         }
         let mut sent = [0; 2];
         let mut now_us = 100;
@@ -494,20 +503,27 @@ mod tests {
             }
             if step == 1 {
                 assert!(
-                    spread.handle_chunk(&[2; 40], Wait::Answer, &mut next, now_us + 50).is_some()
+                    spread
+                        .handle_chunk(&[2; 40], (Upper::Tcp, Wait::Answer), &mut next, now_us + 50)
+                        .is_some()
                 );
             }
             now_us = spread.poll_timeout().unwrap_or(now_us);
         }
-        assert_eq!(sent, [control.repair_chunks(20), control.few_chunks(1)]);
+        assert_eq!(
+            sent,
+            [control.repair_chunks(Upper::Tcp, 20), control.few_chunks(Upper::Tcp, 1)]
+        );
         assert_eq!(spread.poll_timeout(), None);
     }
 
     #[test]
     fn a_lane_that_does_not_fill_is_closed_in_time() {
         let (mut spread, mut next) = (Spread::new(), 0);
-        assert!(spread.handle_chunk(&[1; 50], Wait::Answer, &mut next, 100).is_some());
-        assert_eq!(spread.handle_chunk(&[], Wait::Answer, &mut next, 100), None);
+        assert!(
+            spread.handle_chunk(&[1; 50], (Upper::Tcp, Wait::Answer), &mut next, 100).is_some()
+        );
+        assert_eq!(spread.handle_chunk(&[], (Upper::Tcp, Wait::Answer), &mut next, 100), None);
         assert_eq!(spread.poll_timeout(), Some(100 + HOLD_US));
         let mut control = Control::default();
         let clear = Losses { judged: 5_000, ..Losses::default() };

@@ -48,6 +48,8 @@ pub struct Setting {
     pub streams: usize,
     /// How long a host gathers what arrives before it looks at it.
     pub turn_us: u64,
+    /// What a round trip takes from the second host on to who answers: none, if it is that host.
+    pub beyond: Duration,
     /// How long the streams run.
     pub time: Duration,
     /// Whether what the streams send may be marked in place of being dropped (RFC 3168).
@@ -88,6 +90,8 @@ pub struct Found {
 enum Event {
     Arrival(usize, Vec<u8>),
     Turn(usize),
+    /// An answer comes back from beyond the second host.
+    Answer(virtio::Header, Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -119,6 +123,7 @@ struct Ground {
     events: BTreeMap<(u64, u64), Event>,
     numbered: u64,
     turn_us: u64,
+    beyond: Duration,
     frames: bool,
     ecn: bool,
     seen_marked: u64,
@@ -216,6 +221,7 @@ impl Ground {
             events: BTreeMap::new(),
             numbered: 0,
             turn_us: setting.turn_us,
+            beyond: setting.beyond,
             frames: setting.frames,
             ecn: setting.ecn,
             seen_marked: 0,
@@ -296,6 +302,7 @@ impl Ground {
                 self.hosts[host].arrived.push(bytes);
             }
             Some((_, Event::Turn(host))) => self.turn(host),
+            Some((_, Event::Answer(header, bytes))) => self.hand(1, header, bytes),
             None => {}
         }
     }
@@ -441,7 +448,11 @@ impl Ground {
             csum_offset: 16,
             ..virtio::Header::default()
         };
-        self.hand(1, header, bytes);
+        if self.beyond.is_zero() {
+            return self.hand(1, header, bytes);
+        }
+        let at = self.clock.now() + self.beyond;
+        self.schedule(at.0, Event::Answer(header, bytes));
     }
 
     fn hand(&mut self, host: usize, header: virtio::Header, mut bytes: Vec<u8>) {

@@ -21,7 +21,17 @@ fn line(words: &str) -> Impairment {
 
 fn setting(words: &str, frames: bool, streams: usize, time_s: u64, seed: u64) -> Setting {
     let (line, time) = (line(words), Duration::from_secs(time_s));
-    Setting { line, frames, streams, turn_us: 60, time, ecn: false, restarts: None, seed }
+    Setting {
+        line,
+        frames,
+        streams,
+        turn_us: 60,
+        beyond: Duration::ZERO,
+        time,
+        ecn: false,
+        restarts: None,
+        seed,
+    }
 }
 
 fn stream(words: &str, frames: bool, streams: usize, time_s: u64, seed: u64) -> Found {
@@ -95,6 +105,34 @@ fn a_stream_outlives_the_restart_of_either_side() {
             assert!(found.wire_bytes_per_byte < 1.5, "{weather}, host {host}: {found:?}");
         }
     }
+}
+
+/// Of a line that is slow and short TCP bears what repair would cost more to mend.
+#[test]
+fn a_slow_line_that_loses_is_no_slower_inside() {
+    for rate in [5, 20] {
+        for loss in ["loss=0%", "loss=1%", "loss=2%+burst=4"] {
+            let words = format!("baseline+rate={rate}mbit+limit=34+delay=1ms+{loss}");
+            let sum =
+                |frames| (1..=4).map(|n| stream(&words, frames, 1, 10, n).mbit_s).sum::<f64>();
+            let (inside, plain) = (sum(true), sum(false));
+            assert!(inside >= 0.92 * plain, "{words}: {inside:.1} and {plain:.1}, sums of four");
+        }
+    }
+}
+
+/// And a flow that goes on for 40 ms behind the peer, whose losses cost it much, has its repair
+/// though the way between the peers is as short.
+#[test]
+fn a_flow_that_goes_on_behind_the_peer_is_repaired() {
+    let words = "baseline+rate=50mbit+limit=83+delay=5ms+loss=1%";
+    let beyond = Duration::from_millis(40);
+    let sum = |frames| {
+        let found = |seed| run(&Setting { beyond, ..setting(words, frames, 1, 20, seed) });
+        (1..=2).map(|seed| found(seed).mbit_s).sum::<f64>()
+    };
+    let (inside, plain) = (sum(true), sum(false));
+    assert!(inside >= 2.5 * plain, "{inside:.1} and {plain:.1} Mbit/s, sums of two");
 }
 
 /// One row of the grid: a line, and losses in runs of `burst`.

@@ -62,6 +62,7 @@ fn link(weather: &Weather) -> Value {
             "state": repair(weather),
             "ratio": share(weather.repair_bytes, weather.data_bytes),
             "chunks_per_block": weather.repair_chunks,
+            "chunks_per_block_other": weather.repair_chunks_other,
             "lanes": weather.depth,
         },
         "order": { "state": order(weather) },
@@ -89,10 +90,11 @@ fn cipher(weather: &Weather) -> &'static str {
 }
 
 fn repair(weather: &Weather) -> &'static str {
-    match (weather.repair_chunks, weather.trust < 0.5) {
-        (0, _) if weather.loss_out > 0.0 => "off: so little is lost that TCP does not feel it",
-        (0, _) => "off: nothing is lost",
-        (_, true) => "held back: it does not help against what is lost here",
+    match (weather.repair_chunks, weather.repair_chunks_other, weather.trust < 0.5) {
+        (0, 0, _) if weather.loss_out > 0.0 => "off: so little is lost that TCP does not feel it",
+        (0, 0, _) => "off: nothing is lost",
+        (_, _, true) => "held back: it does not help against what is lost here",
+        (0, _, _) => "on for what is no TCP: TCP fills the line in spite of what is lost",
         _ if weather.loss_out == 0.0 => "on until the path is known: nothing was lost so far",
         _ => "on: the path loses datagrams at random",
     }

@@ -9,6 +9,7 @@ use repair::control::Control;
 use repair::observe::Observer;
 use repair::report::Report;
 use repair::spread::{self, Spread, Wait};
+use repair::table::Upper;
 use sim::impair::{Impairment, Pipe, Verdict};
 
 const REPORT_US: u64 = 100_000;
@@ -146,7 +147,7 @@ impl Path {
         }
         self.outcome.depth = self.control.depth();
         self.outcome.repair_chunks =
-            self.control.repair_chunks(spread::lane_chunks(self.outcome.depth));
+            self.control.repair_chunks(Upper::Tcp, spread::lane_chunks(self.outcome.depth));
         self.handle_events(end_us + 2_000_000, &mut report_us);
         self.outcome.lost = self.blocks.iter().filter(|block| block.counts).map(Sent::lost).sum();
         self.outcome.dropped = self.pipe.counters().queue_dropped;
@@ -158,8 +159,8 @@ impl Path {
         for _ in 0..self.traffic.data {
             let bytes = content(self.sequence);
             let mut next = self.blocks.len() as u32;
-            let place =
-                self.spread.handle_chunk(&bytes, Wait::Ordered, &mut next, now_us).expect("room");
+            let kind = (Upper::Tcp, Wait::Ordered);
+            let place = self.spread.handle_chunk(&bytes, kind, &mut next, now_us).expect("room");
             self.blocks.resize_with(next as usize, || Sent { counts, ..Sent::default() });
             self.blocks[place.block as usize].contents.push(bytes);
             self.send(now_us, place.block, place.shape, place.index, None);
