@@ -51,6 +51,7 @@ mod gather;
 mod inbox;
 mod link;
 mod outbox;
+mod overrun;
 mod paths;
 mod piece;
 mod pool;
@@ -67,12 +68,13 @@ pub use self::frames::features;
 pub use self::inbox::{Inbox, OWN_BYTES_MAX};
 pub use self::link::{Link, Outcome, Own, Refusal, Wake, World};
 pub use self::outbox::{Destination, Endpoint, Outbox, Relayed, Source};
+pub use self::overrun::Overrun;
 pub use self::paths::{CANDIDATES_MAX, Candidate, PathStatus};
 pub use self::piece::{Counters as PieceCounters, Judge};
 pub use self::receiver::{ORPHANS_MAX, UNITS_MAX};
 pub use self::squeeze::{PORTS_LEFT_ALONE, Squeezes, open as open_squeezed};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
-pub use self::weather::{Overrun, Weather};
+pub use self::weather::Weather;
 pub use repair::budget::Budget;
 
 /// How long a piece of TCP waits for an older one at most, unless somebody asks for another time.

@@ -20,12 +20,13 @@ use crate::frames::{self, Frames};
 use crate::gather::Wishes;
 use crate::inbox::Inbox;
 use crate::outbox::{Destination, Outbox};
+use crate::overrun::Overrun;
 use crate::paths::Paths;
 use crate::piece::Judge;
 use crate::roomy::Roomy;
 use crate::staged::Staged;
 use crate::way::Way;
-use crate::weather::{Overrun, Weather};
+use crate::weather::Weather;
 
 /// What a link needs from outside for anything that may send: our keys and indices, randomness,
 /// the two clocks, and the inner MTU, above which nothing is padded (threat DP-24).

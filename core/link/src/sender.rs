@@ -23,10 +23,10 @@ use wire::{tcp, virtio, wireguard};
 use crate::gather::{self, Gathered, Wishes};
 use crate::link::{Outcome, Refusal};
 use crate::outbox::Outbox;
+use crate::overrun::{Overrun, Tally};
 use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::way::Way;
-use crate::weather::Overrun;
 
 /// A superpacket of fewer segments travels as its packets: a head would be one in six or more.
 const UNIT_SEGMENTS_MIN: usize = 6;
@@ -74,8 +74,9 @@ pub(crate) struct Sender {
     squeezer: Option<Box<Squeezer>>,
     /// Data chunks since the last report.
     sent: u64,
-    /// What the last report says of more having been sent than could be taken.
+    /// What the last reports say of more having been sent than could be taken.
     overrun: Option<Overrun>,
+    tally: Tally,
     /// The report that was taken in last.
     report: Option<u16>,
     rtt_us: Option<u32>,
@@ -92,9 +93,6 @@ pub(crate) struct Sender {
     /// Packets that could have told their delay, modulo 256.
     untold: u8,
 }
-
-/// Datagrams that a report must have judged to say how much of them was too many.
-const OVERRUN_JUDGED: u32 = 100;
 
 /// How a packet's pieces are told apart and in what order they are wanted.
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +174,7 @@ impl Sender {
             squeezer: None,
             sent: 0,
             overrun: None,
+            tally: Tally::default(),
             report: None,
             rtt_us: None,
             strays: (0, Instant::ZERO),
@@ -493,12 +492,10 @@ impl Sender {
         let sent = std::mem::take(&mut self.sent);
         self.control.handle_report(&seen, sent, now_us);
         self.spread.heed(&self.control);
-        let judged = seen.clear.judged.saturating_add(seen.queued.judged);
-        if judged >= OVERRUN_JUDGED {
-            let weather = self.control.estimate().model.loss * f64::from(seen.queued.judged);
-            let share = (f64::from(seen.queued.lost) - weather) / f64::from(judged);
-            self.overrun = Some(Overrun { share: share.max(0.0), sent });
-        }
+        // Weather that repair does not help against may be none: a flood that overruns a line many
+        // times loses much that no queue was seen around.
+        let loss = self.control.estimate().model.loss * self.control.trust();
+        self.overrun = self.tally.handle_report(&seen, sent, loss).or(self.overrun);
     }
 
     /// What a report said of more having been sent than could be taken, once.
@@ -508,7 +505,7 @@ impl Sender {
 
     /// The path is another one: its weather is not known yet.
     pub(crate) fn handle_moved(&mut self, now: Instant) {
-        self.control = Control::new();
+        (self.control, self.tally) = (Control::new(), Tally::default());
         let rtt = Duration::from_micros(self.rtt_us.take().unwrap_or(0).into());
         self.settled_at = now + SETTLE + rtt * 2;
         self.spread.heed(&self.control);

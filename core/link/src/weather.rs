@@ -9,15 +9,6 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::squeeze::Squeezes;
 
-/// What a report says of how much was sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Overrun {
-    /// Share of it that was lost under a long queue, beyond what the weather takes.
-    pub share: f64,
-    /// Data chunks that were sent since the report before.
-    pub sent: u64,
-}
-
 /// One link's weather. Shares lie between zero and one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weather {
