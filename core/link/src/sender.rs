@@ -99,7 +99,7 @@ pub(crate) struct Sender {
 pub(crate) struct Manner {
     /// The flow's tag, if it suffers from disorder.
     tag: Option<u8>,
-    /// Whether it is of TCP.
+    /// What all of it is of.
     upper: Upper,
     /// Whether any of it is of TCP.
     is_tcp: bool,

@@ -289,12 +289,17 @@ impl Control {
         let [tcp, other] = [Upper::Tcp, Upper::Other].map(|upper| self.target(upper));
         let model = self.model(tcp);
         let residuals = self.choose_depth(&model, tcp);
-        self.tables = [self.table(&residuals, tcp), Table::NONE];
+        let table = self.table(&residuals, tcp);
+        self.tables = [table.clone(), table];
+        if other == tcp {
+            return;
+        }
+        let model = self.model(other);
         // All share the lanes: those of TCP, if any of it is repaired.
-        let residuals = match self.model(other) {
-            _ if other == tcp => residuals,
-            model if self.is_calm(Upper::Tcp) => self.choose_depth(&model, other),
-            model => Residuals::new(&model.interleaved(self.depth)),
+        let residuals = if self.is_calm(Upper::Tcp) {
+            self.choose_depth(&model, other)
+        } else {
+            Residuals::new(&model.interleaved(self.depth))
         };
         self.tables[Upper::Other as usize] = self.table(&residuals, other);
     }

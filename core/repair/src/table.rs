@@ -32,10 +32,13 @@ const PROBE_DATA: usize = 16;
 pub(crate) struct Table {
     many: [u8; DATA_MAX + 1],
     few: [u8; FEW + 1],
+    /// Whether there are none, for blocks of any size: asked for each packet.
+    is_empty: bool,
 }
 
 impl Table {
-    pub(crate) const NONE: Self = Self { many: [0; DATA_MAX + 1], few: [0; FEW + 1] };
+    pub(crate) const NONE: Self =
+        Self { many: [0; DATA_MAX + 1], few: [0; FEW + 1], is_empty: true };
 
     /// As many as leave no more than `target` of what is lost, or `few_target` in blocks of [`FEW`]
     /// and less, as far as repair is trusted to help.
@@ -49,6 +52,7 @@ impl Table {
                 *repair = residuals.fewest(data, data.div_ceil(CAP), few_target) as u8;
             }
         }
+        table.is_empty = table.many.iter().chain(&table.few).all(|&repair| repair == 0);
         table
     }
 
@@ -65,7 +69,7 @@ impl Table {
 
     /// Whether there are none, for blocks of any size.
     pub(crate) fn is_empty(&self) -> bool {
-        self.many.iter().chain(&self.few).all(|&repair| repair == 0)
+        self.is_empty
     }
 }
 
