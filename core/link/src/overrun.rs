@@ -14,28 +14,50 @@ pub struct Overrun {
 /// Datagrams that must have been judged to say how much of them was too many: of a slow line that
 /// is more than one report tells of.
 const JUDGED: u32 = 100;
+/// What is lost beyond the weather is no chance if it is so many standard deviations.
+const DEVIATIONS: f64 = 2.0;
+
+/// What a path loses by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weather {
+    /// Share lost, datagrams lost in a row, and how far that is believed, 0 to 1.
+    pub(crate) loss: f64,
+    pub(crate) burst_len: f64,
+    pub(crate) trust: f64,
+}
 
 /// What is known since it was said last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     judged: u32,
     over: f64,
+    /// Variance of what the weather takes, in datagrams squared.
+    variance: f64,
     sent: u64,
 }
 
 impl Tally {
-    /// A report came, `sent` data chunks after the one before, of a path that loses `loss` of them
-    /// by weather. Says what is too many as soon as that can be said.
-    pub(crate) fn handle_report(&mut self, seen: &Report, sent: u64, loss: f64) -> Option<Overrun> {
+    /// A report came, `sent` data chunks after the one before, of a path with this `weather`, which
+    /// is believed as far as repair is trusted. Says what is too many as soon as that can be said:
+    /// what chance may add to the weather is not.
+    pub(crate) fn handle_report(
+        &mut self,
+        seen: &Report,
+        sent: u64,
+        weather: Weather,
+    ) -> Option<Overrun> {
         let judged = seen.clear.judged.saturating_add(seen.queued.judged);
         self.judged = self.judged.saturating_add(judged);
-        self.over += f64::from(seen.queued.lost) - loss * f64::from(seen.queued.judged);
+        let queued = f64::from(seen.queued.judged);
+        self.over += f64::from(seen.queued.lost) - weather.loss * weather.trust * queued;
+        self.variance += weather.loss * weather.burst_len * queued;
         self.sent = self.sent.saturating_add(sent);
         if self.judged < JUDGED {
             return None;
         }
-        let Self { judged, over, sent } = std::mem::take(self);
-        Some(Overrun { share: (over / f64::from(judged)).max(0.0), sent })
+        let Self { judged, over, variance, sent } = std::mem::take(self);
+        let sure = over - DEVIATIONS * variance.sqrt();
+        Some(Overrun { share: (sure / f64::from(judged)).max(0.0), sent })
     }
 }
 
@@ -50,22 +72,39 @@ mod tests {
 
     #[test]
     fn a_slow_line_is_overrun_too_though_each_report_tells_of_little() {
+        let weather = |loss| Weather { loss, burst_len: 1.0, trust: 1.0 };
         let mut tally = Tally::default();
         assert_eq!(
-            tally.handle_report(&report(200, 60), 150, 0.05),
-            Some(Overrun { share: 0.25, sent: 150 })
+            tally.handle_report(&report(200, 60), 150, weather(0.0)),
+            Some(Overrun { share: 0.3, sent: 150 })
         );
-        assert_eq!(tally.handle_report(&report(40, 20), 30, 0.0), None);
-        assert_eq!(tally.handle_report(&report(40, 20), 30, 0.0), None);
+        assert_eq!(tally.handle_report(&report(40, 20), 30, weather(0.0)), None);
+        assert_eq!(tally.handle_report(&report(40, 20), 30, weather(0.0)), None);
         assert_eq!(
-            tally.handle_report(&report(40, 20), 30, 0.0),
+            tally.handle_report(&report(40, 20), 30, weather(0.0)),
             Some(Overrun { share: 0.5, sent: 90 })
         );
         assert_eq!(
-            tally.handle_report(&report(120, 1), 90, 0.02),
+            tally.handle_report(&report(120, 1), 90, weather(0.02)),
             Some(Overrun { share: 0.0, sent: 90 })
         );
         let most = report(u32::MAX, u32::MAX);
-        assert!(tally.handle_report(&most, u64::MAX, 0.0).is_some_and(|all| all.share <= 1.0));
+        assert!(
+            tally.handle_report(&most, u64::MAX, weather(0.0)).is_some_and(|all| all.share <= 1.0)
+        );
+    }
+    /// Of 400 datagrams a path takes 16 by weather, 4 more or less by chance, and twice that if it
+    /// takes four in a row.
+    #[test]
+    fn what_chance_adds_to_the_weather_is_no_overrun() {
+        let share = |lost, burst_len, trust| {
+            let weather = Weather { loss: 0.04, burst_len, trust };
+            let told = Tally::default().handle_report(&report(400, lost), 400, weather);
+            told.map_or(f64::NAN, |told| told.share * 400.0)
+        };
+        assert_eq!((share(24, 1.0, 1.0), share(25, 1.0, 1.0)), (0.0, 1.0));
+        assert_eq!((share(32, 4.0, 1.0), share(33, 4.0, 1.0)), (0.0, 1.0));
+        assert_eq!(share(33, 1.0, 0.5), 17.0, "weather that is half believed");
+        assert_eq!(share(124, 1.0, 1.0), 100.0, "what is no chance is told nearly whole");
     }
 }

@@ -23,7 +23,7 @@ use wire::{tcp, virtio, wireguard};
 use crate::gather::{self, Gathered, Wishes};
 use crate::link::{Outcome, Refusal};
 use crate::outbox::Outbox;
-use crate::overrun::{Overrun, Tally};
+use crate::overrun::{Overrun, Tally, Weather};
 use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::way::Way;
@@ -494,8 +494,10 @@ impl Sender {
         self.spread.heed(&self.control);
         // Weather that repair does not help against may be none: a flood that overruns a line many
         // times loses much that no queue was seen around.
-        let loss = self.control.estimate().model.loss * self.control.trust();
-        self.overrun = self.tally.handle_report(&seen, sent, loss).or(self.overrun);
+        let model = self.control.estimate().model;
+        let (loss, burst_len) = (model.loss, model.burst_mean());
+        let weather = Weather { loss, burst_len, trust: self.control.trust() };
+        self.overrun = self.tally.handle_report(&seen, sent, weather).or(self.overrun);
     }
 
     /// What a report said of more having been sent than could be taken, once.

@@ -24,8 +24,10 @@ pub const RING: [&str; 3] = ["a", "b", "c"];
 pub const BOTTLENECK_MBIT_S: u32 = 100;
 /// What may wait before it.
 pub const BOTTLENECK_MS: u32 = 20;
-/// What a card sends at once: 1 ms, since it is looked after by a processor that has other work.
-const CARD_BURST_BYTES: u32 = 128 << 10;
+/// What a card sends at once: 1 ms, since it is looked after by a processor that has other work,
+/// and two packets at least.
+const CARD_BURST_NS: u64 = 1_000_000;
+const CARD_BURST_BYTES_MIN: u64 = 4 << 10;
 /// What waits before it: 1000 packets, as Linux has it.
 const CARD_QUEUE_BYTES: u32 = 1_514_000;
 /// Everything that makes or joins packets above the MTU, for `ethtool -K`; not every kernel
@@ -139,9 +141,10 @@ impl Ground {
     /// # Errors
     /// The kernel has no token bucket filter.
     pub fn add_cards(&self, rate_bps: u64) -> Result<()> {
+        let burst = (rate_bps / 8 * CARD_BURST_NS / 1_000_000_000).max(CARD_BURST_BYTES_MIN);
         for end in &self.ends {
             let words = format!(
-                "rate {rate_bps}bit burst {CARD_BURST_BYTES} limit {CARD_QUEUE_BYTES} \
+                "rate {rate_bps}bit burst {burst} limit {CARD_QUEUE_BYTES} \
                  overhead {FRAMING_BYTES}"
             );
             add_bucket(&end.host, IFNAME, &words)?;

@@ -51,6 +51,8 @@ pub struct Batch {
     used: usize,
     runs: Vec<Run>,
     slot: Option<(Destination, usize)>,
+    /// Bytes of a run, at most, unless one datagram is longer.
+    unit_len: usize,
 }
 
 impl Default for Batch {
@@ -68,7 +70,13 @@ impl Batch {
             used: 0,
             runs: Vec::with_capacity(RUNS_MAX),
             slot: None,
+            unit_len: UNIT_LEN_MAX,
         }
+    }
+
+    /// From now on a run has `len` bytes at most, or what the kernel takes if that is less.
+    pub fn set_unit_len(&mut self, len: usize) {
+        self.unit_len = len.min(UNIT_LEN_MAX);
     }
 
     /// Whether nothing waits.
@@ -111,6 +119,12 @@ impl Batch {
         self.slot = None;
     }
 
+    /// Bytes that a run has, at most.
+    #[must_use]
+    pub fn unit_len(&self) -> usize {
+        self.unit_len
+    }
+
     fn has_room(&self, len: usize) -> bool {
         self.used + len <= self.memory.len() && self.runs.len() < RUNS_MAX
     }
@@ -133,7 +147,7 @@ impl Batch {
         let start = self.used;
         self.used += len;
         if let Some(run) = self.runs.last_mut() {
-            let fits = run.count < SEGMENTS_MAX && run.len + len <= UNIT_LEN_MAX;
+            let fits = run.count < SEGMENTS_MAX && run.len + len <= self.unit_len;
             if !run.closed && fits && len <= run.segment && run.to == to {
                 run.len += len;
                 run.count += 1;
@@ -234,6 +248,24 @@ mod tests {
         add(&mut batch, 1, 101);
         add(&mut batch, 2, 101);
         assert_eq!(shapes(&batch), [(1, 100, 100), (1, 101, 101), (1, 101, 101)]);
+    }
+
+    #[test]
+    fn a_run_stays_within_what_a_slow_line_takes_at_once() {
+        let mut batch = Batch::new();
+        batch.set_unit_len(4 * 1452 + 1);
+        for _ in 0..9 {
+            add(&mut batch, 1, 1452);
+        }
+        assert_eq!(shapes(&batch), [(4, 1452, 5808), (4, 1452, 5808), (1, 1452, 1452)]);
+        // What is longer goes by itself, and more than the kernel takes is never asked of it.
+        batch.clear();
+        batch.set_unit_len(100);
+        add(&mut batch, 1, 1452);
+        add(&mut batch, 1, 1452);
+        assert_eq!(shapes(&batch), [(1, 1452, 1452), (1, 1452, 1452)]);
+        batch.set_unit_len(usize::MAX);
+        assert_eq!(batch.unit_len(), UNIT_LEN_MAX);
     }
 
     #[test]

@@ -112,6 +112,7 @@ impl Engine {
     /// # Errors
     /// The device is gone.
     pub fn pump_out(&mut self) -> io::Result<bool> {
+        let flush_len = FLUSH_LEN.min(self.batch.unit_len());
         let mut out = Outgoing {
             batch: &mut self.batch,
             sockets: self.sockets.as_mut(),
@@ -122,7 +123,7 @@ impl Engine {
         let mut more = true;
         let mut units = 0;
         let mut taken = Taken::default();
-        while units < UNITS_A_TURN && out.len() < FLUSH_LEN {
+        while units < UNITS_A_TURN && out.len() < flush_len {
             let Some(len) = self.device.read(&mut self.unit)? else {
                 more = false;
                 break;
@@ -135,7 +136,7 @@ impl Engine {
             taken.units += u64::from(!is_tcp(packet));
             let header = virtio::Header::decode(header).unwrap_or_default();
             self.node.handle_packet(header, packet, self.clock.now, &mut out);
-            if out.batch.len() >= FLUSH_LEN {
+            if out.batch.len() >= flush_len {
                 // A small packet that waits for others does not wait for much of somebody else's.
                 self.node.handle_actions(self.clock, &mut self.random, &mut out);
                 out.flush();
@@ -149,10 +150,15 @@ impl Engine {
         Ok(more)
     }
 
-    /// Sets the bucket, if there is something to be set.
+    /// Sets the bucket and what the sockets below take, if there is something to be set.
     fn hold_back(&mut self, told: Option<Allowance>) {
         if let Some(allowance) = told {
             self.bucket.set(allowance);
+            let below_len = usize::try_from(allowance.below_len).unwrap_or(usize::MAX);
+            self.batch.set_unit_len(below_len);
+            if let Some(sockets) = &mut self.sockets {
+                sockets.set_send_buffer(below_len);
+            }
         }
     }
 
@@ -314,8 +320,13 @@ impl Engine {
     #[must_use]
     pub fn sleep(&mut self) -> Option<Duration> {
         let deadline = self.node.poll_timeout();
-        let node = deadline.map(|deadline| deadline.since(Instant(sys::boottime_ns())));
-        node.into_iter().chain(self.streams.sleep()).min()
+        let now = Instant(sys::boottime_ns());
+        let node = deadline.map(|deadline| deadline.since(now));
+        // One that has passed was for this turn.
+        let pressure =
+            self.pressure.poll_timeout().map(Instant).filter(|due| *due > self.clock.now);
+        let pressure = pressure.map(|due| due.since(now));
+        node.into_iter().chain(self.streams.sleep()).chain(pressure).min()
     }
 }
 

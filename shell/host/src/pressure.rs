@@ -12,16 +12,23 @@
 //! is held back only where the socket below is full, and the link is not a fast one: what our
 //! processor limits is no link to be measured.
 //!
+//! On a slow line the socket below has less room, too, and what is handed to it at once is shorter:
+//! what it holds at 1 Gbit/s for a millisecond would take half a second at 5 Mbit/s, and 64 KiB in
+//! one piece overrun the short queue of a modem.
+//!
 //! [`Pressure`] decides, from what each turn took; [`Bucket`] tells the kernel. While the link can
 //! carry what is sent the rate is out of reach. A discipline that somebody chose is never replaced.
 
 use crate::netlink::{Netlink, TokenBucket};
+use crate::udp::SEND_BUFFER_LEN;
 
 /// How a kind of traffic is held back.
 #[derive(Debug, PartialEq, Eq)]
 struct Manner {
-    /// A ring that was not found empty for so long is filling up.
+    /// A ring that was not found empty for so long is filling up; or for so long while the socket
+    /// below was full.
     full_ns: u64,
+    blocked_ns: u64,
     /// Bytes that the first measure is made of, unless they take [`FIRST_NS_MAX`]: a unit more or
     /// less must not matter.
     first_len: u64,
@@ -33,11 +40,14 @@ struct Manner {
     burst_len: u64,
     /// How often a rate in force is looked at, at most.
     tick_ns_min: u64,
-    /// And by what share of what passes meanwhile a burst may be exceeded: each change of the rate
-    /// lets one pass.
-    change_share: u64,
-    /// The rate that lets the ring run empty, of what the link carried meanwhile, in 1/1000.
+    /// And what passes meanwhile, in bursts: each change of the rate lets one pass.
+    tick_bursts: u64,
+    /// The same between two steps by which the rate grows near what the link carried.
+    creep_bursts: u64,
+    /// The rate that lets the ring run empty, of what the link carried meanwhile, in 1/1000; and in
+    /// what time it is to be empty if that takes a lower rate, in nanoseconds.
     drain: u64,
+    drain_ns: Option<u64>,
     /// For how long what comes may wait in the ring, in nanoseconds.
     stand_ns: u64,
     /// What a link is believed to carry still if less was measured, in 1/1000 of the rate: a
@@ -56,12 +66,15 @@ struct Manner {
 /// a fast machine a quarter of the first measure overflowed it before the next one.
 static DATAGRAMS: Manner = Manner {
     full_ns: 3_000_000,
+    blocked_ns: 1_000_000,
     first_len: 0,
     first_share: 16,
     burst_len: 16 * 1024,
     tick_ns_min: 5_000_000,
-    change_share: 0,
+    tick_bursts: 0,
+    creep_bursts: 4,
     drain: 850,
+    drain_ns: Some(500_000_000),
     stand_ns: 0,
     least: 250,
     near: 960,
@@ -73,13 +86,16 @@ static DATAGRAMS: Manner = Manner {
 /// processor does other work.
 static STREAMS: Manner = Manner {
     full_ns: 10_000_000,
-    first_len: TICK_LEN,
+    blocked_ns: 10_000_000,
+    first_len: TICK_LENS * BELOW_LEN_MAX,
     first_share: 1,
     // The longest superpacket, as the kernel counts it.
     burst_len: 72 * 1024,
     tick_ns_min: 20_000_000,
-    change_share: 10,
+    tick_bursts: 10,
+    creep_bursts: 10,
     drain: 920,
+    drain_ns: None,
     stand_ns: 8_000_000,
     least: 850,
     near: 1000,
@@ -96,29 +112,39 @@ const SMALL_LEN: u64 = 8 * 1024;
 const STREAMS_MAX: u64 = 62_500_000;
 /// Turns that tell whether the socket below is full.
 const TURNS: u32 = 64;
-/// Bytes that must have had time to pass before a measure means that the rate is too high: the
-/// socket below takes a quarter of that at once.
-const TICK_LEN: u64 = 512 << 10;
+/// Bytes that the socket below takes at once, at least: a train that is worth its system call.
+pub const BELOW_LEN_MIN: u64 = 16 << 10;
+/// At most, which is also what it takes where the rate is free.
+pub const BELOW_LEN_MAX: u64 = SEND_BUFFER_LEN as u64;
+/// Bytes that stand in a ring when a flood is first seen, about.
+const STANDING_FIRST: u64 = 750_000;
+/// Times [`Pressure::below_len`] that must have had time to pass before a measure means that the
+/// rate is too high; the first one is to be soon rather than exact, for the ring fills meanwhile.
+const TICK_LENS: u64 = 4;
 /// The first measure takes no longer than that, in nanoseconds.
 const FIRST_NS_MAX: u64 = 100_000_000;
-/// The rate begins here or above: whoever was taken for a flood by mistake hardly notices.
-const RATE_FIRST: u64 = 2_500_000;
+/// The rate begins here or above: whoever was taken for a flood by mistake hardly notices, since
+/// it is at 1 Gbit/s again within a tenth of a second.
+const RATE_FIRST: u64 = 1_250_000;
 /// So many ticks in a row with less than half the rate end the need for it.
 const IDLE_TICKS: u32 = 40;
 /// A ring that lay empty for so long was so between two turns, and not within a busy loop.
 const SILENCE_NS_MIN: u64 = 5_000_000;
 /// What a peer could not take counts from this share on.
 const OVERRUN_MIN: f64 = 0.01;
-/// What it could take is then tried a little below, and a fiftieth more with each report that has
-/// nothing to say: ten a second.
+/// What it could take is then tried a little below, and more with each report that has nothing to
+/// say: as much again takes five seconds.
 const CEILING_SHARE: f64 = 0.95;
-const CEILING_GROWTH: u64 = 50;
+const CEILING_NS: u64 = 5_000_000_000;
+/// Near what the link carried the rate takes no longer than that to grow by as much again.
+const CREEP_NS: u64 = 4_000_000_000;
 /// Nothing sent for so long ends it at once.
 const SILENCE_NS: u64 = 1_000_000_000;
 /// No link is held below this, in bytes a second.
 const RATE_MIN: u64 = 125_000;
 /// The rate that holds nobody back: 100 Gbit/s. The kernel looks after the bucket now and then.
-const FREE: Allowance = Allowance { rate: 12_500_000_000, burst_len: 6_250_000 };
+const FREE: Allowance =
+    Allowance { rate: 12_500_000_000, burst_len: 6_250_000, below_len: BELOW_LEN_MAX };
 /// Bytes that may wait in the bucket, at least; more where they are less than 20 ms of the rate.
 const QUEUE_LEN_MIN: u64 = 1 << 20;
 
@@ -142,6 +168,8 @@ pub struct Allowance {
     pub rate: u64,
     /// Bytes that may pass at once.
     pub burst_len: u64,
+    /// Bytes that the socket below takes at once.
+    pub below_len: u64,
 }
 
 /// Decides the rate. Times are in nanoseconds since boot, rates in bytes a second.
@@ -162,9 +190,11 @@ pub struct Pressure {
     standing: Option<u64>,
     /// What the link carried when the ring was last never empty; until then the rate grows fast.
     capacity: Option<u64>,
-    /// What was taken in the last tick, bytes a second, and what the peer has room for.
+    /// What was taken in the last tick, bytes a second, and what the peer has room for, as it was
+    /// said last.
     carried: u64,
     ceiling: Option<u64>,
+    told_ns: u64,
     idle_ticks: u32,
     empty_ticks: u32,
     /// When the last turn ended, if the ring was empty then: nothing was there to be carried since.
@@ -193,22 +223,28 @@ impl Pressure {
             }
             let manner = self.manner(measured)?;
             let is_measured = self.bytes >= manner.first_len || passed_ns >= FIRST_NS_MAX;
-            if passed_ns < manner.full_ns || !is_measured {
+            let is_blocked = self.blocked_turns > 0;
+            let full_ns = if is_blocked { manner.blocked_ns } else { manner.full_ns };
+            if passed_ns < full_ns || !is_measured {
                 return None;
             }
             // What the socket below took at first says little; a low rate soon grows.
-            let first = (measured / manner.first_share).max(RATE_FIRST);
+            let is_flood = is_blocked && manner == &DATAGRAMS;
+            let first = if is_flood { 0 } else { measured / manner.first_share }.max(RATE_FIRST);
             return self.set(now_ns, first, manner);
         };
-        let change_ns = scale(manner.burst_len * manner.change_share, 1_000_000_000, rate);
-        if passed_ns < manner.tick_ns_min.max(change_ns) {
+        let change_ns = scale(manner.burst_len * manner.tick_bursts, 1_000_000_000, rate);
+        let below_ns = scale(self.below_len(rate), 1_000_000_000, rate.max(self.carried));
+        // Half of what the socket below takes must be gone before its room says anything.
+        if passed_ns < manner.tick_ns_min.max(change_ns).max(below_ns / 2) {
             return None;
         }
-        self.carried = measured;
         if self.emptied {
+            self.carried = measured;
             return self.handle_empty(now_ns, passed_ns, (rate, manner), measured);
         }
-        if passed_ns < TICK_LEN * 1_000_000_000 / rate {
+        let is_first = self.carried == 0;
+        if passed_ns < if is_first { below_ns } else { below_ns * TICK_LENS } {
             return None;
         }
         // A tick in which the socket below took nothing at all says nothing of what waits.
@@ -217,19 +253,34 @@ impl Pressure {
         }
         (self.idle_ticks, self.empty_ticks) = (0, 0);
         let carried = measured.max(rate / 1000 * manner.least);
-        self.capacity = Some(carried);
+        // Trains of a slow line are few in a tick.
+        let carried = self.capacity.map_or(carried, |before| before.midpoint(carried));
+        self.carried = carried;
+        self.capacity = (!is_first).then_some(carried);
         let come = scale(rate, passed_ns, 1_000_000_000);
         self.standing = self.standing.map(|before| (before + come).saturating_sub(self.bytes));
         let bearable = scale(rate, manner.stand_ns, 1_000_000_000);
         let wanted = if self.standing.is_some_and(|standing| standing < bearable) {
             rate.min(carried + carried / 100)
         } else if measured < rate + rate / 100 {
-            carried / 1000 * manner.drain
+            let standing = self.standing.unwrap_or(STANDING_FIRST);
+            let soon = manner.drain_ns.map_or(0, |ns| scale(standing, 1_000_000_000, ns));
+            let usual = carried - carried / 1000 * manner.drain;
+            carried - usual.max(soon.min(carried / 4 * 3))
         } else {
             // If more comes out than goes in, what stands in the ring is leaving.
             rate
         };
         self.set(now_ns, wanted, manner)
+    }
+
+    /// When a turn is due although the socket below is full still, so that a flood does not fill
+    /// the ring meanwhile: on a slow line it is full for a quarter of a second.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let is_flood = self.blocked_turns > 0 && self.bytes < self.units * SMALL_LEN;
+        let is_due = self.rate.is_none() && self.idle_since_ns.is_none() && is_flood;
+        is_due.then_some(self.since_ns + DATAGRAMS.blocked_ns)
     }
 
     /// Whether what is in force has a need still, asked once a second: what waits in the bucket for
@@ -243,12 +294,18 @@ impl Pressure {
     /// take. Only who sends without pace is to wait for that.
     pub fn handle_overrun(&mut self, now_ns: u64, share: f64) -> Option<Allowance> {
         let (rate, manner) = self.rate.filter(|(_, manner)| *manner == &DATAGRAMS)?;
+        let since_ns =
+            (now_ns - std::mem::replace(&mut self.told_ns, now_ns).min(now_ns)).min(1_000_000_000);
         if share < OVERRUN_MIN {
-            let grown = self.ceiling.map(|ceiling| ceiling + ceiling / CEILING_GROWTH);
+            let growth = |ceiling| scale(ceiling, since_ns, CEILING_NS);
+            let grown = self.ceiling.map(|ceiling| ceiling + growth(ceiling));
             self.ceiling = grown.filter(|ceiling| *ceiling < FREE.rate);
             return None;
         }
-        let carried = if self.carried > 0 { self.carried.min(rate) } else { rate };
+        // While the ring is let run empty more is carried than the bucket lets pass; and a short
+        // tick tells of little.
+        let long = self.capacity.map_or(0, |capacity| capacity.min(rate));
+        let carried = if self.carried > 0 { self.carried.max(long) } else { rate };
         self.ceiling = Some((carried as f64 * (1.0 - share.min(0.5)) * CEILING_SHARE) as u64);
         self.set(now_ns, rate, manner)
     }
@@ -271,14 +328,19 @@ impl Pressure {
         if measured < rate / 10 * 7 {
             return self.set(now_ns, rate, manner);
         }
+        let near = self.capacity.map(|capacity| capacity / 1000 * manner.near);
+        let creep_ns = scale(manner.burst_len * manner.creep_bursts, 1_000_000_000, rate);
+        if near.is_some_and(|near| rate >= near) && passed_ns < creep_ns {
+            return None;
+        }
         self.empty_ticks += 1;
         if self.empty_ticks >= manner.empty_ticks {
             self.capacity = None;
         }
-        let wanted = match self.capacity.map(|capacity| capacity / 1000 * manner.near) {
+        let wanted = match near {
             None => rate + rate / manner.leap,
             Some(near) if rate < near => near,
-            Some(_) => rate + rate / manner.creep,
+            Some(_) => rate + (rate / manner.creep).max(scale(rate, passed_ns, CREEP_NS)),
         };
         self.set(now_ns, wanted, manner)
     }
@@ -308,6 +370,12 @@ impl Pressure {
         is_of_link.then_some(&STREAMS)
     }
 
+    /// What the socket below takes at once where the bucket lets `rate` pass: a 32nd of a second,
+    /// of what the link carries while the ring is let run empty.
+    fn below_len(&self, rate: u64) -> u64 {
+        (rate.max(self.carried) / 32).clamp(BELOW_LEN_MIN, BELOW_LEN_MAX)
+    }
+
     fn begin(&mut self, now_ns: u64) {
         (self.since_ns, self.bytes, self.units, self.emptied) = (now_ns, 0, 0, false);
         (self.turns, self.blocked_turns) = (0, 0);
@@ -323,7 +391,8 @@ impl Pressure {
         let rate = rate.min(ceiling).clamp(RATE_MIN, FREE.rate);
         let changed = self.rate.is_none_or(|(before, _)| before != rate);
         self.rate = Some((rate, manner));
-        changed.then_some(Allowance { rate, burst_len: manner.burst_len })
+        let burst_len = manner.burst_len;
+        changed.then_some(Allowance { rate, burst_len, below_len: self.below_len(rate) })
     }
 }
 
@@ -371,7 +440,7 @@ impl Bucket {
     }
 }
 
-fn bucket(Allowance { rate, burst_len }: Allowance) -> TokenBucket {
+fn bucket(Allowance { rate, burst_len, .. }: Allowance) -> TokenBucket {
     let queue_len = (rate / 50).max(QUEUE_LEN_MIN);
     TokenBucket {
         rate,

@@ -60,8 +60,6 @@ impl Peer {
     }
 }
 
-/// What the socket below takes at once.
-const QUANTUM: f64 = 128.0 * 1024.0;
 const RING: f64 = 4096.0;
 const TURN_NS: u64 = 200_000;
 
@@ -76,7 +74,7 @@ impl Model {
             unit,
             allowance: FREE,
             tokens: 0.0,
-            credit: 2.0 * QUANTUM,
+            credit: 2.0 * BELOW_LEN_MAX as f64,
             open: true,
             window: None,
             peer: None,
@@ -93,7 +91,8 @@ impl Model {
             self.now_ns += TURN_NS;
             let turn_s = TURN_NS as f64 / 1e9;
             let unit = self.unit as f64;
-            let Allowance { rate, burst_len } = self.allowance;
+            let Allowance { rate, burst_len, below_len } = self.allowance;
+            let quantum = below_len as f64;
             // The kernel looks after it more often than we do.
             self.tokens = self.tokens.min(burst_len as f64) + rate as f64 * turn_s;
             if self.allowance == FREE {
@@ -105,8 +104,8 @@ impl Model {
             self.ring += offered / unit;
             self.dropped += (self.ring - RING).max(0.0);
             self.ring = self.ring.min(RING);
-            self.credit = (self.credit + self.link as f64 * turn_s).min(2.0 * QUANTUM);
-            if self.credit > QUANTUM {
+            self.credit = (self.credit + self.link as f64 * turn_s).min(2.0 * quantum);
+            if self.credit > quantum {
                 self.open = true;
             }
             let taken = if self.open { self.ring.min(self.credit / unit).floor() } else { 0.0 };
@@ -147,6 +146,37 @@ fn a_flood_of_datagrams_is_held_to_what_the_link_carries_without_a_loss() {
         let share = model.carried as f64 / (link as f64 * 10.0);
         assert!(share > 0.93, "{link}: only {share} of it is used");
     }
+}
+
+/// On 5 Mbit/s a flood stood in the ring for six seconds, and all else behind it.
+#[test]
+fn a_flood_on_a_slow_line_stands_in_the_ring_at_first_only() {
+    for link in [300_000, 625_000, 2_500_000] {
+        let mut model = Model::new(link, 400_000_000, 1231);
+        model.run(6_000_000_000);
+        assert_eq!(model.dropped, 0.0, "{link}");
+        (model.carried, model.ring_max) = (0, 0.0);
+        model.run(10_000_000_000);
+        let share = model.carried as f64 / (link as f64 * 10.0);
+        assert!(share > 0.93, "{link}: only {share} of it is used");
+        let wait_s = model.ring_max * model.unit as f64 / link as f64;
+        assert!(wait_s < 0.2, "{link}: {wait_s} s in the ring");
+        // Nor does it wait below, in the socket.
+        let below_s = model.allowance.below_len as f64 / link as f64;
+        assert!(below_s < 0.06, "{link}: {below_s} s in the socket");
+    }
+}
+
+/// What a peer has no room for is told while the ring is let run empty, too, when the bucket lets
+/// pass a quarter of what arrives.
+#[test]
+fn the_ceiling_is_what_arrives_and_not_what_the_bucket_lets_pass() {
+    let mut model = Model::new(625_000, 400_000_000, 1231);
+    model.run(1_000_000_000);
+    assert!(model.allowance.rate < 200_000, "the ring runs empty: {:?}", model.allowance);
+    model.pressure.handle_overrun(model.now_ns, 0.02);
+    let ceiling = model.pressure.ceiling.unwrap();
+    assert!((400_000..700_000).contains(&ceiling), "{ceiling}");
 }
 
 #[test]
@@ -265,6 +295,7 @@ fn a_peer_that_complains_no_more_is_soon_forgotten() {
     model.run(1_000_000_000);
     assert!(model.pressure.handle_overrun(model.now_ns, 0.4).is_some());
     for _ in 0..10_000 {
+        model.now_ns += 100_000_000;
         assert_eq!(model.pressure.handle_overrun(model.now_ns, 0.0), None);
     }
     assert_eq!(model.pressure.ceiling, None);

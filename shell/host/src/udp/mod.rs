@@ -71,6 +71,8 @@ pub struct Sockets {
     v4: Option<Socket>,
     v6: Option<Socket>,
     port: u16,
+    /// Send buffer that both have.
+    send_buffer: usize,
     /// What was sent and refused since the start.
     pub sent: Sent,
 }
@@ -99,7 +101,8 @@ impl Sockets {
                         Some(socket) => socket.port()?,
                         None => chosen,
                     };
-                    let sockets = Self { v4, v6, port: chosen, sent: Sent::default() };
+                    let send_buffer = SEND_BUFFER_LEN as usize;
+                    let sockets = Self { v4, v6, port: chosen, send_buffer, sent: Sent::default() };
                     if sockets.v4.is_none() && sockets.v6.is_none() {
                         return Err(io::Error::other("this kernel has neither IPv4 nor IPv6"));
                     }
@@ -154,6 +157,22 @@ impl Sockets {
         }
     }
 
+    /// Has the kernel take `len` bytes, or [`SEND_BUFFER_LEN`] if that is less, before a socket is
+    /// full: on a slow line what is in it waits for long. A call of the kernel only where it
+    /// changes.
+    pub fn set_send_buffer(&mut self, len: usize) {
+        let len = len.min(SEND_BUFFER_LEN as usize);
+        if self.send_buffer == len {
+            return;
+        }
+        self.send_buffer = len;
+        for socket in self.each() {
+            set_buffer(socket.fd.as_raw_fd(), SEND, len as libc::c_int).unwrap_or_else(|error| {
+                tracing::debug!(%error, len, "the send buffer stays as it is");
+            });
+        }
+    }
+
     fn each(&self) -> impl Iterator<Item = &Socket> {
         self.v4.iter().chain(self.v6.iter())
     }
@@ -182,6 +201,16 @@ impl Sockets {
         }
         batch.advance(done);
     }
+}
+
+/// The options that set a buffer: past the system's limit, and within it.
+type Buffer = [libc::c_int; 2];
+const RECEIVE: Buffer = [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF];
+const SEND: Buffer = [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF];
+
+fn set_buffer(fd: RawFd, [force, plain]: Buffer, len: libc::c_int) -> io::Result<()> {
+    sys::set_option(fd, libc::SOL_SOCKET, force, len)
+        .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, len))
 }
 
 /// A family that the kernel lacks is no error.
@@ -221,14 +250,8 @@ impl Socket {
         // SAFETY: `name` holds `len` valid bytes and outlives the call.
         check(unsafe { libc::bind(raw, (&raw const name).cast(), len) })
             .map_err(|error| bind_failed(port, error))?;
-        for (force, plain, len) in [
-            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE_BUFFER_LEN),
-            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER_LEN),
-        ] {
-            if sys::set_option(raw, libc::SOL_SOCKET, force, len).is_err() {
-                sys::set_option(raw, libc::SOL_SOCKET, plain, len)?;
-            }
-        }
+        set_buffer(raw, RECEIVE, RECEIVE_BUFFER_LEN)?;
+        set_buffer(raw, SEND, SEND_BUFFER_LEN)?;
         // As the kernel's own WireGuard: outer packets may be fragmented on a path that is
         // narrower than the interface's MTU says; inner packets never are.
         if v6 {

@@ -193,3 +193,19 @@ fn the_socket_that_is_full_is_the_one_that_is_waited_for() {
         assert_eq!(ends.from.fd_for(&next), Some(fds[0]));
     });
 }
+
+#[test]
+fn a_slow_line_has_a_short_send_buffer_and_no_line_a_longer_one_than_usual() {
+    in_fresh_namespace(|| {
+        let mut sockets = Sockets::bind(0, 0).unwrap();
+        let usual = SEND_BUFFER_LEN as usize;
+        for (asked, set) in [(16 << 10, 16 << 10), (usual, usual), (usize::MAX, usual)] {
+            sockets.set_send_buffer(asked);
+            for fd in sockets.fds() {
+                // The kernel counts its own bookkeeping, and doubles what is asked for.
+                let has = sys::option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap();
+                assert_eq!(has as usize, 2 * set, "{asked}");
+            }
+        }
+    });
+}
