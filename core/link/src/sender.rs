@@ -12,7 +12,7 @@ use noise::{Index, Instant};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
 use repair::spread::{Spread, Wait};
-use repair::table::Upper;
+use repair::table::{Sent, Upper};
 use wire::frame::{self, Chunk, Head, Ordered, Protected};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
@@ -73,7 +73,7 @@ pub(crate) struct Sender {
     /// Made when something may be compressed first.
     squeezer: Option<Box<Squeezer>>,
     /// Data chunks since the last report.
-    sent: u64,
+    sent: Sent,
     /// What the last reports say of more having been sent than could be taken.
     overrun: Option<Overrun>,
     tally: Tally,
@@ -172,7 +172,7 @@ impl Sender {
             bundled: 0,
             reads_squeezed: false,
             squeezer: None,
-            sent: 0,
+            sent: Sent::default(),
             overrun: None,
             tally: Tally::default(),
             report: None,
@@ -411,9 +411,10 @@ impl Sender {
         way: &mut Way<'_, O>,
         write: impl FnOnce(&mut [u8]),
     ) -> Result<(), Refusal> {
-        self.sent += 1;
+        let in_block = manner.protect && len <= CHUNK_LEN_MAX;
+        self.sent.count(in_block.then_some(manner.upper));
         self.data_bytes += len as u64;
-        if !manner.protect || len > CHUNK_LEN_MAX {
+        if !in_block {
             return way.seal(len, write);
         }
         let Self { spread, next_block, .. } = self;
@@ -497,7 +498,7 @@ impl Sender {
         let model = self.control.estimate().model;
         let (loss, burst_len) = (model.loss, model.burst_mean());
         let weather = Weather { loss, burst_len, trust: self.control.trust() };
-        self.overrun = self.tally.handle_report(&seen, sent, weather).or(self.overrun);
+        self.overrun = self.tally.handle_report(&seen, sent.all, weather).or(self.overrun);
     }
 
     /// What a report said of more having been sent than could be taken, once.

@@ -18,6 +18,7 @@ use repair::control::Control;
 use repair::observe::Observer;
 use repair::order::Order;
 use repair::report::{Losses, Report};
+use repair::table::Sent;
 
 const K: usize = 45;
 const R: usize = 5;
@@ -72,7 +73,7 @@ fn main() {
     let mut now_us = 0;
     let each = best(|| {
         now_us += 100_000;
-        control.handle_report(&Report { clear, ..Report::default() }, 6_000, now_us);
+        control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(6_000), now_us);
     });
     println!("{:>28} {:>8.1} us, depth {}", "a report with bursts", each * 1e6, control.depth());
 }

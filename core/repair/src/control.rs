@@ -13,7 +13,7 @@ use crate::observe::QUEUE_US_MIN;
 use crate::recent::Recent;
 use crate::report::Report;
 use crate::spread::{DEPTH_MAX, HOLD_US, lane_chunks};
-use crate::table::{TRUST_MIN, Table, Upper};
+use crate::table::{Sent, TRUST_MIN, Table, Upper};
 
 /// Residual loss aimed at, share of data chunks.
 pub const TARGET: f64 = 1e-5;
@@ -42,7 +42,7 @@ const LONG_TARGET: f64 = 5e-4;
 /// And what may hide is taken for this part of what can: `1 / n` instead of `3 / n`.
 const LONG_SHARE: f64 = 1.0 / 3.0;
 /// Missing chunks that a judgement of the repair's worth takes.
-const EVIDENCE: u32 = 16;
+const EVIDENCE: f64 = 16.0;
 const BOOST_MAX: f64 = 2.0;
 /// For how long, once or twice, the shortest round trip is remembered, and what a line takes.
 const RTT_US: u64 = 5_000_000;
@@ -63,9 +63,10 @@ pub struct Control {
     tables: [Table; 2],
     trust: f64,
     boost: f64,
-    missing: u32,
-    rebuilt: u32,
-    sent: u64,
+    missing: f64,
+    rebuilt: f64,
+    /// Losses that the targets leave of what was sent in blocks meanwhile.
+    promised: f64,
     /// Data chunks a second, smoothed, and when the last report came.
     rate: f64,
     before_us: Option<u64>,
@@ -100,9 +101,9 @@ impl Control {
             tables: [Table::NONE; 2],
             trust: 1.0,
             boost: 1.0,
-            missing: 0,
-            rebuilt: 0,
-            sent: 0,
+            missing: 0.0,
+            rebuilt: 0.0,
+            promised: 0.0,
             rate: 0.0,
             before_us: None,
             line_rate: Recent::new(LINE_US),
@@ -116,16 +117,15 @@ impl Control {
         control
     }
 
-    /// Takes a report in and makes the table anew. `sent` are the data chunks sent since the
-    /// last report.
-    pub fn handle_report(&mut self, report: &Report, sent: u64, now_us: u64) {
+    /// Takes a report in and makes the table anew. `sent` is what was sent since the last report.
+    pub fn handle_report(&mut self, report: &Report, sent: Sent, now_us: u64) {
         self.estimator.handle_report(report, now_us);
         if report.clear.lost > 0 || report.queued.lost > 0 {
             self.lossy_us = Some(now_us);
         }
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
-        self.note_line(sent, (report.queue_us, report.reorder_us), now_us);
+        self.note_line(sent.all, (report.queue_us, report.reorder_us), now_us);
         self.tabulate();
     }
 
@@ -239,28 +239,38 @@ impl Control {
     }
 
     /// Holds what was promised against what came of it.
-    fn weigh(&mut self, report: &Report, sent: u64) {
-        self.missing = self.missing.saturating_add(report.missing);
-        self.rebuilt = self.rebuilt.saturating_add(report.rebuilt.min(report.missing));
-        self.sent = self.sent.saturating_add(sent);
+    fn weigh(&mut self, report: &Report, sent: Sent) {
+        // Pieces that only tell their delay are in blocks, too, which have no repair.
+        let (mut in_blocks, mut repaired) = (0.0, 0.0);
+        for upper in [Upper::Tcp, Upper::Other] {
+            let sent = sent.in_blocks[upper as usize] as f64;
+            in_blocks += sent;
+            if !self.is_calm(upper) {
+                repaired += sent;
+                self.promised += self.target(upper) * sent;
+            }
+        }
+        let part = if in_blocks > 0.0 { repaired / in_blocks } else { 0.0 };
+        let rebuilt = f64::from(report.rebuilt.min(report.missing));
+        self.missing += (f64::from(report.missing) * part).max(rebuilt);
+        self.rebuilt += rebuilt;
         self.boost = (self.boost * 0.99).max(1.0);
         if self.missing < EVIDENCE {
             return;
         }
-        let was_on = !self.is_calm(Upper::Tcp);
-        let share = f64::from(self.rebuilt) / f64::from(self.missing);
-        let gone = f64::from(self.missing - self.rebuilt);
-        if was_on && share < 0.25 {
+        let share = self.rebuilt / self.missing;
+        let gone = self.missing - self.rebuilt;
+        if share < 0.25 {
             self.trust = (self.trust * 0.8).max(TRUST_MIN);
         } else if share > 0.5 {
             self.trust = (self.trust + 0.1).min(1.0);
         }
         // Three chunks more than promised are no chance.
-        let promised = 3.0 + 10.0 * self.target(Upper::Tcp) * self.sent as f64;
+        let promised = 3.0 + 10.0 * self.promised;
         if share > 0.5 && gone > promised && !self.estimate.stands_out {
             self.boost = (self.boost + 0.1).min(BOOST_MAX);
         }
-        (self.missing, self.rebuilt, self.sent) = (0, 0, 0);
+        (self.missing, self.rebuilt, self.promised) = (0.0, 0.0, 0.0);
     }
 
     /// Notes how much is sent, and whether that fills the line.
@@ -355,210 +365,4 @@ impl Control {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::code::DATA_MAX;
-    use crate::report::Losses;
-
-    fn report(judged: u32, lost: u32) -> Report {
-        let clear = Losses { judged, lost, runs: lost, ..Losses::default() };
-        Report { clear, missing: lost, rebuilt: lost, ..Report::default() }
-    }
-
-    fn fed(report: &Report) -> Control {
-        let mut control = Control::default();
-        (0..200).for_each(|n| control.handle_report(report, 4_000, n * 100_000));
-        control
-    }
-
-    #[test]
-    fn a_clear_sky_costs_nothing() {
-        assert!(
-            (0..=DATA_MAX).all(|data| fed(&report(5_000, 0)).repair_chunks(Upper::Tcp, data) == 0)
-        );
-        assert_eq!(fed(&report(5_000, 0)).repair_chunks(Upper::Tcp, 100), 0);
-    }
-
-    #[test]
-    fn a_path_that_is_not_known_is_not_trusted() {
-        let mut control = Control::new();
-        assert!(
-            !control.is_calm(Upper::Tcp)
-                && control.repair_chunks(Upper::Tcp, 48) > 3
-                && control.few_chunks(Upper::Tcp, 1) == 1
-        );
-        control.handle_report(&report(500, 0), 500, 0);
-        assert!(!control.is_calm(Upper::Tcp), "not yet");
-        control.handle_report(&report(600, 0), 600, 100_000);
-        assert!(control.is_calm(Upper::Tcp));
-        control.handle_report(&report(0, 0), 0, 3_600_000_000);
-        assert!(!control.is_calm(Upper::Tcp), "an hour later the weather may have changed");
-    }
-
-    #[test]
-    fn a_long_path_that_is_not_known_gets_less_than_a_short_one_and_the_same_once_it_is() {
-        let after = |rtt_us: u32, rounds: u64| {
-            let mut control = Control::new();
-            for n in 0..rounds {
-                control.handle_rtt(rtt_us, n * 100_000);
-                control.handle_report(&report(150, 0), 150, n * 100_000);
-            }
-            control.repair_chunks(Upper::Tcp, 48)
-        };
-        let (short, long) = (after(40_000, 1), after(120_000, 1));
-        assert!(0 < long && 2 * long <= short, "{long} and {short}");
-        assert_eq!((after(40_000, 8), after(120_000, 8)), (0, 0), "it is known to lose nothing");
-    }
-
-    #[test]
-    fn delays_are_told_for_a_while_after_a_loss_and_not_without() {
-        let mut control = Control::new();
-        control.handle_report(&report(2_000, 0), 2_000, 0);
-        assert!(control.is_calm(Upper::Tcp) && !control.is_watching(1));
-        let of = |lost| Losses { judged: 500, lost, runs: lost, ..Losses::default() };
-        let jam = Report { queued: of(9), queue_us: 20_000, ..Report::default() };
-        control.handle_report(&jam, 500, 100_000);
-        assert!(control.is_calm(Upper::Tcp) && control.is_watching(2_000_000));
-        assert!(!control.is_watching(2_200_000));
-    }
-
-    #[test]
-    fn the_smallest_number_that_meets_the_target_is_chosen() {
-        let control = fed(&report(5_000, 100));
-        let residuals = Residuals::new(&Model::independent(control.estimate().loss_upper));
-        for data in 2..=DATA_MAX {
-            let repair = control.repair_chunks(Upper::Tcp, data);
-            assert!(repair * CAP <= data && repair > 0, "{data}: {repair}");
-            let capped = repair == data / CAP;
-            assert!(capped || residuals.residual(data, repair) <= TARGET, "{data}: {repair}");
-            assert!(residuals.residual(data, repair - 1) > TARGET, "{data}: {repair}");
-        }
-    }
-
-    #[test]
-    fn losses_in_a_queue_raise_nothing() {
-        let queued = Losses { judged: 5_000, lost: 300, runs: 100, ..Losses::default() };
-        let mut control = fed(&report(5_000, 0));
-        let jam = Report { queued, queue_us: 20_000, ..Report::default() };
-        (0..200).for_each(|n| control.handle_report(&jam, 4_000, (200 + n) * 100_000));
-        assert_eq!(control.repair_chunks(Upper::Tcp, 45), 0);
-    }
-
-    #[test]
-    fn bc_09_a_peer_that_claims_losses_which_repair_does_not_mend_gets_less_and_less() {
-        let clear = Losses { judged: 1_000, lost: 600, runs: 300, ..Losses::default() };
-        let liar = Report { clear, missing: 600, rebuilt: 0, ..Report::default() };
-        let mut control = Control::default();
-        for n in 0..30 {
-            control.handle_report(&liar, 900, n * 100_000);
-            for data in 0..=DATA_MAX {
-                assert!(
-                    control.repair_chunks(Upper::Tcp, data) * CAP <= data,
-                    "more than 1.5 times"
-                );
-            }
-        }
-        assert_eq!(
-            (control.repair_chunks(Upper::Tcp, 45), control.repair_chunks(Upper::Tcp, 8)),
-            (1, 0)
-        );
-        (0..20).for_each(|n| control.handle_report(&report(5_000, 100), 4_000, (30 + n) * 100_000));
-        assert!(control.trust() > 0.9 && control.repair_chunks(Upper::Tcp, 45) > 3, "{control:?}");
-    }
-
-    #[test]
-    fn where_tcp_mends_its_losses_soon_less_is_spent_and_never_elsewhere() {
-        let chunks = |rtt_us: Option<u32>, sent: u64| {
-            let mut control = Control::default();
-            for n in 0..200 {
-                rtt_us.into_iter().for_each(|us| control.handle_rtt(us, n * 100_000));
-                control.handle_report(&report(5_000, 50), sent, n * 100_000);
-            }
-            (control.target(Upper::Tcp), control.repair_chunks(Upper::Tcp, 48))
-        };
-        let (target, most) = chunks(None, 900);
-        assert!(target <= TARGET && most > 3, "{target} {most}");
-        // 100 Mbit/s and 2 ms; then 850 Mbit/s and 6 ms, and 100 Mbit/s and 100 ms.
-        let (target, few) = chunks(Some(2_000), 900);
-        assert!((5e-4..=1e-3).contains(&target) && few < most, "{target} {few}");
-        assert_eq!(chunks(Some(6_000), 7_500), (TARGET, most));
-        assert_eq!(chunks(Some(100_000), 900), (TARGET, most));
-        assert_eq!(chunks(Some(100_000), 1), (TARGET, most), "it may just begin");
-        assert!((RUNS_MAX..=TARGET_MAX).contains(&chunks(Some(0), 0).0));
-    }
-
-    #[test]
-    fn a_queue_of_its_own_is_no_part_of_a_round_trip_and_jitter_is() {
-        let mut control = Control::default();
-        for rtt_us in [2_000, 20_000, 20_000, 20_000] {
-            control.handle_rtt(rtt_us, 0);
-        }
-        assert_eq!(control.rtt_s(), Some(0.002));
-        control.handle_report(&Report { reorder_us: 30_000, ..report(500, 5) }, 500, 100_000);
-        assert!(control.rtt_s().is_some_and(|rtt_s| rtt_s > 0.007), "{:?}", control.rtt_s());
-    }
-
-    /// In jitter of 15 ms one round trip in ten takes next to nothing, and the first may be it.
-    #[test]
-    fn one_quick_round_trip_does_not_make_a_path_of_jitter_short() {
-        let target = |reorder_us: u32| {
-            let mut control = Control::default();
-            control.handle_rtt(800, 0);
-            control.handle_report(&Report { reorder_us, ..report(180, 1) }, 150, 0);
-            control.target(Upper::Tcp)
-        };
-        assert_eq!(target(22_000), TARGET);
-        assert!(target(0) > 10.0 * TARGET, "nothing says that it is longer");
-    }
-
-    #[test]
-    fn a_line_that_is_full_and_slow_is_not_asked_to_be_quick() {
-        let full = |queue_us: u32, reorder_us: u32| {
-            let mut control = Control::default();
-            for n in 0..200 {
-                control.handle_rtt(20_000, n * 100_000);
-                let seen = Report { queue_us, reorder_us, ..report(50, u32::from(n % 20 == 0)) };
-                control.handle_report(&seen, 50, n * 100_000);
-            }
-            (control.target(Upper::Tcp), control.few_chunks(Upper::Tcp, 4))
-        };
-        assert_eq!(full(0, 0), (TARGET, 1));
-        assert_eq!(full(10_000, 5_000), (TARGET, 1), "that is jitter");
-        let (target, few) = full(10_000, 0);
-        assert!(target >= RUNS_MAX && few == 0, "{target} {few}");
-        let absurd = Report { queue_us: u32::MAX, reorder_us: u32::MAX, ..report(9, 9) };
-        assert!(fed(&absurd).target(Upper::Tcp) >= TARGET);
-    }
-
-    /// TCP that fills a slow line bears what the line loses; a call through it does not.
-    #[test]
-    fn what_fills_a_slow_line_travels_bare_and_what_is_no_tcp_does_not() {
-        let mut control = Control::default();
-        let mut feed = |reports: std::ops::Range<u64>, queue_us: u32| {
-            for n in reports {
-                control.handle_rtt(1_000, n * 100_000);
-                let seen = Report { queue_us, ..report(50, u32::from(n % 2 == 0)) };
-                control.handle_report(&seen, 50, n * 100_000);
-            }
-            [Upper::Tcp, Upper::Other].map(|upper| control.is_calm(upper))
-        };
-        assert_eq!(feed(0..200, 0), [false, false], "nothing says that the line is slow");
-        assert_eq!(feed(200..260, 10_000), [true, false]);
-        assert_eq!(feed(260..280, 0), [false, false], "it is not full");
-        assert_eq!(feed(280..290, 10_000), [true, false], "and full again");
-        assert_eq!(feed(290..600, 0), [false, false]);
-        assert_eq!(control.line_rate.max(), None, "long ago");
-        let other = (control.target(Upper::Other), control.repair_chunks(Upper::Other, 48));
-        assert_eq!((other.0, control.target(Upper::Tcp) > TARGET), (TARGET, true));
-        assert!(other.1 > control.repair_chunks(Upper::Tcp, 48), "{control:?}");
-    }
-
-    #[test]
-    fn more_residual_loss_than_promised_is_answered() {
-        let short = Report { rebuilt: 90, ..report(5_000, 100) };
-        assert!(
-            fed(&short).repair_chunks(Upper::Tcp, 45)
-                > fed(&report(5_000, 100)).repair_chunks(Upper::Tcp, 45)
-        );
-    }
-}
+mod tests;

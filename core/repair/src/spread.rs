@@ -380,12 +380,13 @@ mod tests {
     use super::*;
     use crate::block::{Assembler, BYTES_MAX};
     use crate::report::{Losses, Report};
+    use crate::table::Sent;
 
     #[test]
     fn neighbours_go_to_different_blocks_and_a_full_lane_is_repaired() {
         let clear = Losses { judged: 1_000, lost: 20, runs: 20, ..Losses::default() };
         let mut control = Control::default();
-        control.handle_report(&Report { clear, ..Report::default() }, 1_000, 0);
+        control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(1_000), 0);
         let (mut spread, mut next) = (Spread::new(), 9);
         spread.depth = 4;
         let mut last = None;
@@ -414,7 +415,7 @@ mod tests {
     fn known(lost: u32, rate: u64) -> Control {
         let clear = Losses { judged: 10_000, lost, runs: lost, ..Losses::default() };
         let (mut control, report) = (Control::default(), Report { clear, ..Report::default() });
-        (0..40).for_each(|n| control.handle_report(&report, rate, n * 1_000_000));
+        (0..40).for_each(|n| control.handle_report(&report, Sent::of_tcp(rate), n * 1_000_000));
         control
     }
 
@@ -485,7 +486,7 @@ mod tests {
     fn a_lone_packet_behind_a_flight_takes_none_of_its_repair() {
         let clear = Losses { judged: 1_000, lost: 20, runs: 20, ..Losses::default() };
         let mut control = Control::default();
-        control.handle_report(&Report { clear, ..Report::default() }, 300, 0);
+        control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(300), 0);
         let (mut spread, mut next) = (Spread::new(), 0);
         spread.heed(&control);
         for _ in 0..20 {
@@ -527,7 +528,7 @@ mod tests {
         assert_eq!(spread.poll_timeout(), Some(100 + HOLD_US));
         let mut control = Control::default();
         let clear = Losses { judged: 5_000, ..Losses::default() };
-        control.handle_report(&Report { clear, ..Report::default() }, 0, 0);
+        control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(0), 0);
         spread.trim();
         assert_eq!(spread.lanes.len(), 1);
         assert!(spread.poll_repair(&control, 100 + HOLD_US).is_none(), "the path is calm");

@@ -23,7 +23,34 @@ impl Upper {
     }
 }
 
-/// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one.
+/// Data chunks sent since the last report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// All of them.
+    pub all: u64,
+    /// Those in blocks, by [`Upper`]. The others travelled bare.
+    pub in_blocks: [u64; 2],
+}
+
+impl Sent {
+    /// `count` chunks of TCP, all in blocks.
+    #[must_use]
+    pub fn of_tcp(count: u64) -> Self {
+        Self { all: count, in_blocks: [count, 0] }
+    }
+
+    /// Counts one more, of this kind if it is in a block.
+    #[inline]
+    pub fn count(&mut self, in_block: Option<Upper>) {
+        self.all += 1;
+        if let Some(upper) = in_block {
+            self.in_blocks[upper as usize] += 1;
+        }
+    }
+}
+
+/// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one, if they
+/// would be by more.
 pub(crate) const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
 
@@ -78,7 +105,7 @@ fn trusted(trust: f64, data: usize, wanted: usize) -> u8 {
     if trust > TRUST_MIN {
         (wanted as f64 * trust).ceil() as u8
     } else {
-        u8::from(data >= PROBE_DATA)
+        u8::from(data >= PROBE_DATA && wanted > 0)
     }
 }
 
@@ -96,6 +123,8 @@ mod tests {
         let table = Table::new(&residuals, 1e-5, 1e-5, TRUST_MIN);
         assert_eq!((table.many(64), table.many(15), table.few(4)), (1, 0, 0));
         assert_eq!((table.many(DATA_MAX + 1), table.few(FEW + 1)), (0, 0));
+        let table = Table::new(&residuals, 0.02, 0.02, TRUST_MIN);
+        assert!(table.is_empty(), "there is nothing to be trusted");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wire::frame::{Features, Hello, Losses, Report};
+use wire::frame::{self, Features, Frame, Hello, Losses, Report};
 use wire::{virtio, wireguard};
 
 use super::squeezed::{self, Inner, Other};
@@ -338,4 +338,46 @@ fn bc_09_a_peer_that_lies_about_losses_is_sent_half_as_much_again_at_most_and_so
         "it was believed at first: {shares:.2?}"
     );
     assert!(shares[50..].iter().all(|share| *share <= 1.1), "{shares:.2?}");
+}
+
+/// TCP that fills a slow line bears what the line loses and travels bare; a call beside it, through
+/// the same sender, is repaired.
+#[test]
+fn on_a_full_slow_line_a_call_is_repaired_and_tcp_is_not() {
+    let mut machine = Machine::new(2);
+    machine.node.set_frames(true);
+    let mut other = Other::of(&mut machine, Features::REPAIR);
+    let tcp = (0..50).map(|_| Inner::tcp(2, (9, 4_000), vec![7; 1_300]).build());
+    let packets: Vec<_> =
+        tcp.chain((0..10).map(|_| Inner::udp(2, (9, 5_000), vec![8; 1_300]).build())).collect();
+    let mut in_blocks = |queue_us: u32, reports: std::ops::Range<u16>| {
+        let (mut tcp, mut udp, mut repair) = (0, 0, 0);
+        for number in reports {
+            machine.send_together(&packets);
+            let echo_us = (machine.now.0 / 1_000) as u32;
+            machine.pass(Duration::from_millis(100));
+            for (_, datagram) in machine.out.sent.split_off(0) {
+                let plain = other.open(&datagram);
+                match frame::parse(&plain) {
+                    Ok(Frame::Protected(_)) if plain[plain.len() / 2] == 7 => tcp += 1,
+                    Ok(Frame::Protected(_)) => udp += 1,
+                    Ok(Frame::Repair(_)) => repair += 1,
+                    _ => {}
+                }
+            }
+            let lost = u32::from(number % 2 == 0);
+            let clear = Losses { judged: 60, lost, runs: lost, ..Losses::default() };
+            let held_us = 99_000 - queue_us;
+            let report = Report { number, clear, queue_us, echo_us, held_us, ..Report::default() };
+            other.say(&mut machine, &report.build());
+        }
+        (tcp, udp, repair)
+    };
+    in_blocks(0, 1..100);
+    let (tcp, udp, repair) = in_blocks(0, 100..110);
+    assert!(tcp > 400 && udp > 80 && repair > 10, "not full: {tcp} {udp} {repair}");
+    in_blocks(10_000, 110..150);
+    let (tcp, udp, repair) = in_blocks(10_000, 150..160);
+    // One of four tells its delay, in a block without repair.
+    assert!(tcp <= 130 && udp > 80 && repair > 0, "full: {tcp} {udp} {repair}");
 }

@@ -9,7 +9,7 @@ use repair::control::Control;
 use repair::observe::Observer;
 use repair::report::Report;
 use repair::spread::{self, Spread, Wait};
-use repair::table::Upper;
+use repair::table::{self, Upper};
 use sim::impair::{Impairment, Pipe, Verdict};
 
 const REPORT_US: u64 = 100_000;
@@ -209,7 +209,8 @@ impl Path {
             let Some(((at_us, _), event)) = self.events.pop_first() else { return };
             match event {
                 Event::Report(report) => {
-                    self.control.handle_report(&report, std::mem::take(&mut self.sent), at_us);
+                    let sent = table::Sent::of_tcp(std::mem::take(&mut self.sent));
+                    self.control.handle_report(&report, sent, at_us);
                     self.spread.heed(&self.control);
                 }
                 Event::Look { block, index } => self.look(block, index, at_us),

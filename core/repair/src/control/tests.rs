@@ -1,0 +1,229 @@
+//! The controller, fed with reports.
+
+use super::*;
+use crate::code::DATA_MAX;
+use crate::report::Losses;
+
+fn report(judged: u32, lost: u32) -> Report {
+    let clear = Losses { judged, lost, runs: lost, ..Losses::default() };
+    Report { clear, missing: lost, rebuilt: lost, ..Report::default() }
+}
+
+fn fed(report: &Report) -> Control {
+    let mut control = Control::default();
+    (0..200).for_each(|n| control.handle_report(report, Sent::of_tcp(4_000), n * 100_000));
+    control
+}
+
+#[test]
+fn a_clear_sky_costs_nothing() {
+    assert!((0..=DATA_MAX).all(|data| fed(&report(5_000, 0)).repair_chunks(Upper::Tcp, data) == 0));
+    assert_eq!(fed(&report(5_000, 0)).repair_chunks(Upper::Tcp, 100), 0);
+}
+
+#[test]
+fn a_path_that_is_not_known_is_not_trusted() {
+    let mut control = Control::new();
+    assert!(
+        !control.is_calm(Upper::Tcp)
+            && control.repair_chunks(Upper::Tcp, 48) > 3
+            && control.few_chunks(Upper::Tcp, 1) == 1
+    );
+    control.handle_report(&report(500, 0), Sent::of_tcp(500), 0);
+    assert!(!control.is_calm(Upper::Tcp), "not yet");
+    control.handle_report(&report(600, 0), Sent::of_tcp(600), 100_000);
+    assert!(control.is_calm(Upper::Tcp));
+    control.handle_report(&report(0, 0), Sent::of_tcp(0), 3_600_000_000);
+    assert!(!control.is_calm(Upper::Tcp), "an hour later the weather may have changed");
+}
+
+#[test]
+fn a_long_path_that_is_not_known_gets_less_than_a_short_one_and_the_same_once_it_is() {
+    let after = |rtt_us: u32, rounds: u64| {
+        let mut control = Control::new();
+        for n in 0..rounds {
+            control.handle_rtt(rtt_us, n * 100_000);
+            control.handle_report(&report(150, 0), Sent::of_tcp(150), n * 100_000);
+        }
+        control.repair_chunks(Upper::Tcp, 48)
+    };
+    let (short, long) = (after(40_000, 1), after(120_000, 1));
+    assert!(0 < long && 2 * long <= short, "{long} and {short}");
+    assert_eq!((after(40_000, 8), after(120_000, 8)), (0, 0), "it is known to lose nothing");
+}
+
+#[test]
+fn delays_are_told_for_a_while_after_a_loss_and_not_without() {
+    let mut control = Control::new();
+    control.handle_report(&report(2_000, 0), Sent::of_tcp(2_000), 0);
+    assert!(control.is_calm(Upper::Tcp) && !control.is_watching(1));
+    let of = |lost| Losses { judged: 500, lost, runs: lost, ..Losses::default() };
+    let jam = Report { queued: of(9), queue_us: 20_000, ..Report::default() };
+    control.handle_report(&jam, Sent::of_tcp(500), 100_000);
+    assert!(control.is_calm(Upper::Tcp) && control.is_watching(2_000_000));
+    assert!(!control.is_watching(2_200_000));
+}
+
+#[test]
+fn the_smallest_number_that_meets_the_target_is_chosen() {
+    let control = fed(&report(5_000, 100));
+    let residuals = Residuals::new(&Model::independent(control.estimate().loss_upper));
+    for data in 2..=DATA_MAX {
+        let repair = control.repair_chunks(Upper::Tcp, data);
+        assert!(repair * CAP <= data && repair > 0, "{data}: {repair}");
+        let capped = repair == data / CAP;
+        assert!(capped || residuals.residual(data, repair) <= TARGET, "{data}: {repair}");
+        assert!(residuals.residual(data, repair - 1) > TARGET, "{data}: {repair}");
+    }
+}
+
+#[test]
+fn losses_in_a_queue_raise_nothing() {
+    let queued = Losses { judged: 5_000, lost: 300, runs: 100, ..Losses::default() };
+    let mut control = fed(&report(5_000, 0));
+    let jam = Report { queued, queue_us: 20_000, ..Report::default() };
+    (0..200).for_each(|n| control.handle_report(&jam, Sent::of_tcp(4_000), (200 + n) * 100_000));
+    assert_eq!(control.repair_chunks(Upper::Tcp, 45), 0);
+}
+
+#[test]
+fn bc_09_a_peer_that_claims_losses_which_repair_does_not_mend_gets_less_and_less() {
+    let clear = Losses { judged: 1_000, lost: 600, runs: 300, ..Losses::default() };
+    let liar = Report { clear, missing: 600, rebuilt: 0, ..Report::default() };
+    let mut control = Control::default();
+    for n in 0..30 {
+        control.handle_report(&liar, Sent::of_tcp(900), n * 100_000);
+        for data in 0..=DATA_MAX {
+            assert!(control.repair_chunks(Upper::Tcp, data) * CAP <= data, "more than 1.5 times");
+        }
+    }
+    assert_eq!(
+        (control.repair_chunks(Upper::Tcp, 45), control.repair_chunks(Upper::Tcp, 8)),
+        (1, 0)
+    );
+    (0..20).for_each(|n| {
+        control.handle_report(&report(5_000, 100), Sent::of_tcp(4_000), (30 + n) * 100_000);
+    });
+    assert!(control.trust() > 0.9 && control.repair_chunks(Upper::Tcp, 45) > 3, "{control:?}");
+}
+
+#[test]
+fn where_tcp_mends_its_losses_soon_less_is_spent_and_never_elsewhere() {
+    let chunks = |rtt_us: Option<u32>, sent: u64| {
+        let mut control = Control::default();
+        for n in 0..200 {
+            rtt_us.into_iter().for_each(|us| control.handle_rtt(us, n * 100_000));
+            control.handle_report(&report(5_000, 50), Sent::of_tcp(sent), n * 100_000);
+        }
+        (control.target(Upper::Tcp), control.repair_chunks(Upper::Tcp, 48))
+    };
+    let (target, most) = chunks(None, 900);
+    assert!(target <= TARGET && most > 3, "{target} {most}");
+    // 100 Mbit/s and 2 ms; then 850 Mbit/s and 6 ms, and 100 Mbit/s and 100 ms.
+    let (target, few) = chunks(Some(2_000), 900);
+    assert!((5e-4..=1e-3).contains(&target) && few < most, "{target} {few}");
+    assert_eq!(chunks(Some(6_000), 7_500), (TARGET, most));
+    assert_eq!(chunks(Some(100_000), 900), (TARGET, most));
+    assert_eq!(chunks(Some(100_000), 1), (TARGET, most), "it may just begin");
+    assert!((RUNS_MAX..=TARGET_MAX).contains(&chunks(Some(0), 0).0));
+}
+
+#[test]
+fn a_queue_of_its_own_is_no_part_of_a_round_trip_and_jitter_is() {
+    let mut control = Control::default();
+    for rtt_us in [2_000, 20_000, 20_000, 20_000] {
+        control.handle_rtt(rtt_us, 0);
+    }
+    assert_eq!(control.rtt_s(), Some(0.002));
+    control.handle_report(
+        &Report { reorder_us: 30_000, ..report(500, 5) },
+        Sent::of_tcp(500),
+        100_000,
+    );
+    assert!(control.rtt_s().is_some_and(|rtt_s| rtt_s > 0.007), "{:?}", control.rtt_s());
+}
+
+/// In jitter of 15 ms one round trip in ten takes next to nothing, and the first may be it.
+#[test]
+fn one_quick_round_trip_does_not_make_a_path_of_jitter_short() {
+    let target = |reorder_us: u32| {
+        let mut control = Control::default();
+        control.handle_rtt(800, 0);
+        control.handle_report(&Report { reorder_us, ..report(180, 1) }, Sent::of_tcp(150), 0);
+        control.target(Upper::Tcp)
+    };
+    assert_eq!(target(22_000), TARGET);
+    assert!(target(0) > 10.0 * TARGET, "nothing says that it is longer");
+}
+
+#[test]
+fn a_line_that_is_full_and_slow_is_not_asked_to_be_quick() {
+    let full = |queue_us: u32, reorder_us: u32| {
+        let mut control = Control::default();
+        for n in 0..200 {
+            control.handle_rtt(20_000, n * 100_000);
+            let seen = Report { queue_us, reorder_us, ..report(50, u32::from(n % 20 == 0)) };
+            control.handle_report(&seen, Sent::of_tcp(50), n * 100_000);
+        }
+        (control.target(Upper::Tcp), control.few_chunks(Upper::Tcp, 4))
+    };
+    assert_eq!(full(0, 0), (TARGET, 1));
+    assert_eq!(full(10_000, 5_000), (TARGET, 1), "that is jitter");
+    let (target, few) = full(10_000, 0);
+    assert!(target >= RUNS_MAX && few == 0, "{target} {few}");
+    let absurd = Report { queue_us: u32::MAX, reorder_us: u32::MAX, ..report(9, 9) };
+    assert!(fed(&absurd).target(Upper::Tcp) >= TARGET);
+}
+
+/// TCP that fills a slow line bears what the line loses; a call through it does not.
+#[test]
+fn what_fills_a_slow_line_travels_bare_and_what_is_no_tcp_does_not() {
+    let mut control = Control::default();
+    let mut feed = |reports: std::ops::Range<u64>, queue_us: u32| {
+        for n in reports {
+            control.handle_rtt(1_000, n * 100_000);
+            let seen = Report { queue_us, ..report(50, u32::from(n % 2 == 0)) };
+            control.handle_report(&seen, Sent::of_tcp(50), n * 100_000);
+        }
+        [Upper::Tcp, Upper::Other].map(|upper| control.is_calm(upper))
+    };
+    assert_eq!(feed(0..200, 0), [false, false], "nothing says that the line is slow");
+    assert_eq!(feed(200..260, 10_000), [true, false]);
+    assert_eq!(feed(260..280, 0), [false, false], "it is not full");
+    assert_eq!(feed(280..290, 10_000), [true, false], "and full again");
+    assert_eq!(feed(290..600, 0), [false, false]);
+    assert_eq!(control.line_rate.max(), None, "long ago");
+    let other = (control.target(Upper::Other), control.repair_chunks(Upper::Other, 48));
+    assert_eq!((other.0, control.target(Upper::Tcp) > TARGET), (TARGET, true));
+    assert!(other.1 > control.repair_chunks(Upper::Tcp, 48), "{control:?}");
+}
+
+/// The same where only what is no TCP is in blocks: whether repair helps is told by those.
+#[test]
+fn where_tcp_travels_bare_repair_is_weighed_by_the_rest() {
+    let fed = |rebuilt: u32| {
+        let mut control = Control::default();
+        for n in 0..400 {
+            control.handle_rtt(1_000, n * 100_000);
+            let lost = u32::from(n % 2 == 0);
+            // One of five was in a block with repair.
+            let told = Report { missing: 5 * lost, rebuilt: rebuilt * lost, ..report(50, lost) };
+            let seen = Report { queue_us: 10_000, ..told };
+            let sent = Sent { all: 50, in_blocks: [40, 10] };
+            control.handle_report(&seen, sent, n * 100_000);
+        }
+        ([Upper::Tcp, Upper::Other].map(|upper| control.is_calm(upper)), control.trust())
+    };
+    assert_eq!(fed(1), ([true, false], 1.0), "all is rebuilt");
+    let ([tcp, other], trust) = fed(0);
+    assert!(tcp && !other && trust < 0.5, "nothing is: {tcp} {other} {trust}");
+}
+
+#[test]
+fn more_residual_loss_than_promised_is_answered() {
+    let short = Report { rebuilt: 90, ..report(5_000, 100) };
+    assert!(
+        fed(&short).repair_chunks(Upper::Tcp, 45)
+            > fed(&report(5_000, 100)).repair_chunks(Upper::Tcp, 45)
+    );
+}
