@@ -205,15 +205,7 @@ impl Pressure {
     /// Tells of a turn. Returns the rate to set, if it changes.
     pub fn handle_turn(&mut self, now_ns: u64, taken: Taken) -> Option<Allowance> {
         self.leave_out_silence(now_ns);
-        self.idle_since_ns = taken.emptied.then_some(now_ns);
-        self.bytes += taken.bytes;
-        self.units += taken.units;
-        if self.turns == TURNS {
-            (self.turns, self.blocked_turns) = (self.turns / 2, self.blocked_turns / 2);
-        }
-        self.turns += 1;
-        self.blocked_turns += u32::from(taken.blocked);
-        self.emptied |= taken.emptied;
+        self.note(now_ns, taken);
         let passed_ns = now_ns.saturating_sub(self.since_ns).max(1);
         let measured = self.per_second(passed_ns);
         let Some((rate, manner)) = self.rate else {
@@ -221,17 +213,7 @@ impl Pressure {
                 self.begin(now_ns);
                 return None;
             }
-            let manner = self.manner(measured)?;
-            let is_measured = self.bytes >= manner.first_len || passed_ns >= FIRST_NS_MAX;
-            let is_blocked = self.blocked_turns > 0;
-            let full_ns = if is_blocked { manner.blocked_ns } else { manner.full_ns };
-            if passed_ns < full_ns || !is_measured {
-                return None;
-            }
-            // What the socket below took at first says little; a low rate soon grows.
-            let is_flood = is_blocked && manner == &DATAGRAMS;
-            let first = if is_flood { 0 } else { measured / manner.first_share }.max(RATE_FIRST);
-            return self.set(now_ns, first, manner);
+            return self.handle_filling(now_ns, passed_ns, measured);
         };
         let change_ns = scale(manner.burst_len * manner.tick_bursts, 1_000_000_000, rate);
         let below_ns = scale(self.below_len(rate), 1_000_000_000, rate.max(self.carried));
@@ -243,20 +225,61 @@ impl Pressure {
             self.carried = measured;
             return self.handle_empty(now_ns, passed_ns, (rate, manner), measured);
         }
-        let is_first = self.carried == 0;
-        if passed_ns < if is_first { below_ns } else { below_ns * TICK_LENS } {
+        if passed_ns < if self.is_first(manner) { below_ns } else { below_ns * TICK_LENS } {
             return None;
         }
         // A tick in which the socket below took nothing at all says nothing of what waits.
         if self.bytes > 0 && self.manner(measured) != Some(manner) {
             return Some(self.free(now_ns, self.ceiling));
         }
+        self.handle_full(now_ns, passed_ns, (rate, manner), measured)
+    }
+
+    /// Adds a turn to what was taken in this tick.
+    fn note(&mut self, now_ns: u64, taken: Taken) {
+        self.idle_since_ns = taken.emptied.then_some(now_ns);
+        self.bytes += taken.bytes;
+        self.units += taken.units;
+        if self.turns == TURNS {
+            (self.turns, self.blocked_turns) = (self.turns / 2, self.blocked_turns / 2);
+        }
+        self.turns += 1;
+        self.blocked_turns += u32::from(taken.blocked);
+        self.emptied |= taken.emptied;
+    }
+
+    /// Nobody is held back yet, and there is more in the ring than was taken: after a while of that
+    /// somebody is.
+    fn handle_filling(&mut self, now_ns: u64, passed_ns: u64, measured: u64) -> Option<Allowance> {
+        let manner = self.manner(measured)?;
+        let is_measured = self.bytes >= manner.first_len || passed_ns >= FIRST_NS_MAX;
+        let is_blocked = self.blocked_turns > 0;
+        let full_ns = if is_blocked { manner.blocked_ns } else { manner.full_ns };
+        if passed_ns < full_ns || !is_measured {
+            return None;
+        }
+        // What the socket below took at first says little; a low rate soon grows.
+        let is_flood = is_blocked && manner == &DATAGRAMS;
+        let first = if is_flood { 0 } else { measured / manner.first_share };
+        self.set(now_ns, first.max(RATE_FIRST), manner)
+    }
+
+    /// A tick in which the ring was never empty: the link carries less than what comes, or what
+    /// came before stands there still.
+    fn handle_full(
+        &mut self,
+        now_ns: u64,
+        passed_ns: u64,
+        (rate, manner): (u64, &'static Manner),
+        measured: u64,
+    ) -> Option<Allowance> {
         (self.idle_ticks, self.empty_ticks) = (0, 0);
         let carried = measured.max(rate / 1000 * manner.least);
         // Trains of a slow line are few in a tick.
         let carried = self.capacity.map_or(carried, |before| before.midpoint(carried));
+        // The first tick is too short for more than a guess.
+        self.capacity = (!self.is_first(manner)).then_some(carried);
         self.carried = carried;
-        self.capacity = (!is_first).then_some(carried);
         let come = scale(rate, passed_ns, 1_000_000_000);
         self.standing = self.standing.map(|before| (before + come).saturating_sub(self.bytes));
         let bearable = scale(rate, manner.stand_ns, 1_000_000_000);
@@ -272,6 +295,11 @@ impl Pressure {
             rate
         };
         self.set(now_ns, wanted, manner)
+    }
+
+    /// Whether nothing was measured yet of a flood that is to be held back soon.
+    fn is_first(&self, manner: &'static Manner) -> bool {
+        self.carried == 0 && manner == &DATAGRAMS
     }
 
     /// When a turn is due although the socket below is full still, so that a flood does not fill
@@ -294,18 +322,19 @@ impl Pressure {
     /// take. Only who sends without pace is to wait for that.
     pub fn handle_overrun(&mut self, now_ns: u64, share: f64) -> Option<Allowance> {
         let (rate, manner) = self.rate.filter(|(_, manner)| *manner == &DATAGRAMS)?;
-        let since_ns =
-            (now_ns - std::mem::replace(&mut self.told_ns, now_ns).min(now_ns)).min(1_000_000_000);
+        let since_ns = now_ns.saturating_sub(self.told_ns).min(1_000_000_000);
+        self.told_ns = now_ns;
         if share < OVERRUN_MIN {
             let growth = |ceiling| scale(ceiling, since_ns, CEILING_NS);
             let grown = self.ceiling.map(|ceiling| ceiling + growth(ceiling));
             self.ceiling = grown.filter(|ceiling| *ceiling < FREE.rate);
             return None;
         }
-        // While the ring is let run empty more is carried than the bucket lets pass; and a short
-        // tick tells of little.
-        let long = self.capacity.map_or(0, |capacity| capacity.min(rate));
-        let carried = if self.carried > 0 { self.carried.max(long) } else { rate };
+        // While the ring is let run empty more is carried than the bucket lets pass; else no more,
+        // and no less in the long run, though a short tick may say so.
+        let capacity = self.capacity.unwrap_or(0);
+        let carried = if self.carried > 0 { self.carried } else { rate };
+        let carried = carried.max(capacity.min(rate)).min(capacity.max(rate));
         self.ceiling = Some((carried as f64 * (1.0 - share.min(0.5)) * CEILING_SHARE) as u64);
         self.set(now_ns, rate, manner)
     }
