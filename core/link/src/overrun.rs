@@ -17,9 +17,9 @@ const JUDGED: u32 = 100;
 /// What is lost beyond the weather is no chance if it is so many standard deviations.
 const DEVIATIONS: f64 = 2.0;
 
-/// What a path loses by itself.
+/// What a path is expected to lose by itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct Expected {
     /// Share lost, datagrams lost in a row, and how far that is believed, 0 to 1.
     pub(crate) loss: f64,
     pub(crate) burst_len: f64,
@@ -37,20 +37,20 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A report came, `sent` data chunks after the one before, of a path with this `weather`, which
-    /// is believed as far as repair is trusted. Says what is too many as soon as that can be said:
-    /// what chance may add to the weather is not.
+    /// A report came, `sent` data chunks after the one before, of a path whose weather is
+    /// `expected` to take so many, as far as repair is trusted. Says what is too many as soon as
+    /// that can be said: what chance may add to the weather is not.
     pub(crate) fn handle_report(
         &mut self,
         seen: &Report,
         sent: u64,
-        weather: Weather,
+        expected: Expected,
     ) -> Option<Overrun> {
         let judged = seen.clear.judged.saturating_add(seen.queued.judged);
         self.judged = self.judged.saturating_add(judged);
         let queued = f64::from(seen.queued.judged);
-        self.over += f64::from(seen.queued.lost) - weather.loss * weather.trust * queued;
-        self.variance += weather.loss * weather.burst_len * queued;
+        self.over += f64::from(seen.queued.lost) - expected.loss * expected.trust * queued;
+        self.variance += expected.loss * expected.burst_len * queued;
         self.sent = self.sent.saturating_add(sent);
         if self.judged < JUDGED {
             return None;
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_slow_line_is_overrun_too_though_each_report_tells_of_little() {
-        let weather = |loss| Weather { loss, burst_len: 1.0, trust: 1.0 };
+        let weather = |loss| Expected { loss, burst_len: 1.0, trust: 1.0 };
         let mut tally = Tally::default();
         assert_eq!(
             tally.handle_report(&report(200, 60), 150, weather(0.0)),
@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn what_chance_adds_to_the_weather_is_no_overrun() {
         let share = |lost, burst_len, trust| {
-            let weather = Weather { loss: 0.04, burst_len, trust };
-            let told = Tally::default().handle_report(&report(400, lost), 400, weather);
+            let expected = Expected { loss: 0.04, burst_len, trust };
+            let told = Tally::default().handle_report(&report(400, lost), 400, expected);
             told.map_or(f64::NAN, |told| told.share * 400.0)
         };
         assert_eq!((share(24, 1.0, 1.0), share(25, 1.0, 1.0)), (0.0, 1.0));

@@ -23,7 +23,7 @@ use wire::{tcp, virtio, wireguard};
 use crate::gather::{self, Gathered, Wishes};
 use crate::link::{Outcome, Refusal};
 use crate::outbox::Outbox;
-use crate::overrun::{Overrun, Tally, Weather};
+use crate::overrun::{Expected, Overrun, Tally};
 use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::way::Way;
@@ -497,8 +497,8 @@ impl Sender {
         // times loses much that no queue was seen around.
         let model = self.control.estimate().model;
         let (loss, burst_len) = (model.loss, model.burst_mean());
-        let weather = Weather { loss, burst_len, trust: self.control.trust() };
-        self.overrun = self.tally.handle_report(&seen, sent.all, weather).or(self.overrun);
+        let expected = Expected { loss, burst_len, trust: self.control.trust() };
+        self.overrun = self.tally.handle_report(&seen, sent.all, expected).or(self.overrun);
     }
 
     /// What a report said of more having been sent than could be taken, once.

@@ -319,14 +319,12 @@ impl Engine {
     /// How long the loop may sleep; `None` = until something is ready.
     #[must_use]
     pub fn sleep(&mut self) -> Option<Duration> {
-        let deadline = self.node.poll_timeout();
-        let now = Instant(sys::boottime_ns());
-        let node = deadline.map(|deadline| deadline.since(now));
-        // One that has passed was for this turn.
+        // One of the pressure's that has passed was for this turn.
         let pressure =
             self.pressure.poll_timeout().map(Instant).filter(|due| *due > self.clock.now);
-        let pressure = pressure.map(|due| due.since(now));
-        node.into_iter().chain(self.streams.sleep()).chain(pressure).min()
+        let deadline = self.node.poll_timeout().into_iter().chain(pressure).min();
+        let ours = deadline.map(|deadline| deadline.since(Instant(sys::boottime_ns())));
+        ours.into_iter().chain(self.streams.sleep()).min()
     }
 }
 

@@ -25,10 +25,8 @@ use crate::udp::SEND_BUFFER_LEN;
 /// How a kind of traffic is held back.
 #[derive(Debug, PartialEq, Eq)]
 struct Manner {
-    /// A ring that was not found empty for so long is filling up; or for so long while the socket
-    /// below was full.
+    /// A ring that was not found empty for so long is filling up.
     full_ns: u64,
-    blocked_ns: u64,
     /// Bytes that the first measure is made of, unless they take [`FIRST_NS_MAX`]: a unit more or
     /// less must not matter.
     first_len: u64,
@@ -66,7 +64,6 @@ struct Manner {
 /// a fast machine a quarter of the first measure overflowed it before the next one.
 static DATAGRAMS: Manner = Manner {
     full_ns: 3_000_000,
-    blocked_ns: 1_000_000,
     first_len: 0,
     first_share: 16,
     burst_len: 16 * 1024,
@@ -86,7 +83,6 @@ static DATAGRAMS: Manner = Manner {
 /// processor does other work.
 static STREAMS: Manner = Manner {
     full_ns: 10_000_000,
-    blocked_ns: 10_000_000,
     first_len: TICK_LENS * BELOW_LEN_MAX,
     first_share: 1,
     // The longest superpacket, as the kernel counts it.
@@ -110,12 +106,14 @@ const SMALL_LEN: u64 = 8 * 1024;
 /// less than 70 ms there, and what a busy machine lives on. Two processors that were sender, line
 /// and receiver of 1 Gbit/s lost a tenth by the bucket.
 const STREAMS_MAX: u64 = 62_500_000;
+/// Datagrams that are more than the socket below takes are a flood after so long.
+const FLOOD_NS: u64 = 1_000_000;
 /// Turns that tell whether the socket below is full.
 const TURNS: u32 = 64;
 /// Bytes that the socket below takes at once, at least: a train that is worth its system call.
-pub const BELOW_LEN_MIN: u64 = 16 << 10;
+const BELOW_LEN_MIN: u64 = 16 << 10;
 /// At most, which is also what it takes where the rate is free.
-pub const BELOW_LEN_MAX: u64 = SEND_BUFFER_LEN as u64;
+const BELOW_LEN_MAX: u64 = SEND_BUFFER_LEN as u64;
 /// Bytes that stand in a ring when a flood is first seen, about.
 const STANDING_FIRST: u64 = 750_000;
 /// Times [`Pressure::below_len`] that must have had time to pass before a measure means that the
@@ -124,7 +122,7 @@ const TICK_LENS: u64 = 4;
 /// The first measure takes no longer than that, in nanoseconds.
 const FIRST_NS_MAX: u64 = 100_000_000;
 /// The rate begins here or above: whoever was taken for a flood by mistake hardly notices, since
-/// it is at 1 Gbit/s again within a tenth of a second.
+/// it is at 1 Gbit/s again within a quarter of a second.
 const RATE_FIRST: u64 = 1_250_000;
 /// So many ticks in a row with less than half the rate end the need for it.
 const IDLE_TICKS: u32 = 40;
@@ -172,6 +170,16 @@ pub struct Allowance {
     pub below_len: u64,
 }
 
+/// What was taken since the last tick.
+#[derive(Clone, Copy)]
+struct Tick {
+    now_ns: u64,
+    /// Since the last one ended, or the ring was last found empty.
+    passed_ns: u64,
+    /// Bytes a second.
+    measured: u64,
+}
+
 /// Decides the rate. Times are in nanoseconds since boot, rates in bytes a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pressure {
@@ -190,10 +198,10 @@ pub struct Pressure {
     standing: Option<u64>,
     /// What the link carried when the ring was last never empty; until then the rate grows fast.
     capacity: Option<u64>,
-    /// What was taken in the last tick, bytes a second, and what the peer has room for, as it was
-    /// said last.
+    /// What was taken in the last tick, bytes a second, and what the peer has room for.
     carried: u64,
     ceiling: Option<u64>,
+    /// When a report last said whether the peer has room.
     told_ns: u64,
     idle_ticks: u32,
     empty_ticks: u32,
@@ -207,13 +215,14 @@ impl Pressure {
         self.leave_out_silence(now_ns);
         self.note(now_ns, taken);
         let passed_ns = now_ns.saturating_sub(self.since_ns).max(1);
-        let measured = self.per_second(passed_ns);
+        let measured = scale(self.bytes, 1_000_000_000, passed_ns);
+        let tick = Tick { now_ns, passed_ns, measured };
         let Some((rate, manner)) = self.rate else {
             if taken.emptied || self.since_ns == 0 {
                 self.begin(now_ns);
                 return None;
             }
-            return self.handle_filling(now_ns, passed_ns, measured);
+            return self.handle_filling(tick);
         };
         let change_ns = scale(manner.burst_len * manner.tick_bursts, 1_000_000_000, rate);
         let below_ns = scale(self.below_len(rate), 1_000_000_000, rate.max(self.carried));
@@ -223,7 +232,7 @@ impl Pressure {
         }
         if self.emptied {
             self.carried = measured;
-            return self.handle_empty(now_ns, passed_ns, (rate, manner), measured);
+            return self.handle_empty(tick, rate, manner);
         }
         if passed_ns < if self.is_first(manner) { below_ns } else { below_ns * TICK_LENS } {
             return None;
@@ -232,7 +241,7 @@ impl Pressure {
         if self.bytes > 0 && self.manner(measured) != Some(manner) {
             return Some(self.free(now_ns, self.ceiling));
         }
-        self.handle_full(now_ns, passed_ns, (rate, manner), measured)
+        self.handle_full(tick, rate, manner)
     }
 
     /// Adds a turn to what was taken in this tick.
@@ -250,28 +259,29 @@ impl Pressure {
 
     /// Nobody is held back yet, and there is more in the ring than was taken: after a while of that
     /// somebody is.
-    fn handle_filling(&mut self, now_ns: u64, passed_ns: u64, measured: u64) -> Option<Allowance> {
+    fn handle_filling(&mut self, tick: Tick) -> Option<Allowance> {
+        let Tick { now_ns, passed_ns, measured } = tick;
         let manner = self.manner(measured)?;
         let is_measured = self.bytes >= manner.first_len || passed_ns >= FIRST_NS_MAX;
-        let is_blocked = self.blocked_turns > 0;
-        let full_ns = if is_blocked { manner.blocked_ns } else { manner.full_ns };
+        // What the socket below took at first says little; a low rate soon grows.
+        let (full_ns, first) = if self.is_flood() {
+            (FLOOD_NS, RATE_FIRST)
+        } else {
+            (manner.full_ns, (measured / manner.first_share).max(RATE_FIRST))
+        };
         if passed_ns < full_ns || !is_measured {
             return None;
         }
-        // What the socket below took at first says little; a low rate soon grows.
-        let is_flood = is_blocked && manner == &DATAGRAMS;
-        let first = if is_flood { 0 } else { measured / manner.first_share };
-        self.set(now_ns, first.max(RATE_FIRST), manner)
+        self.set(now_ns, first, manner)
     }
 
     /// A tick in which the ring was never empty: the link carries less than what comes, or what
     /// came before stands there still.
     fn handle_full(
         &mut self,
-        now_ns: u64,
-        passed_ns: u64,
-        (rate, manner): (u64, &'static Manner),
-        measured: u64,
+        Tick { now_ns, passed_ns, measured }: Tick,
+        rate: u64,
+        manner: &'static Manner,
     ) -> Option<Allowance> {
         (self.idle_ticks, self.empty_ticks) = (0, 0);
         let carried = measured.max(rate / 1000 * manner.least);
@@ -306,9 +316,8 @@ impl Pressure {
     /// the ring meanwhile: on a slow line it is full for a quarter of a second.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let is_flood = self.blocked_turns > 0 && self.bytes < self.units * SMALL_LEN;
-        let is_due = self.rate.is_none() && self.idle_since_ns.is_none() && is_flood;
-        is_due.then_some(self.since_ns + DATAGRAMS.blocked_ns)
+        let is_due = self.rate.is_none() && self.idle_since_ns.is_none() && self.is_flood();
+        is_due.then_some(self.since_ns + FLOOD_NS)
     }
 
     /// Whether what is in force has a need still, asked once a second: what waits in the bucket for
@@ -342,10 +351,9 @@ impl Pressure {
     /// A tick in which the ring was found empty: the link carries what comes, and perhaps more.
     fn handle_empty(
         &mut self,
-        now_ns: u64,
-        passed_ns: u64,
-        (rate, manner): (u64, &'static Manner),
-        measured: u64,
+        Tick { now_ns, passed_ns, measured }: Tick,
+        rate: u64,
+        manner: &'static Manner,
     ) -> Option<Allowance> {
         self.standing = Some(0);
         self.idle_ticks = if measured < rate / 2 { self.idle_ticks + 1 } else { 0 };
@@ -392,11 +400,20 @@ impl Pressure {
 
     /// How what was taken since the last tick is to be held back, if it is at all.
     fn manner(&self, measured: u64) -> Option<&'static Manner> {
-        if self.bytes < self.units * SMALL_LEN {
+        if self.is_of_datagrams() {
             return Some(&DATAGRAMS);
         }
         let is_of_link = self.blocked_turns * 4 > self.turns && measured <= STREAMS_MAX;
         is_of_link.then_some(&STREAMS)
+    }
+
+    fn is_of_datagrams(&self) -> bool {
+        self.bytes < self.units * SMALL_LEN
+    }
+
+    /// Whether it is datagrams, and more of them than the socket below takes.
+    fn is_flood(&self) -> bool {
+        self.blocked_turns > 0 && self.is_of_datagrams()
     }
 
     /// What the socket below takes at once where the bucket lets `rate` pass: a 32nd of a second,
@@ -408,10 +425,6 @@ impl Pressure {
     fn begin(&mut self, now_ns: u64) {
         (self.since_ns, self.bytes, self.units, self.emptied) = (now_ns, 0, 0, false);
         (self.turns, self.blocked_turns) = (0, 0);
-    }
-
-    fn per_second(&self, passed_ns: u64) -> u64 {
-        scale(self.bytes, 1_000_000_000, passed_ns)
     }
 
     fn set(&mut self, now_ns: u64, rate: u64, manner: &'static Manner) -> Option<Allowance> {

@@ -85,6 +85,14 @@ impl Model {
         }
     }
 
+    /// Runs for ten seconds; returns what share of what the link could carry it did, in which
+    /// `ring_max` is of these alone.
+    fn share_of_ten_seconds(&mut self) -> f64 {
+        (self.carried, self.ring_max) = (0, 0.0);
+        self.run(10_000_000_000);
+        self.carried as f64 / (self.link as f64 * 10.0)
+    }
+
     fn run(&mut self, time_ns: u64) {
         let end = self.now_ns + time_ns;
         while self.now_ns < end {
@@ -140,10 +148,8 @@ fn a_flood_of_datagrams_is_held_to_what_the_link_carries_without_a_loss() {
         let mut model = Model::new(link, 400_000_000, 1200);
         model.run(2_000_000_000);
         assert_eq!(model.dropped, 0.0, "{link}");
-        model.carried = 0;
-        model.run(10_000_000_000);
+        let share = model.share_of_ten_seconds();
         assert_eq!(model.dropped, 0.0, "{link}");
-        let share = model.carried as f64 / (link as f64 * 10.0);
         assert!(share > 0.93, "{link}: only {share} of it is used");
     }
 }
@@ -155,9 +161,7 @@ fn a_flood_on_a_slow_line_stands_in_the_ring_at_first_only() {
         let mut model = Model::new(link, 400_000_000, 1231);
         model.run(6_000_000_000);
         assert_eq!(model.dropped, 0.0, "{link}");
-        (model.carried, model.ring_max) = (0, 0.0);
-        model.run(10_000_000_000);
-        let share = model.carried as f64 / (link as f64 * 10.0);
+        let share = model.share_of_ten_seconds();
         assert!(share > 0.93, "{link}: only {share} of it is used");
         let wait_s = model.ring_max * model.unit as f64 / link as f64;
         assert!(wait_s < 0.2, "{link}: {wait_s} s in the ring");
@@ -212,9 +216,7 @@ fn a_stream_hardly_stands_in_the_ring_and_the_link_lacks_nothing() {
     {
         let mut model = stream(link, unit);
         model.run(10_000_000_000);
-        (model.carried, model.ring_max) = (0, 0.0);
-        model.run(10_000_000_000);
-        let share = model.carried as f64 / (link as f64 * 10.0);
+        let share = model.share_of_ten_seconds();
         assert!(share > 0.98, "{link}: only {share} of it is used");
         // It was the window's: 1.6 s, 320 ms, 80 ms.
         let wait_s = model.ring_max * unit as f64 / link as f64;
