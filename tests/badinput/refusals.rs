@@ -247,11 +247,16 @@ fn a_port_that_is_taken_when_the_interface_comes_up_is_told_once_and_tried_again
         let (one, two) = (&pair.one, &pair.two);
         one.host.run(&["ip", "link", "set", &one.daemon.ifname, "down"])?;
         let port = one.port;
-        let taken = || Ok(std::net::UdpSocket::bind(("0.0.0.0", port))?);
-        // Until it has noticed that it is down, the port is its own.
-        let is_free = || crate::support::inside::inside(&one.host, taken).is_ok();
-        eventually("the port is free", seconds(3), is_free)?;
-        let taken_by = crate::support::inside::inside(&one.host, taken)?;
+        // Until it has noticed that it is down, the port is its own. The first socket that gets
+        // it keeps it: a program that another test starts holds copies of all sockets until it
+        // has begun, so that a port let go of isn't free at once.
+        let taken_by = std::cell::RefCell::new(None);
+        let is_taken = || {
+            let bind = || Ok(std::net::UdpSocket::bind(("0.0.0.0", port))?);
+            *taken_by.borrow_mut() = crate::support::inside::inside(&one.host, bind).ok();
+            taken_by.borrow().is_some()
+        };
+        eventually("the port is free", seconds(3), is_taken)?;
         one.host.run(&["ip", "link", "set", &one.daemon.ifname, "up"])?;
         // Many packets: each would be a reason to try, and to complain.
         let _lost = one
