@@ -117,6 +117,11 @@ fn what_is_shown(lan: &mut Lan) -> Result<()> {
     let is_on = |link: &Value| link["order"]["state"].as_str().is_some_and(|s| s.starts_with("on"));
     ensure!(is_on(inward), "{inward}");
     ensure!(out["cipher_why"].is_string() && out["compression"]["state"].is_string(), "{out}");
+    let cpu = std::fs::read_to_string("/proc/cpuinfo")?;
+    let has = |word: &str| cpu.split_ascii_whitespace().any(|flag| flag == word);
+    if has("aes") && has("pclmulqdq") {
+        ensure!(out["cipher"] == "AES-256-GCM" && inward["cipher"] == "AES-256-GCM", "{out}");
+    }
     // The same for people, and for Prometheus.
     let text = lan.node(0, &["status"])?;
     ensure!(text.contains("on: the path loses datagrams at random"), "{text}");

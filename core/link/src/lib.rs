@@ -50,6 +50,7 @@ mod frames;
 mod gather;
 mod inbox;
 mod link;
+mod load;
 mod outbox;
 mod overrun;
 mod paths;

@@ -234,7 +234,7 @@ impl Link {
     pub fn weather(&self) -> Option<Weather> {
         self.hello()?;
         let halves = self.frames.as_ref()?.halves()?;
-        Some(Weather::of(self.peer.cipher(), &halves.sender, &halves.receiver))
+        Some(Weather::of(self.peer.cipher(), &halves.sender, &halves.receiver, self.order_us))
     }
 
     /// What the peer said of more having been sent than could be taken, since this was asked last.
@@ -429,6 +429,7 @@ impl Link {
         match parsed {
             Ok(Frame::Hello(hello)) => {
                 self.peer.accept_second(index, hello.second_index);
+                self.peer.set_repeats_soon(true);
                 if frames.handle_hello(index, hello) {
                     self.answer = Some(index);
                 }

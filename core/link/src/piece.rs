@@ -59,8 +59,8 @@ pub(crate) struct Open {
     /// `None` for one that the machine does not take.
     pub(crate) unit: Option<Unit>,
     pub(crate) order: Option<(u8, u32)>,
-    /// What it says about congestion, if it is of TCP, which heeds it.
-    pub(crate) tcp_ecn: Option<Ecn>,
+    /// What it says about congestion, if its flow heeds that, see `heeded`.
+    pub(crate) ecn: Option<Ecn>,
 }
 
 /// Something that will be passed on.

@@ -19,6 +19,7 @@ use wire::packet::{self, Ecn, Packet};
 
 use crate::codel::Codel;
 use crate::inbox::{Inbox, Place};
+use crate::load::Harvest;
 use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Orphan, Piece};
 use crate::pool::Pool;
 use crate::report::told;
@@ -66,8 +67,7 @@ pub(crate) struct Receiver {
     counters: Counters,
     report_number: u16,
     report_us: Option<u64>,
-    /// Datagrams that reports have judged so far, and how many of them never came.
-    judged: (u64, u64),
+    harvest: Harvest,
     /// What the assembler had counted at the last report.
     reported: (u64, u64),
     /// The newest clock of the peer, and when it came.
@@ -95,7 +95,7 @@ impl Receiver {
             counters: Counters::default(),
             report_number: 0,
             report_us: None,
-            judged: (0, 0),
+            harvest: Harvest::default(),
             reported: (0, 0),
             echo: None,
             protected_us: None,
@@ -120,6 +120,7 @@ impl Receiver {
         let sequence = self.sequence(index, counter, now_us);
         self.observer.handle_number(sequence, now_us);
         if arm {
+            self.harvest.count(false);
             self.arm(now_us);
         }
     }
@@ -227,10 +228,9 @@ impl Receiver {
         let rebuilt = (counted.rebuilt - rebuilt) as u32;
         let missing = (counted.lost - lost) as u32 + rebuilt;
         let seen = self.observer.poll_report(missing, rebuilt, now_us);
-        for losses in [&seen.clear, &seen.queued] {
-            self.judged.0 += u64::from(losses.judged);
-            self.judged.1 += u64::from(losses.lost);
-        }
+        let (clear, queued) = (seen.clear, seen.queued);
+        let lost = [clear.judged + queued.judged, clear.lost + queued.lost];
+        self.harvest.handle_report(lost, [missing, rebuilt], now_us);
         self.report_us = self.observer.is_waiting().then_some(now_us + REPORT_US);
         self.report_number = self.report_number.wrapping_add(1);
         let held_us = self.echo.map_or(u32::MAX, |(_, at_us)| (now_us - at_us) as u32);
@@ -255,9 +255,9 @@ impl Receiver {
         (self.counters, self.assembler.counters(), self.order.counters())
     }
 
-    /// Datagrams that had time to come, and those of them that did not.
-    pub(crate) fn judged(&self) -> (u64, u64) {
-        self.judged
+    /// Share of datagrams lost of those that came lately, and what repair left of it.
+    pub(crate) fn losses(&self) -> (f64, f64) {
+        self.harvest.losses()
     }
 
     /// How late datagrams come behind younger ones, microseconds.
@@ -319,6 +319,7 @@ impl Receiver {
         now_us: u64,
     ) {
         self.protected_us = Some(now_us);
+        self.harvest.count(true);
         let shape = Shape { data: 0, repair: 1 };
         let Protected { block, index, inner, .. } = *protected;
         if self.assembler.handle_data(block, shape, index, inner, now_us) == Arrival::Deliver {
@@ -433,24 +434,24 @@ impl Receiver {
             self.counters.refused += 1;
             return self.give_up(order, now_us);
         };
-        self.put(None, view.bytes(), order, tcp_ecn(&view), origin, now_us);
+        self.put(None, view.bytes(), order, heeded(&view), origin, now_us);
     }
 
-    /// Gives a piece its place in its flow, or makes it ready; unless its flow, which is of TCP, is
-    /// to see the congestion that it met, and can be told by its loss alone.
+    /// Gives a piece its place in its flow, or makes it ready; unless its flow is to see the
+    /// congestion that it met, and can be told by its loss alone.
     fn put(
         &mut self,
         chunk: Option<(u16, u8)>,
         bytes: &[u8],
         order: Option<(u8, u32)>,
-        tcp_ecn: Option<Ecn>,
+        ecn: Option<Ecn>,
         origin: Origin,
         now_us: u64,
     ) {
-        let congested = tcp_ecn.is_some()
+        let congested = ecn.is_some()
             && origin.is_rebuilt()
             && self.codel.is_due(self.observer.queued_us(now_us), now_us);
-        if congested && tcp_ecn == Some(Ecn::NotEct) {
+        if congested && ecn == Some(Ecn::NotEct) {
             self.counters.congestion += 1;
             self.drop_waited(origin);
             return self.give_up(order, now_us);
@@ -562,7 +563,32 @@ impl Receiver {
 
 mod units;
 
-/// What a packet of TCP says about congestion; other flows are not told of any.
-fn tcp_ecn(view: &Packet<'_>) -> Option<Ecn> {
-    (view.protocol() == protocol::TCP).then(|| view.ecn())
+/// What a packet says about congestion, if its flow heeds that: TCP does, and whoever says that it
+/// can be marked. Whether others would heed a loss nobody knows.
+fn heeded(view: &Packet<'_>) -> Option<Ecn> {
+    let ecn = view.ecn();
+    (view.protocol() == protocol::TCP || ecn != Ecn::NotEct).then_some(ecn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_is_told_of_congestion_and_others_that_can_be_marked() {
+        let heeded = |protocol: u8, ecn: Ecn| {
+            // A bare IPv4 header and eight bytes.
+            let mut bytes = [0; 40];
+            (bytes[0], bytes[3], bytes[9]) = (0x45, 40, protocol);
+            bytes[32] = 0x50;
+            packet::set_ecn(&mut bytes, ecn).expect("a packet");
+            heeded(&packet::parse(&bytes).expect("a packet"))
+        };
+        for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+            assert_eq!(heeded(protocol::TCP, ecn), Some(ecn));
+            let others = (ecn != Ecn::NotEct).then_some(ecn);
+            assert_eq!(heeded(protocol::UDP, ecn), others);
+            assert_eq!(heeded(132, ecn), others, "SCTP");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use noise::{Index, Instant};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
 use repair::spread::{Spread, Wait};
-use repair::table::{Sent, Upper};
+use repair::table::Upper;
 use wire::frame::{self, Chunk, Head, Ordered, Protected};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
@@ -22,6 +22,7 @@ use wire::{tcp, virtio, wireguard};
 
 use crate::gather::{self, Gathered, Wishes};
 use crate::link::{Outcome, Refusal};
+use crate::load::Load;
 use crate::outbox::Outbox;
 use crate::overrun::{Expected, Overrun, Tally};
 use crate::report::seen;
@@ -72,8 +73,7 @@ pub(crate) struct Sender {
     reads_squeezed: bool,
     /// Made when something may be compressed first.
     squeezer: Option<Box<Squeezer>>,
-    /// Data chunks since the last report.
-    sent: Sent,
+    load: Load,
     /// What the last reports say of more having been sent than could be taken.
     overrun: Option<Overrun>,
     tally: Tally,
@@ -172,7 +172,7 @@ impl Sender {
             bundled: 0,
             reads_squeezed: false,
             squeezer: None,
-            sent: Sent::default(),
+            load: Load::default(),
             overrun: None,
             tally: Tally::default(),
             report: None,
@@ -350,6 +350,7 @@ impl Sender {
         let len = packet.segment_len(index);
         if len > CHUNK_LEN_MAX {
             // Beyond what the code takes: it travels bare.
+            self.note_bare(len);
             return way.seal(len, |plain| {
                 packet.write_segment(index, plain);
             });
@@ -412,7 +413,7 @@ impl Sender {
         write: impl FnOnce(&mut [u8]),
     ) -> Result<(), Refusal> {
         let in_block = manner.protect && len <= CHUNK_LEN_MAX;
-        self.sent.count(in_block.then_some(manner.upper));
+        self.load.count(in_block.then_some(manner.upper));
         self.data_bytes += len as u64;
         if !in_block {
             return way.seal(len, write);
@@ -490,7 +491,7 @@ impl Sender {
         let taken = taken + seen.queued.discount(strays - taken);
         let are_over = at.is_older_than(STRAYS_FOR, now);
         self.strays.0 = if are_over { 0 } else { strays - taken };
-        let sent = std::mem::take(&mut self.sent);
+        let (sent, all) = self.load.take();
         self.control.handle_report(&seen, sent, now_us);
         self.spread.heed(&self.control);
         // Weather that repair does not help against may be none: a flood that overruns a line many
@@ -498,7 +499,7 @@ impl Sender {
         let model = self.control.estimate().model;
         let (loss, burst_len) = (model.loss, model.burst_mean());
         let expected = Expected { loss, burst_len, trust: self.control.trust() };
-        self.overrun = self.tally.handle_report(&seen, sent.all, expected).or(self.overrun);
+        self.overrun = self.tally.handle_report(&seen, all, expected).or(self.overrun);
     }
 
     /// What a report said of more having been sent than could be taken, once.
@@ -529,26 +530,6 @@ impl Sender {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let flush = self.spread.poll_timeout().map(|at_us| Instant(at_us.saturating_mul(1_000)));
         [flush, self.gathered.due()].into_iter().flatten().min()
-    }
-
-    /// What is believed about the path.
-    pub(crate) fn control(&self) -> &Control {
-        &self.control
-    }
-
-    /// Payload of the chunks of the unit that was sent last, in bytes; 0 before the first.
-    pub(crate) const fn chunk_len(&self) -> usize {
-        self.chunk_len
-    }
-
-    /// The round trip as the last report measured it, microseconds.
-    pub(crate) fn rtt_us(&self) -> Option<u32> {
-        self.rtt_us
-    }
-
-    /// Bytes sent as data and as repair.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        (self.data_bytes, self.repair_bytes)
     }
 }
 
@@ -592,4 +573,5 @@ fn upper_of(header: virtio::Header) -> u8 {
 }
 
 mod bundled;
+mod shown;
 mod squeezed;

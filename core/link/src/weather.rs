@@ -18,8 +18,8 @@ pub struct Weather {
     pub loss_out: f64,
     /// Outwards: share of the losses that the peer met while the path's queue was long.
     pub queued_share_out: f64,
-    /// Outwards: share of missing pieces that the peer could rebuild.
-    pub rebuilt_share_out: f64,
+    /// Outwards: what repair leaves of `loss_out`.
+    pub left_out: f64,
     /// Outwards: payload of the chunks of the superpacket that was sent last, in bytes; 0 before
     /// the first.
     pub chunk_bytes: usize,
@@ -29,9 +29,11 @@ pub struct Weather {
     pub repair_chunks_other: usize,
     /// Lanes that neighbours are dealt to.
     pub depth: usize,
+    /// Whether what is sent fills the line lately.
+    pub is_full: bool,
     /// How far repair is trusted to help.
     pub trust: f64,
-    /// Bytes sent as data in frames, and as repair.
+    /// Bytes sent as data, and as repair.
     pub data_bytes: u64,
     /// See `data_bytes`.
     pub repair_bytes: u64,
@@ -51,14 +53,16 @@ pub struct Weather {
     pub reorder_us_out: u32,
     /// Inwards: the same.
     pub reorder_us_in: u32,
+    /// Inwards: how long TCP may wait for its order at most, microseconds.
+    pub order_us_max: u64,
     /// Inwards: pieces by what became of them.
     pub pieces: Counters,
     /// Inwards: pieces that wait for their head, their order or room.
     pub waiting: usize,
-    /// Inwards: datagrams that had time to come, and those of them that did not.
-    pub judged_in: u64,
-    /// See `judged_in`.
-    pub lost_in: u64,
+    /// Inwards: share of datagrams lost, of what came in the last half minute or so of traffic.
+    pub loss_in: f64,
+    /// Inwards: what repair left of it.
+    pub left_in: f64,
     /// Inwards: pieces rebuilt, of which some were late only, and lost for good.
     pub rebuilt: u64,
     /// See `rebuilt`.
@@ -73,22 +77,28 @@ pub struct Weather {
 }
 
 impl Weather {
-    pub(crate) fn of(cipher: Option<Cipher>, sender: &Sender, receiver: &Receiver) -> Self {
+    pub(crate) fn of(
+        cipher: Option<Cipher>,
+        sender: &Sender,
+        receiver: &Receiver,
+        order_us_max: u64,
+    ) -> Self {
         let control = sender.control();
         let estimate = control.estimate();
         let (pieces, blocks, order) = receiver.counters();
         let (data_bytes, repair_bytes) = sender.bytes();
-        let (judged_in, lost_in) = receiver.judged();
+        let ((loss_out, left_out), (loss_in, left_in)) = (sender.losses(), receiver.losses());
         let full = lane_chunks(control.depth());
         Self {
             cipher: cipher.map_or("none", Cipher::name),
-            loss_out: estimate.model.loss,
+            loss_out,
             queued_share_out: estimate.queued_share,
-            rebuilt_share_out: estimate.rebuilt_share,
+            left_out,
             chunk_bytes: sender.chunk_len(),
             repair_chunks: control.repair_chunks(Upper::Tcp, full),
             repair_chunks_other: control.repair_chunks(Upper::Other, full),
             depth: control.depth(),
+            is_full: control.is_full(),
             trust: control.trust(),
             data_bytes,
             repair_bytes,
@@ -100,10 +110,11 @@ impl Weather {
             queue_trend_us_out: estimate.gradient_us,
             reorder_us_out: estimate.reorder_us,
             reorder_us_in: receiver.reorder_us(),
+            order_us_max,
             pieces,
             waiting: receiver.waiting(),
-            judged_in,
-            lost_in,
+            loss_in,
+            left_in,
             rebuilt: blocks.rebuilt,
             lost: blocks.lost,
             waited: order.waited,

@@ -14,7 +14,7 @@ use core::time::Duration;
 use crate::cookie::Macs;
 use crate::handshake::Sent;
 use crate::kdf::Secret;
-use crate::timers::{HANDSHAKE_ATTEMPTS_MAX, LAST_MINUTE, REKEY_TIMEOUT, Timers};
+use crate::timers::{FIRST_TIMEOUTS, HANDSHAKE_ATTEMPTS_MAX, LAST_MINUTE, REKEY_TIMEOUT, Timers};
 use crate::{
     Cipher, Drop, Identity, Index, Indices, Instant, OpenedInitiation, PeerId, PresharedKey,
     PrivateKey, PublicKey, Random, Session, Tai64n, Why,
@@ -89,6 +89,8 @@ pub struct Peer {
     actions: u8,
     /// When the last handshake message was sent, initiation or response.
     handshake_sent: Option<Instant>,
+    /// Initiations sent since a handshake completed, up to 255.
+    unanswered: u8,
     handshake_completed: Option<Instant>,
     initiation_accepted: Option<Instant>,
     /// Timestamp of the last initiation accepted.
@@ -97,6 +99,8 @@ pub struct Peer {
     timestamp_sent: Tai64n,
     /// What we put into the low 24 bits of our timestamps.
     word: u32,
+    /// See `Peer::set_repeats_soon`.
+    repeats_soon: bool,
 }
 
 /// Diffie-Hellman of the two static keys: costly, so computed once.
@@ -125,11 +129,13 @@ impl Peer {
             timers: Timers::new(u64::from_le_bytes(seed)),
             actions: 0,
             handshake_sent: None,
+            unanswered: 0,
             handshake_completed: None,
             initiation_accepted: None,
             timestamp_received: Tai64n::ZERO,
             timestamp_sent: Tai64n::ZERO,
             word: 0,
+            repeats_soon: false,
         }
     }
 
@@ -177,6 +183,13 @@ impl Peer {
         self.word = word;
     }
 
+    /// Says whether the first initiations are repeated after 1 and 2 s instead of 5, as long as our
+    /// timestamps have a word. Not toward a peer that may be of another make, which is to see the
+    /// protocol's own times.
+    pub fn set_repeats_soon(&mut self, repeats_soon: bool) {
+        self.repeats_soon = repeats_soon;
+    }
+
     /// The session that is sent on: its index, and the word with which the peer initiated it, 0 if
     /// it had none or if we initiated; where both did at once, that of the other session.
     #[must_use]
@@ -217,14 +230,16 @@ impl Peer {
     /// Starts a handshake: the initiation to send. The previous one in flight, if any, is
     /// forgotten.
     ///
-    /// `None` if it is too early (5 s after the last initiation or response sent), if the peer's
-    /// key is our own or of low order (threat DP-15), or if no index is free.
+    /// `None` if it is too early (5 s after the last initiation or response sent, or less, see
+    /// `FIRST_TIMEOUTS`), if the peer's key is our own or of low order (threat DP-15), or if no
+    /// index is free.
     pub fn initiate(&mut self, context: &mut Context<'_>) -> Option<[u8; 148]> {
+        let timeout = self.response_timeout(context.now);
         if let Some(sent) = self.handshake_sent
-            && !sent.is_older_than(REKEY_TIMEOUT, context.now)
+            && !sent.is_older_than(timeout, context.now)
         {
             if !self.timers.expects_response() {
-                self.timers.expect_response(sent);
+                self.timers.expect_response(sent, timeout);
             }
             return None;
         }
@@ -243,9 +258,18 @@ impl Peer {
         self.timestamp_sent = timestamp;
         self.macs.finish(&mut message, &self.key, local, context.now);
         self.handshake_sent = Some(context.now);
+        self.unanswered = self.unanswered.saturating_add(1);
         self.timers.authenticated_sent(context.now);
-        self.timers.expect_response(context.now);
+        self.timers.expect_response(context.now, self.response_timeout(context.now));
         Some(message)
+    }
+
+    /// How long after a handshake message the next initiation is due.
+    fn response_timeout(&self, now: Instant) -> Duration {
+        let has_session = self.current.as_ref().is_some_and(|session| session.may_send(now));
+        let first = usize::from(self.unanswered).checked_sub(1);
+        let first = first.filter(|_| self.repeats_soon && self.word != 0 && !has_session);
+        first.and_then(|sent| FIRST_TIMEOUTS.get(sent).copied()).unwrap_or(REKEY_TIMEOUT)
     }
 
     /// Completes an initiation that `read_initiation` opened and that names this peer; returns the
@@ -476,10 +500,11 @@ impl Peer {
         }
     }
 
-    /// A session that we answered: it waits for its first packet.
+    /// Both ends are known to have the keys.
     fn handshake_complete(&mut self, indices: &mut Indices, now: Instant) {
         self.forget_initiation(indices);
         self.timers.handshake_completed();
+        self.unanswered = 0;
         self.handshake_completed = Some(now);
     }
 
@@ -489,6 +514,7 @@ impl Peer {
         for session in [self.current.take(), self.previous.take(), self.next.take()] {
             release(indices, session);
         }
+        self.unanswered = 0;
         self.timers.stop();
     }
 

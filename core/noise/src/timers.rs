@@ -10,8 +10,12 @@ use crate::Instant;
 pub const REKEY_AFTER_TIME: Duration = Duration::from_secs(120);
 /// Nobody uses a session of this age.
 pub const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
-/// Least time between two initiations to one peer.
+/// Least time between two initiations to one peer, see also `FIRST_TIMEOUTS`.
 pub const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
+/// What stands for [`REKEY_TIMEOUT`] after the first initiations that are not answered, where there
+/// is no session to lose and the peer is known to be of our make: one datagram in ten that weather
+/// takes shouldn't cost the 5 s. The second of these times leaves the answer a way of 2 s.
+pub(crate) const FIRST_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 /// After receiving data, silence longer than this is broken by a keepalive.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Initiations sent before a peer is given up: REKEY_ATTEMPT_TIME 90 s over REKEY_TIMEOUT 5 s.
@@ -134,8 +138,8 @@ impl Timers {
     }
 
     /// An initiation went out, or could not because one went out at `sent`.
-    pub(crate) fn expect_response(&mut self, sent: Instant) {
-        self.retransmit = sent + REKEY_TIMEOUT + self.jitter();
+    pub(crate) fn expect_response(&mut self, sent: Instant, timeout: Duration) {
+        self.retransmit = sent + timeout + self.jitter();
     }
 
     /// `true` while a retransmission is planned.

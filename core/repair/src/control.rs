@@ -165,9 +165,8 @@ impl Control {
         let Some(rtt_s) = self.rtt_s().filter(|_| upper == Upper::Tcp) else { return TARGET };
         let rate = self.rate.max(self.rate_min());
         let root = MATHIS / (rtt_s * rate * HEADROOM).max(1.0);
-        let is_full = self.full > 0.5;
         let (runs_max, most) =
-            if is_full { (RUNS_MAX_FULL, TARGET_MAX_FULL) } else { (RUNS_MAX, TARGET_MAX) };
+            if self.is_full() { (RUNS_MAX_FULL, TARGET_MAX_FULL) } else { (RUNS_MAX, TARGET_MAX) };
         // A run of losses is one to TCP.
         let runs = (root * root).clamp(TARGET, runs_max);
         if runs > TARGET { (runs * self.estimate.model.burst()).min(most) } else { TARGET }
@@ -176,6 +175,12 @@ impl Control {
     /// What TCP must be able to have, chunks a second.
     fn rate_min(&self) -> f64 {
         self.line_rate.max().map_or(RATE_MIN, |rate| RATE_MIN.min(rate as f64))
+    }
+
+    /// Whether what is sent fills the line lately.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full > 0.5
     }
 
     /// Repair chunks for a block of `data` chunks dealt to [`Control::depth`] lanes; at most half

@@ -40,7 +40,7 @@ struct Manner {
     tick_ns_min: u64,
     /// And what passes meanwhile, in bursts: each change of the rate lets one pass.
     tick_bursts: u64,
-    /// The same between two steps by which the rate grows near what the link carried.
+    /// The same between two steps by which the rate grows near what the link carried, if more.
     creep_bursts: u64,
     /// The rate that lets the ring run empty, of what the link carried meanwhile, in 1/1000; and in
     /// what time it is to be empty if that takes a lower rate, in nanoseconds.
@@ -53,9 +53,11 @@ struct Manner {
     least: u64,
     /// The rate after that, in 1/1000 of what the link carried.
     near: u64,
-    /// By what part the rate grows near what the link carried, and later.
+    /// By what part the rate grows near what the link carried, and later; and how soon, near it, by
+    /// as much again, if a tick that is so long makes the step more than that.
     creep: u64,
     leap: u64,
+    creep_ns: Option<u64>,
     /// So many ticks in a row with an empty ring end what is known of the capacity.
     empty_ticks: u32,
 }
@@ -77,6 +79,7 @@ static DATAGRAMS: Manner = Manner {
     near: 960,
     creep: 200,
     leap: 4,
+    creep_ns: Some(4_000_000_000),
     empty_ticks: 40,
 };
 /// TCP: the ring has room for all of it, so what counts is that the link lacks nothing while the
@@ -89,7 +92,7 @@ static STREAMS: Manner = Manner {
     burst_len: 72 * 1024,
     tick_ns_min: 20_000_000,
     tick_bursts: 10,
-    creep_bursts: 10,
+    creep_bursts: 0,
     drain: 920,
     drain_ns: None,
     stand_ns: 8_000_000,
@@ -97,6 +100,7 @@ static STREAMS: Manner = Manner {
     near: 1000,
     creep: 200,
     leap: 50,
+    creep_ns: None,
     empty_ticks: 10,
 };
 
@@ -134,8 +138,6 @@ const OVERRUN_MIN: f64 = 0.01;
 /// say: as much again takes five seconds.
 const CEILING_SHARE: f64 = 0.95;
 const CEILING_NS: u64 = 5_000_000_000;
-/// Near what the link carried the rate takes no longer than that to grow by as much again.
-const CREEP_NS: u64 = 4_000_000_000;
 /// Nothing sent for so long ends it at once.
 const SILENCE_NS: u64 = 1_000_000_000;
 /// No link is held below this, in bytes a second.
@@ -377,7 +379,10 @@ impl Pressure {
         let wanted = match near {
             None => rate + rate / manner.leap,
             Some(near) if rate < near => near,
-            Some(_) => rate + (rate / manner.creep).max(scale(rate, passed_ns, CREEP_NS)),
+            Some(_) => {
+                let soon = manner.creep_ns.map_or(0, |ns| scale(rate, passed_ns, ns));
+                rate + (rate / manner.creep).max(soon)
+            }
         };
         self.set(now_ns, wanted, manner)
     }

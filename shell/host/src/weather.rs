@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 /// Less disorder than this is none, microseconds: neighbours that changed places.
 const DISORDER_US_MIN: u32 = 100;
+/// Less loss than this is a memory.
+const LOSS_MIN: f64 = 1e-5;
 
 /// Tells of all peers of an interface, as `warren link status --json` has it.
 pub(crate) fn links(node: &Node, status: &Status) -> Value {
@@ -34,7 +36,6 @@ pub fn add(peer: &mut Value, known: Option<&PeerStatus>, weather: Option<&Weathe
 fn link(weather: &Weather) -> Value {
     let ms = |us: u32| f64::from(us) / 1000.0;
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    let pieces = weather.pieces.passed + weather.lost;
     json!({
         "cipher": weather.cipher,
         "cipher_why": cipher(weather),
@@ -43,15 +44,15 @@ fn link(weather: &Weather) -> Value {
         "rtt_ms": weather.rtt_us.map(ms),
         "out": {
             "loss_before": weather.loss_out,
-            "loss_after": weather.loss_out * (1.0 - weather.rebuilt_share_out),
+            "loss_after": weather.left_out,
             "congestion_share": weather.queued_share_out,
             "queue_ms": ms(weather.queue_us_out),
             "queue_trend_ms_per_s": weather.queue_trend_us_out as f64 / 1000.0,
             "reorder_ms": ms(weather.reorder_us_out),
         },
         "in": {
-            "loss_before": share(weather.lost_in, weather.judged_in),
-            "loss_after": share(weather.lost, pieces),
+            "loss_before": weather.loss_in,
+            "loss_after": weather.left_in,
             "reorder_ms": ms(weather.reorder_us_in),
             "order_waited": weather.waited,
             "order_waited_ms": weather.waited_us as f64 / 1000.0,
@@ -94,16 +95,21 @@ fn repair(weather: &Weather) -> &'static str {
         (0, 0, _) if weather.loss_out > 0.0 => "off: so little is lost that TCP does not feel it",
         (0, 0, _) => "off: nothing is lost",
         (_, _, true) => "held back: it does not help against what is lost here",
-        (0, _, _) => "on for what is no TCP: TCP fills the line in spite of what is lost",
+        (0, _, _) if weather.is_full => {
+            "on for what is no TCP: TCP fills the line in spite of what is lost"
+        }
+        (0, _, _) => "on for what is no TCP: so short a path makes up for TCP's losses by itself",
         _ if weather.loss_out == 0.0 => "on until the path is known: nothing was lost so far",
         _ => "on: the path loses datagrams at random",
     }
 }
 
 fn order(weather: &Weather) -> &'static str {
-    if weather.reorder_us_in >= DISORDER_US_MIN {
+    if weather.order_us_max == 0 {
+        "off: nothing is to wait"
+    } else if weather.reorder_us_in >= DISORDER_US_MIN {
         "on: datagrams come out of order, and TCP waits for what is late"
-    } else if weather.waited > 0 {
+    } else if weather.waited > 0 && weather.loss_in >= LOSS_MIN {
         "on where something is missing: TCP waits for its repair"
     } else {
         "off: all comes in order"

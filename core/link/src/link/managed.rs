@@ -25,6 +25,7 @@ impl Link {
             return;
         };
         let key = *self.peer.key();
+        self.peer.set_repeats_soon(true);
         let paths = self.paths.get_or_insert_with(|| Box::new(Paths::new(key)));
         paths.set_overlay(overlay);
         paths.set_candidates(candidates, now);

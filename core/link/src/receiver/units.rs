@@ -4,7 +4,7 @@ use wire::frame::{Chunk, Head};
 use wire::packet;
 use wire::unit::Unit;
 
-use super::{ORPHANS_MAX, Receiver, UNITS_MAX, tcp_ecn};
+use super::{ORPHANS_MAX, Receiver, UNITS_MAX, heeded};
 use crate::piece::{Judge, Open, Origin, Orphan};
 
 impl Receiver {
@@ -28,7 +28,7 @@ impl Receiver {
             sent_us: head.sent_us,
             unit,
             order: head.ordered.then_some((head.tag, head.number)),
-            tcp_ecn: view.as_ref().and_then(tcp_ecn),
+            ecn: view.as_ref().and_then(heeded),
         });
         let count = self.orphans.len();
         for _ in 0..count {
@@ -52,7 +52,7 @@ impl Receiver {
     pub(super) fn take_chunk(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
         self.counters.taken += u64::from(!matches!(origin, Origin::Waited { .. }));
         let open = self.unit(chunk.unit).filter(|open| open.ordinal == self.ordinal);
-        let Some(&Open { ref unit, order, tcp_ecn, .. }) = open else {
+        let Some(&Open { ref unit, order, ecn, .. }) = open else {
             return self.keep_orphan(chunk, origin, now_us);
         };
         let index = usize::from(chunk.index);
@@ -64,7 +64,7 @@ impl Receiver {
             return self.give_up(order, now_us);
         }
         let place = Some((chunk.unit, chunk.index));
-        self.put(place, chunk.payload, order, tcp_ecn, origin, now_us);
+        self.put(place, chunk.payload, order, ecn, origin, now_us);
     }
 
     fn keep_orphan(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {

@@ -23,6 +23,12 @@ impl Sender {
         None
     }
 
+    /// A packet of `len` bytes goes out in no block and without a number.
+    pub(super) fn note_bare(&mut self, len: usize) {
+        self.load.count_bare();
+        self.data_bytes += len as u64;
+    }
+
     /// Seals one packet of `len` bytes that travels bare, or compressed.
     pub(super) fn bare<O: Outbox>(
         &mut self,
@@ -31,6 +37,7 @@ impl Sender {
         way: &mut Way<'_, O>,
         write: impl FnOnce(&mut [u8]),
     ) -> Result<(), Refusal> {
+        self.note_bare(len);
         let padded_len = wireguard::padded_len(len, manner.mtu);
         let Some((mut squeezer, ticket)) = self.squeezer(manner, len) else {
             return way.seal(padded_len, |padded| {

@@ -225,6 +225,45 @@ fn a_lost_chunk_costs_its_own_segments_only() {
     }
 }
 
+/// Where nothing is repaired a long unit's head goes out before its chunks and again behind them:
+/// either is enough.
+#[test]
+fn a_lost_head_costs_nothing_where_it_goes_out_twice() {
+    const SEGMENTS: usize = 12;
+    let send = |a: &mut Machine, segments| {
+        let (header, mut bytes) = superpacket(segments);
+        a.node.handle_packet(header, &mut bytes, a.now, &mut a.out);
+    };
+    for (first, lost) in [(41, 0), (43, 1 + SEGMENTS)] {
+        let (mut a, mut b) = squeezed::numbered(first, false);
+        let is_calm = |a: &Machine, b: &Machine| {
+            a.node.weather(&b.public()).is_some_and(|weather| weather.repair_chunks == 0)
+        };
+        let mut rounds = 0;
+        while rounds < 10 || !is_calm(&a, &b) {
+            assert!(rounds < 5_000, "a path that loses nothing is never known");
+            rounds += 1;
+            send(&mut a, 40);
+            settle(&mut a, &mut b);
+            for machine in [&mut a, &mut b] {
+                machine.pass(Duration::from_millis(100));
+            }
+            settle(&mut a, &mut b);
+            b.delivered.clear();
+        }
+        send(&mut a, SEGMENTS);
+        let sent = std::mem::take(&mut a.out.sent);
+        assert_eq!(sent.len(), 1 + SEGMENTS + 1, "a head, the chunks, the head");
+        for (at, (_, datagram)) in sent.iter().enumerate() {
+            if at != lost {
+                b.receive(address(first), datagram);
+            }
+        }
+        b.pass(Duration::from_millis(100));
+        assert_eq!(b.delivered.len(), SEGMENTS, "datagram {lost} is lost");
+    }
+}
+
 #[test]
 fn bc_05_small_packets_of_one_turn_share_a_datagram_and_nothing_waits_for_another_turn() {
     let (mut a, mut b) = pair(true);

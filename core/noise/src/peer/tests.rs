@@ -80,6 +80,46 @@ fn dp_08_a_response_is_consumed_once_and_only_for_the_newest_initiation() {
     a.seal(HELLO, at(13.1)).expect("linked");
 }
 
+/// When a peer that nobody answers sends initiations, in seconds, without the jitter.
+fn course(end: &mut crate::testing::End, begin: u64, initiations: usize) -> Vec<u64> {
+    let (mut now, mut sent) = (at(begin as f64), Vec::new());
+    end.peer.want_handshake();
+    while sent.len() < initiations {
+        while let Some(action) = end.peer.poll_action() {
+            if action == Action::Initiate && end.initiate(now).is_some() {
+                sent.push(now.0 / 1_000_000_000 - begin);
+            }
+        }
+        // Every packet in between asks, too.
+        if end.peer.sealer(now).is_none() {
+            assert!(end.initiate(now).is_none(), "before its time, at {} ns", now.0);
+        }
+        now = end.peer.poll_timeout().expect("it tries again").0.max(now);
+        end.peer.handle_timeout(&mut end.indices, now);
+    }
+    sent
+}
+
+#[test]
+fn dp_11_first_initiations_are_repeated_sooner_toward_a_peer_of_our_make() {
+    let [mut a, _] = ends(30);
+    let plain = course(&mut a, 10, 6);
+    assert!(plain.iter().zip((0..).step_by(5)).all(|(at, due)| (due..due + 2).contains(at)));
+    let [mut a, mut b] = ends(31);
+    a.peer.set_repeats_soon(true);
+    a.peer.set_word(1);
+    let first = course(&mut a, 10, 6);
+    assert_eq!(first[..3], [0, 1, 3]);
+    assert!(first[3..].iter().zip([8, 13, 18]).all(|(at, due)| (due..due + 3).contains(at)));
+    // The third is answered: the next session is renewed in the protocol's time.
+    let now = at(100.0);
+    let initiation = a.initiate(now).expect("long after the last");
+    let response = b.accept(&initiation, now).expect("genuine");
+    a.complete(&response, now).expect("genuine");
+    let renewed = course(&mut a, 220, 3);
+    assert!(renewed.iter().zip([0, 5, 10]).all(|(at, due)| (due..due + 2).contains(at)));
+}
+
 #[test]
 fn dp_16_every_flipped_bit_of_a_handshake_is_refused_and_harmless() {
     let [mut a, mut b] = ends(4);
