@@ -76,7 +76,7 @@ fn source_000_3_4_a_network_without_udp_costs_no_more_than_the_head_start() -> R
 }
 
 #[test]
-fn source_002_5_what_is_lost_on_the_way_to_a_relay_is_repaired() -> Result<()> {
+fn what_is_lost_on_the_way_to_a_relay_is_repaired() -> Result<()> {
     scene_alone("rl12", quic::repair_over_lines_that_lose)
 }
 

@@ -350,9 +350,9 @@ fn threats(sources: &[Source]) -> Vec<Finding> {
     let rows = threat_rows(&document.text);
     let known: BTreeSet<&str> = rows.iter().flat_map(|row| &row.ids).map(String::as_str).collect();
     let parts: BTreeSet<&str> = known.iter().map(|id| &id[..2]).collect();
-    let rust: Vec<&Source> = sources.iter().filter(|source| source.is_rust()).collect();
+    let rust = sources.iter().filter(|source| source.is_rust() && source.path != "tests/tidy.rs");
     let mut findings = Vec::new();
-    for source in rust.iter().filter(|source| source.path != "tests/tidy.rs") {
+    for source in rust {
         for (number, line) in source.lines() {
             let unknown = |id: &String| parts.contains(&id[..2]) && !known.contains(id.as_str());
             let cited = cited_ids(line).filter(unknown);
@@ -361,7 +361,7 @@ fn threats(sources: &[Source]) -> Vec<Finding> {
             );
         }
     }
-    let tests: BTreeSet<&str> = rust.iter().flat_map(|source| test_names(&source.text)).collect();
+    let tests = all_tests(sources);
     for row in rows {
         let id = &row.ids[0];
         if row.proved && row.proofs.is_empty() {
@@ -378,12 +378,31 @@ fn threats(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
+/// The names of all tests that run.
+fn all_tests(sources: &[Source]) -> BTreeSet<&str> {
+    sources.iter().filter(|s| s.is_rust()).flat_map(|s| test_names(&s.text)).collect()
+}
+
+/// What docs/sources.md names as proof runs.
+fn statements(sources: &[Source]) -> Vec<Finding> {
+    let tests = all_tests(sources);
+    let document = sources.iter().filter(|source| source.path == "docs/sources.md");
+    let lines = document.flat_map(|source| source.lines().map(move |line| (source, line)));
+    let proofs = lines.filter_map(|(source, (number, line))| {
+        let names = line.strip_prefix("| 00")?.split(" | ").nth(2)?.split('`').skip(1).step_by(2);
+        let unknown = names.into_iter().find(|name| !tests.contains(name))?;
+        Some(source.finding("statement", number, format!("no test is called {unknown}")))
+    });
+    proofs.collect()
+}
+
 const RULES: &[fn(&Source) -> Vec<Finding>] =
     &[sizes, functions, names, essays, unsafe_code, places, unfinished];
 
 /// Every finding that no excuse covers, and every excuse that covers none.
 fn check(sources: &[Source], allow: &[(&str, &str, &str)]) -> Vec<String> {
     let mut findings: Vec<Finding> = threats(sources);
+    findings.extend(statements(sources));
     findings.extend(sources.iter().flat_map(|source| RULES.iter().flat_map(|rule| rule(source))));
     let covers = |entry: &(&str, &str, &str), finding: &Finding| {
         entry.0 == finding.rule && entry.1 == finding.path
@@ -561,6 +580,14 @@ fn unknown_threats_and_missing_proofs_are_found() {
     assert_eq!(rules(table, "//! E.\n#[test]\n#[ignore = \"soak\"]\nfn silent() {}\n"), no_test);
     let unproved = table.replace("later", "proved");
     assert_eq!(rules(&unproved, &silent("")), ["DP-02: proved by no test"]);
+}
+
+#[test]
+fn statements_without_their_tests_are_found() {
+    let table = "| 002.5 (1) | a | `one`, `two` | `row` |\n";
+    let code = Source::new("src/a.rs", "#[test]\nfn one() {}\n");
+    let sources = [Source::new("docs/sources.md", table), code];
+    assert_eq!(statements(&sources)[0].what, "no test is called two");
 }
 
 #[test]

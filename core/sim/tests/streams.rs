@@ -40,7 +40,7 @@ fn stream(words: &str, frames: bool, streams: usize, time_s: u64, seed: u64) -> 
 
 /// The bounds are those that the bench holds the program to on a real machine.
 #[test]
-fn source_002_2_weather_costs_a_stream_little() {
+fn source_002_6_weather_costs_a_stream_little() {
     for (weather, least) in
         [("baseline", 900.0), ("low", 800.0), ("medium", 600.0), ("high", 400.0)]
     {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::netns::Net;
@@ -9,7 +10,7 @@ use lab::sys;
 use sim::impair::Impairment;
 use sim::profile;
 
-use crate::facts::{Facts, load_averages_now};
+use crate::facts::{BUSY_LOAD, Facts, load_averages_now};
 use crate::progress::Progress;
 use crate::report::Mark;
 use crate::vpn::Vpn;
@@ -44,6 +45,8 @@ pub const SUPERPACKETS: &str = "superpackets";
 pub const HONEST_SECONDS: u32 = 10;
 /// As [`HONEST_SECONDS`].
 pub const HONEST_COUNT: u32 = 3;
+/// For so long a run that may claim something waits for the machine to be calm.
+const CALM_WAIT: Duration = Duration::from_secs(300);
 /// Delays of the grid, one way.
 pub const GRID_DELAYS_MS: [u32; 4] = [1, 20, 60, 150];
 /// Losses of the grid, percent; they come in bursts of four packets in the mean.
@@ -248,6 +251,9 @@ pub fn run(
     command: &str,
 ) -> Result<()> {
     check(&settings)?;
+    if !is_short(&settings) {
+        wait_until_calm();
+    }
     let facts = Facts::gather(command);
     let mut note = Note {
         schema: SCHEMA,
@@ -442,11 +448,28 @@ fn check(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
+/// Whether the run claims nothing.
+fn is_short(settings: &Settings) -> bool {
+    settings.seconds < HONEST_SECONDS || settings.rounds * settings.links < HONEST_COUNT
+}
+
+/// What was done just before, a build for instance, is not to take part.
+fn wait_until_calm() {
+    let (begin, progress) = (Instant::now(), Progress::new(0.0));
+    let is_busy = || load_averages_now()[0] > BUSY_LOAD;
+    if is_busy() {
+        let load = load_averages_now()[0];
+        progress.note(&format!("the load average is {load}: waiting for 1, up to 5 minutes"));
+    }
+    while is_busy() && begin.elapsed() < CALM_WAIT {
+        std::thread::sleep(Duration::from_secs(2));
+    }
+}
+
 /// Why a run proves nothing, if it does not.
 fn marks(settings: &Settings, facts: &Facts) -> Vec<(String, String)> {
-    let count = settings.rounds * settings.links;
-    let is_short = settings.seconds < HONEST_SECONDS || count < HONEST_COUNT;
-    let short = is_short.then(|| {
+    let short = is_short(settings).then(|| {
+        let count = settings.rounds * settings.links;
         format!(
             "transfers of {} s, {count} of each kind; a claim takes {HONEST_SECONDS} s and \
              {HONEST_COUNT}",

@@ -175,7 +175,7 @@ fn bc_08_what_is_compressed_is_repaired_and_arrives_once() {
 /// is lost for good, of full datagrams one by one. Where few come, two or three share their repair,
 /// which is the cap, and costs nobody much.
 #[test]
-fn source_002_5_what_is_no_tcp_costs_little_and_is_hardly_lost() {
+fn what_is_no_tcp_costs_little_and_is_hardly_lost() {
     let mut seed = 300;
     for (name, lost_of_plain) in [("low", 0.0025), ("medium", 0.01), ("high", 0.025)] {
         for (gap_us, count) in [(100, 60_000), (1_000, 20_000), (10_000, 4_000)] {

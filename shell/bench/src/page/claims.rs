@@ -21,9 +21,16 @@ pub(crate) struct Verdict {
     pub(crate) found: String,
     /// None where it was not measured.
     pub(crate) holds: Option<bool>,
+    /// How many measurements it rests on; 0 where that is nothing to be counted.
+    pub(crate) n: usize,
 }
 
 impl Verdict {
+    /// Whether it rests on fewer measurements than a claim takes.
+    pub(crate) fn is_of_few(&self) -> bool {
+        (1..crate::ring::HONEST_COUNT as usize).contains(&self.n)
+    }
+
     /// What was found counts as not measured, where it does not hold and this is why.
     fn unless(mut self, why: Option<String>) -> Self {
         if let (Some(false), Some(why)) = (self.holds, why) {
@@ -60,8 +67,9 @@ pub(crate) fn verdicts(cells: &Cells<'_>) -> Vec<Verdict> {
 fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
     use Bound::{AtLeast, AtMost};
     let judge = Judge { cells, of: "bound" };
-    let mut all = vec![judge.ratio(CLEAN, Test::Tcp, RATE, WARREN_PLAIN, AtLeast(0.98))];
+    let mut all = Vec::new();
     for rate in RATES {
+        all.push(judge.ratio(CLEAN, Test::Tcp, rate, WARREN_PLAIN, AtLeast(0.98)));
         for (profile, least) in BAD.into_iter().zip([800.0, 600.0, 400.0]) {
             all.push(judge.value(profile, Test::Tcp, rate, AtLeast(least)));
         }
@@ -95,6 +103,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
         all.push(judge.ratio("medium", Test::Download, "download_s", theirs, most));
     }
     all.push(judge.grid(0.9));
+    all.push(judge.grid_bytes(1.35));
     all.push(judge.memory(40.0));
     let shared = crate::ring::BOTTLENECK;
     for share in ["inside_percent", "outside_percent"] {
@@ -175,7 +184,7 @@ impl Judge<'_> {
         let of = self.of;
         if let Some((spread, unit, holds)) = found {
             let found = format!("{} {unit}", spread_text(spread));
-            return Verdict { of, what, required, found, holds: Some(holds) };
+            return Verdict { of, what, required, found, holds: Some(holds), n: spread.n };
         }
         let states = cells
             .iter()
@@ -188,7 +197,7 @@ impl Judge<'_> {
         // A rival's failure leaves nothing to compare with; ours is ours.
         let holds = failed.iter().any(|(peer, _)| *peer == WARREN).then_some(false);
         let found: Vec<String> = failed.into_iter().map(|(_, text)| text).collect();
-        Verdict { of, what, required, found: found.join("; "), holds }
+        Verdict { of, what, required, found: found.join("; "), holds, n: 0 }
     }
 
     fn value(&self, profile: &str, test: Test, metric: &str, bound: Bound) -> Verdict {
@@ -386,6 +395,24 @@ impl Judge<'_> {
         verdict
     }
 
+    /// The cell of the grid where Warren sends most for what arrives.
+    fn grid_bytes(&self, most: f64) -> Verdict {
+        const BYTES: &str = "wire_bytes_per_byte";
+        let profiles = grid();
+        let spread = |profile: &str| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
+        let all: Vec<_> = profiles.iter().filter_map(|p| Some((spread(p)?, p))).collect();
+        let above = all.iter().filter(|(spread, _)| spread.median > most).count();
+        let worst = all.iter().max_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
+        let found = worst.map(|(spread, _)| (*spread, "×", spread.median <= most));
+        let what = format!("grid: {}, {WARREN}, in the worst cell", describe(BYTES).0);
+        let cells: Vec<_> = profiles.iter().map(|p| (p.as_str(), Test::Grid, WARREN)).collect();
+        let mut verdict = self.verdict(what, format!("≤ {most} ×"), found, &cells);
+        if let Some((_, profile)) = worst {
+            verdict.found += &format!(" at {profile}; {above} of {} cells are above", all.len());
+        }
+        verdict
+    }
+
     fn memory(&self, mib: f64) -> Verdict {
         let ours = self.cells.samples.iter().filter(|sample| sample.key.peer == WARREN);
         let all: Vec<f64> =
@@ -422,7 +449,7 @@ impl Judge<'_> {
             false => format!("failed: {}", failed.join("; ")),
         };
         let what = format!("{WARREN} completes {what}");
-        Verdict { of: self.of, what, required: "no failure".to_owned(), found, holds }
+        Verdict { of: self.of, what, required: "no failure".to_owned(), found, holds, n: 0 }
     }
 
     fn everything(&self) -> Verdict {
@@ -437,6 +464,7 @@ impl Judge<'_> {
             required: format!("4 profiles, {} tests, 3 links", Test::ALL.len()),
             found: format!("{profiles} profiles, {tests} tests, {links} links, {peers} peers"),
             holds: whole.then_some(true),
+            n: 0,
         }
     }
 
@@ -456,6 +484,7 @@ impl Judge<'_> {
             required: "0 refused".to_owned(),
             found: format!("{offered} frames, {failed} refused"),
             holds: (offered > 0).then_some(failed == 0),
+            n: 0,
         }
     }
 
@@ -480,12 +509,13 @@ impl Judge<'_> {
             required: "0 medians over a failure".to_owned(),
             found: format!("{failed} cells with a failure, {counted} of them with a median"),
             holds: Some(counted == 0),
+            n: 0,
         }
     }
 
     fn elsewhere(&self, what: &str, found: &str) -> Verdict {
         let (of, required) = (self.of, String::new());
-        Verdict { of, what: what.to_owned(), required, found: found.to_owned(), holds: None }
+        Verdict { of, what: what.to_owned(), required, found: found.to_owned(), holds: None, n: 0 }
     }
 }
 

@@ -100,8 +100,8 @@ fn facts(cells: &Cells<'_>) -> Section {
     ));
     if settings.links > 1 {
         paragraphs.push(
-            "Connect, parallel, reconnect and shared are measured once a round, all else on each \
-             link: n stands with every figure."
+            "Connect, parallel, reconnect, shared and the grid are measured once a round, all else \
+             on each link: n stands with every figure."
                 .to_owned(),
         );
     }
@@ -140,16 +140,20 @@ fn required(cells: &Cells<'_>) -> Section {
     // What was measured comes first; else the order is kept.
     verdicts.sort_by_key(|verdict| verdict.holds.is_none());
     let count = |holds| verdicts.iter().filter(|verdict| verdict.holds == holds).count();
+    let few = verdicts.iter().filter(|verdict| verdict.holds.is_some() && verdict.is_of_few());
     let paragraphs = vec![format!(
-        "{} hold, {} do not hold, {} were not measured. Ratios are taken on the same link in the \
-         same round; medians decide. “Bound” is what is required of Warren in bad weather, the \
-         numbers are statements of source 002.",
+        "{} hold, {} do not hold, {} were not measured; {} of these verdicts rest on one or two \
+         measurements, n says which, and such a one is no proof. Ratios are taken on the same link \
+         in the same round; medians decide. “Bound” is what is required of Warren in bad weather, \
+         the numbers are statements of source 002.",
         count(Some(true)),
         count(Some(false)),
-        count(None)
+        count(None),
+        few.count()
     )];
     let row = |verdict: &claims::Verdict| {
         let (said, bad) = match verdict.holds {
+            Some(true) if verdict.is_of_few() => ("holds, once", false),
             Some(true) => ("holds", false),
             Some(false) => ("does not hold", true),
             None => ("not measured", false),
@@ -399,7 +403,9 @@ fn over_grid(cells: &Cells<'_>) -> Option<Section> {
     let mut section = Section { title, narrow: true, ..Section::default() };
     section.paragraphs.push(
         "Mbit/s of one stream; delay one way, losses in bursts of four packets in the mean, a \
-         queue of 20 ms and at least 32 packets. In brackets the ratio to no VPN in the same cell."
+         queue of 20 ms and at least 32 packets. In brackets the ratio to no VPN in the same cell, \
+         bytes on the wire for each that arrived, and, of several rounds, the smallest and the \
+         largest."
             .to_owned(),
     );
     let profiles = grid();
@@ -429,8 +435,18 @@ fn grid_cell(cells: &Cells<'_>, profile: &str, peer: &str, rate: f64) -> Cell {
     let Some(spread) = cells.spread(profile, Test::Grid, peer, metric.name) else { return cell };
     cell.heat = Some((spread.median / rate).clamp(0.0, 1.0));
     let key = (profile, Test::Grid, metric.name);
+    let mut more = Vec::new();
     if let Some(ratio) = cells.ratio(key, peer, NO_VPN).filter(|_| peer != NO_VPN) {
-        cell.text += &format!(" ({}×)", number(ratio.median));
+        more.push(format!("{}×", number(ratio.median)));
+    }
+    if let Some(bytes) = cells.spread(profile, Test::Grid, peer, "wire_bytes_per_byte") {
+        more.push(format!("{:.2} bytes", bytes.median));
+    }
+    if spread.n > 1 {
+        more.push(format!("{} to {}", number(spread.min), number(spread.max)));
+    }
+    if !more.is_empty() {
+        cell.text += &format!(" ({})", more.join("; "));
     }
     cell
 }

@@ -29,6 +29,7 @@ fn source_002_6_every_verdict_is_one_of_three() {
     let verdicts = verdicts(&Cells::new(&note, &good));
     let high = about(&verdicts, "bound", "high, tcp: forth, Warren ÷ wireguard-go");
     assert_eq!((high.holds, &high.found[..]), (Some(true), "112 (n = 3) ×"));
+    assert!(!high.is_of_few());
     assert_eq!(about(&verdicts, "bound", "high, tcp: forth").required, "≥ 400 Mbit/s");
     assert_eq!(about(&verdicts, "bound", "EasyTier").holds, None, "it took no part");
     assert_eq!(about(&verdicts, "002.5 (6)", "high").holds, Some(true));
@@ -76,7 +77,9 @@ fn the_worst_cell_of_the_grid_decides() {
     let profiles = grid();
     let ours = |i: usize| if i == 7 { 0.5 } else { 2.0 };
     let cell = |(i, profile): (usize, &String)| {
-        let rate = |peer, rate| sample(peer, profile, "grid", "a-b", &[(RATE, rate)]);
+        let bytes = if i < 3 { 1.5 } else { 1.2 };
+        let metrics = |rate| [(RATE, rate), ("wire_bytes_per_byte", bytes)];
+        let rate = |peer, rate| sample(peer, profile, "grid", "a-b", &metrics(rate));
         [rate(NO_VPN, 1.0), rate(WARREN, ours(i))]
     };
     let samples: Vec<Sample> = profiles.iter().enumerate().flat_map(cell).collect();
@@ -84,6 +87,10 @@ fn the_worst_cell_of_the_grid_decides() {
     let verdict = about(&verdicts, "bound", "grid: forth");
     assert_eq!(verdict.holds, Some(false));
     assert_eq!(verdict.found, format!("0.5 (n = 1) × at {}", profiles[7]));
+    assert!(verdict.is_of_few());
+    let bytes = about(&verdicts, "bound", "grid: bytes on the wire");
+    assert_eq!(bytes.holds, Some(false));
+    assert!(bytes.found.ends_with("; 3 of 48 cells are above"), "{}", bytes.found);
     let verdicts = super::verdicts(&Cells::new(&note, &[]));
     assert_eq!(about(&verdicts, "bound", "grid: forth").holds, None);
 }
