@@ -227,6 +227,13 @@ impl Frames {
         }
     }
 
+    /// A datagram that went another way than packets do has come.
+    pub(crate) fn note_stray_answered(&mut self) {
+        if let Some(halves) = &mut self.halves {
+            halves.sender.note_stray_answered();
+        }
+    }
+
     /// Packets go out on another path: what was believed of the one before is void.
     pub(crate) fn handle_moved(&mut self, now: Instant) {
         if let Some(halves) = &mut self.halves {

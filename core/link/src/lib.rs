@@ -62,6 +62,7 @@ mod roomy;
 mod sender;
 mod squeeze;
 mod staged;
+mod strays;
 mod way;
 mod weather;
 

@@ -368,16 +368,18 @@ impl Paths {
         self.fan = None;
     }
 
-    /// An answer to a probe. What does not match a probe on the same path has no effect
-    /// (threat NT-06).
+    /// An answer to a probe; whether it is one. What does not match a probe on the same path has no
+    /// effect (threat NT-06).
     pub(crate) fn handle_answer(
         &mut self,
         from: &Destination,
         answer: &wire::frame::ProbeAnswer,
         now: Instant,
-    ) {
-        let Some(place) = self.place_of(from) else { return };
-        let Some(flight) = self.flights.take(answer.nonce, self.list[place].id) else { return };
+    ) -> bool {
+        let Some(place) = self.place_of(from) else { return false };
+        let Some(flight) = self.flights.take(answer.nonce, self.list[place].id) else {
+            return false;
+        };
         let rtt_us = u32::try_from(now.since(flight.sent).as_micros()).unwrap_or(u32::MAX);
         let path = &mut self.list[place];
         path.handle_answered(Some(rtt_us), now);
@@ -385,6 +387,7 @@ impl Paths {
             path.mtu.handle_passed(usize::from(flight.len), now);
         }
         self.next = now;
+        true
     }
 
     /// The peer says where it may be reached, and is about to probe us: now is the time.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use noise::{Index, Instant};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
+use repair::report::Losses;
 use repair::spread::{Spread, Wait};
 use repair::table::Upper;
 use wire::frame::{self, Chunk, Head, Ordered, Protected};
@@ -27,6 +28,7 @@ use crate::outbox::Outbox;
 use crate::overrun::{Expected, Overrun, Tally};
 use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
+use crate::strays::Strays;
 use crate::way::Way;
 
 /// A superpacket of fewer segments travels as its packets: a head would be one in six or more.
@@ -40,11 +42,9 @@ const TOLD_EVERY: u8 = 4;
 const HEAD_TWICE: usize = 8;
 /// A report that is older than the last one by less is late; by more, the peer began anew.
 const REPORTS_LATE_MAX: u16 = 64;
-/// What was sent on another path is reported lost within so long, if it is.
-const STRAYS_FOR: Duration = Duration::from_millis(500);
 /// What was lost on a path that was left is reported within so long and two round trips: it is
 /// judged after 150 ms at most, and told every 100 ms.
-const SETTLE: Duration = Duration::from_millis(600);
+const SETTLE: Duration = Duration::from_millis(350);
 /// Below this disorder is none: neighbours that changed places.
 const DISORDER_US_MIN: u32 = 100;
 /// What is assumed of the largest packet when nobody said: the smallest IPv6 link.
@@ -81,7 +81,7 @@ pub(crate) struct Sender {
     report: Option<u16>,
     rtt_us: Option<u32>,
     /// Datagrams sent on other paths that may be reported lost, and when the last was.
-    strays: (u32, Instant),
+    strays: Strays,
     /// Until then what is reported lost was sent on the path before.
     settled_at: Instant,
     /// Payload of the chunks of the unit that was sent last, in bytes.
@@ -177,7 +177,7 @@ impl Sender {
             tally: Tally::default(),
             report: None,
             rtt_us: None,
-            strays: (0, Instant::ZERO),
+            strays: Strays::NONE,
             settled_at: Instant::ZERO,
             chunk_len: 0,
             data_bytes: 0,
@@ -482,15 +482,11 @@ impl Sender {
             }
         }
         let mut seen = seen(report);
-        if now < self.settled_at {
-            seen.clear.discount(u32::MAX);
-            seen.queued.discount(u32::MAX);
+        if now < self.settled_at && seen.clear.lost + seen.queued.lost > 0 {
+            // Which path lost that, nobody can say; nor that this one loses nothing.
+            (seen.clear, seen.queued) = (Losses::default(), Losses::default());
         }
-        let (strays, at) = self.strays;
-        let taken = seen.clear.discount(strays);
-        let taken = taken + seen.queued.discount(strays - taken);
-        let are_over = at.is_older_than(STRAYS_FOR, now);
-        self.strays.0 = if are_over { 0 } else { strays - taken };
+        self.strays.discount(&mut seen, now);
         let (sent, all) = self.load.take();
         self.control.handle_report(&seen, sent, now_us);
         self.spread.heed(&self.control);
@@ -517,7 +513,12 @@ impl Sender {
 
     /// A datagram went another way: its loss is none of this path's.
     pub(crate) fn note_stray(&mut self, now: Instant) {
-        self.strays = (self.strays.0 + 1, now);
+        self.strays.note(now);
+    }
+
+    /// A datagram that went another way has come.
+    pub(crate) fn note_stray_answered(&mut self) {
+        self.strays.handle_answer();
     }
 
     /// Gives memory back where nothing waits.

@@ -322,7 +322,10 @@ impl Control {
     /// What is planned for.
     fn model(&self, target: f64) -> Model {
         // What TCP bears it bears a little more of, too: no margin for chance there.
-        let loss = if target > TARGET && (self.estimate.known || self.is_slow()) {
+        // Where nothing was judged yet, nothing lost means nothing.
+        let is_judged = self.estimate.loss_hidden < 1.0;
+        let is_known = self.estimate.known || (self.is_slow() && is_judged);
+        let loss = if target > TARGET && is_known {
             (self.estimate.loss_likely * self.boost).min(1.0)
         } else {
             self.expected_loss()

@@ -97,12 +97,16 @@ fn a_flow_that_can_be_marked_loses_nothing_by_it() {
 
 #[test]
 fn a_stream_outlives_the_restart_of_either_side() {
-    for (weather, frames, least) in [("medium", true, 300.0), ("high", true, 150.0)] {
+    for (weather, least) in [("medium", 300.0), ("high", 150.0)] {
         for host in 0..2 {
-            let restarts = Some(host);
-            let found = run(&Setting { restarts, ..setting(weather, frames, 1, 6, 1) });
-            assert!(found.late_mbit_s > least, "{weather}, host {host}: {found:?}");
-            assert!(found.wire_bytes_per_byte < 1.5, "{weather}, host {host}: {found:?}");
+            let mut late = 0.0;
+            for seed in 1..=3 {
+                let restarts = Some(host);
+                let found = run(&Setting { restarts, ..setting(weather, true, 1, 6, seed) });
+                assert!(found.wire_bytes_per_byte < 1.5, "{weather}, host {host}: {found:?}");
+                late += found.late_mbit_s;
+            }
+            assert!(late > 3.0 * least, "{weather}, host {host}: {late:.0}, sum of three");
         }
     }
 }

@@ -148,11 +148,14 @@ impl Link {
                 }
             }
             Ok(Frame::ProbeAnswer(answer)) => {
-                if self.roomy.handle_answer(&answer, now) {
-                    return Ok(());
-                }
-                if let Some(paths) = &mut self.paths {
-                    paths.handle_answer(from, &answer, now);
+                let of_path = |paths: &mut Box<Paths>| {
+                    let is_stray = Some(*from) != paths.to();
+                    paths.handle_answer(from, &answer, now) && is_stray
+                };
+                let is_stray = self.roomy.handle_answer(&answer, now)
+                    || self.paths.as_mut().is_some_and(of_path);
+                if let (true, Some(frames)) = (is_stray, &mut self.frames) {
+                    frames.note_stray_answered();
                 }
             }
             Ok(Frame::Candidates(call)) => {

@@ -93,6 +93,7 @@ fn course(end: &mut crate::testing::End, begin: u64, initiations: usize) -> Vec<
         // Every packet in between asks, too.
         if end.peer.sealer(now).is_none() {
             assert!(end.initiate(now).is_none(), "before its time, at {} ns", now.0);
+            while end.peer.poll_action().is_some() {}
         }
         now = end.peer.poll_timeout().expect("it tries again").0.max(now);
         end.peer.handle_timeout(&mut end.indices, now);
