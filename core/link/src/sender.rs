@@ -482,7 +482,7 @@ impl Sender {
             }
         }
         let mut seen = seen(report);
-        if now < self.settled_at && seen.clear.lost + seen.queued.lost > 0 {
+        if now < self.settled_at && (seen.clear.lost, seen.queued.lost) != (0, 0) {
             // Which path lost that, nobody can say; nor that this one loses nothing.
             (seen.clear, seen.queued) = (Losses::default(), Losses::default());
         }
