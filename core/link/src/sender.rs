@@ -80,9 +80,9 @@ pub(crate) struct Sender {
     /// The report that was taken in last.
     report: Option<u16>,
     rtt_us: Option<u32>,
-    /// Datagrams sent on other paths that may be reported lost, and when the last was.
+    /// Datagrams sent on other paths that may be reported lost.
     strays: Strays,
-    /// Until then what is reported lost was sent on the path before.
+    /// Until then what is reported lost may have been sent on the path before.
     settled_at: Instant,
     /// Payload of the chunks of the unit that was sent last, in bytes.
     chunk_len: usize,

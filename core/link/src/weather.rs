@@ -63,10 +63,8 @@ pub struct Weather {
     pub loss_in: f64,
     /// Inwards: what repair left of it.
     pub left_in: f64,
-    /// Inwards: pieces rebuilt, of which some were late only, and lost for good.
+    /// Inwards: pieces rebuilt, of which some were late only.
     pub rebuilt: u64,
-    /// See `rebuilt`.
-    pub lost: u64,
     /// Inwards: pieces that waited for an older one, microseconds that they waited all together,
     /// and times that one did not come.
     pub waited: u64,
@@ -116,7 +114,6 @@ impl Weather {
             loss_in,
             left_in,
             rebuilt: blocks.rebuilt,
-            lost: blocks.lost,
             waited: order.waited,
             waited_us: order.waited_us,
             given_up: order.given_up,

@@ -456,12 +456,11 @@ fn is_short(settings: &Settings) -> bool {
 /// What was done just before, a build for instance, is not to take part.
 fn wait_until_calm() {
     let (begin, progress) = (Instant::now(), Progress::new(0.0));
-    let is_busy = || load_averages_now()[0] > BUSY_LOAD;
-    if is_busy() {
-        let load = load_averages_now()[0];
+    let load = load_averages_now()[0];
+    if load > BUSY_LOAD {
         progress.note(&format!("the load average is {load}: waiting for 1, up to 5 minutes"));
     }
-    while is_busy() && begin.elapsed() < CALM_WAIT {
+    while load_averages_now()[0] > BUSY_LOAD && begin.elapsed() < CALM_WAIT {
         std::thread::sleep(Duration::from_secs(2));
     }
 }

@@ -345,7 +345,7 @@ impl Pressure {
         // and no less in the long run, though a short tick may say so.
         let capacity = self.capacity.unwrap_or(0);
         let carried = if self.carried > 0 { self.carried } else { rate };
-        let carried = carried.max(capacity.min(rate)).min(capacity.max(rate));
+        let carried = carried.clamp(capacity.min(rate), capacity.max(rate));
         self.ceiling = Some((carried as f64 * (1.0 - share.min(0.5)) * CEILING_SHARE) as u64);
         self.set(now_ns, rate, manner)
     }

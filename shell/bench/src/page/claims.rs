@@ -385,14 +385,8 @@ impl Judge<'_> {
             Some((ratio, profile))
         });
         let worst = all.min_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
-        let found = worst.as_ref().map(|(ratio, _)| (*ratio, "×", ratio.median >= least));
-        let what = format!("grid: {}, {WARREN} ÷ {NO_VPN}, in the worst cell", describe(RATE).0);
-        let cells: Vec<_> = profiles.iter().map(|p| (p.as_str(), Test::Grid, WARREN)).collect();
-        let mut verdict = self.verdict(what, format!("≥ {least} ×"), found, &cells);
-        if let Some((_, profile)) = worst {
-            verdict.found += &format!(" at {profile}");
-        }
-        verdict
+        let what = format!("{}, {WARREN} ÷ {NO_VPN}", describe(RATE).0);
+        self.worst_of_grid(&what, Bound::AtLeast(least), worst, "")
     }
 
     /// The cell of the grid where Warren sends most for what arrives.
@@ -402,13 +396,27 @@ impl Judge<'_> {
         let spread = |profile: &str| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
         let all: Vec<_> = profiles.iter().filter_map(|p| Some((spread(p)?, p))).collect();
         let above = all.iter().filter(|(spread, _)| spread.median > most).count();
-        let worst = all.iter().max_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
-        let found = worst.map(|(spread, _)| (*spread, "×", spread.median <= most));
-        let what = format!("grid: {}, {WARREN}, in the worst cell", describe(BYTES).0);
+        let more = format!("; {above} of {} cells are above", all.len());
+        let worst = all.into_iter().max_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
+        let what = format!("{}, {WARREN}", describe(BYTES).0);
+        self.worst_of_grid(&what, Bound::AtMost(most), worst, &more)
+    }
+
+    /// Whether the grid's worst cell holds what is required; `more` is to be said of all.
+    fn worst_of_grid(
+        &self,
+        what: &str,
+        bound: Bound,
+        worst: Option<(Spread, &String)>,
+        more: &str,
+    ) -> Verdict {
+        let found = worst.map(|(spread, _)| (spread, "×", bound.holds(spread.median)));
+        let profiles = grid();
         let cells: Vec<_> = profiles.iter().map(|p| (p.as_str(), Test::Grid, WARREN)).collect();
-        let mut verdict = self.verdict(what, format!("≤ {most} ×"), found, &cells);
+        let what = format!("grid: {what}, in the worst cell");
+        let mut verdict = self.verdict(what, format!("{bound} ×"), found, &cells);
         if let Some((_, profile)) = worst {
-            verdict.found += &format!(" at {profile}; {above} of {} cells are above", all.len());
+            verdict.found += &format!(" at {profile}{more}");
         }
         verdict
     }
