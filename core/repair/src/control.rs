@@ -34,6 +34,10 @@ pub const CAP: usize = 2;
 /// Loss assumed of a path that is not known: a new flow can bear the least, and that is when a path
 /// becomes known.
 pub const UNKNOWN_LOSS: f64 = 0.025;
+/// And losses to a run there. Repair planned for single losses rebuilds none of a run, and a new
+/// flow pays for each that is left; planned for runs it costs more until the path is known, a
+/// second or two.
+const UNKNOWN_BURST: f64 = 3.0;
 /// A round trip is long above this. There a first flight that overruns a queue for the sake of its
 /// repair loses more than that was to save: the flow grows too slowly to have it again soon.
 const LONG_S: f64 = 0.05;
@@ -330,7 +334,12 @@ impl Control {
         } else {
             self.expected_loss()
         };
-        self.estimate.model.with_loss(loss)
+        let model = self.estimate.model.with_loss(loss);
+        if self.estimate.known {
+            return model;
+        }
+        let memory = model.memory.max(1.0 - 1.0 / UNKNOWN_BURST);
+        Model { memory, loss_in_bad: 1.0, ..model }
     }
 
     fn table(&self, residuals: &Residuals, target: f64) -> Table {

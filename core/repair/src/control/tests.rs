@@ -38,6 +38,17 @@ fn a_path_that_is_not_known_is_not_trusted() {
 }
 
 #[test]
+fn a_path_that_is_not_known_is_repaired_for_runs_of_losses_and_then_for_what_it_has() {
+    // One loss in 40 each by itself asks for 7 repair chunks of 60, and for more in runs of three.
+    let single = Model { loss: UNKNOWN_LOSS, loss_in_bad: 1.0, memory: 0.0 };
+    let single = Residuals::new(&single).fewest(60, 30, TARGET);
+    let unknown = Control::new().repair_chunks(Upper::Tcp, 60);
+    assert!((6..=8).contains(&single) && unknown > single, "{unknown} and {single}");
+    let known = fed(&report(4_000, 100)).repair_chunks(Upper::Other, 60);
+    assert!(known <= single + 1, "{known} and {single}");
+}
+
+#[test]
 fn a_long_path_that_is_not_known_gets_less_than_a_short_one_and_the_same_once_it_is() {
     let after = |rtt_us: u32, rounds: u64| {
         let mut control = Control::new();
