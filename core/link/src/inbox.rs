@@ -38,6 +38,7 @@ pub struct Inbox {
     last: Option<(u32, u16)>,
     own: Vec<u8>,
     bytes: usize,
+    congested: bool,
 }
 
 impl Inbox {
@@ -45,6 +46,18 @@ impl Inbox {
     #[must_use]
     pub fn with_capacity(packets: usize) -> Self {
         Self { entries: Vec::with_capacity(packets), ..Self::default() }
+    }
+
+    /// Says whether the datagrams that come from now on met congestion: a router marked them (RFC
+    /// 3168). Packets without a frame are told of it; our own datagrams cannot be marked.
+    pub fn set_congested(&mut self, congested: bool) {
+        self.congested = congested;
+    }
+
+    /// Whether the datagram at hand met congestion.
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        self.congested
     }
 
     /// Adds a packet that lies in lent memory.

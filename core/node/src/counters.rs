@@ -38,9 +38,11 @@ pub enum Reason {
     NoIdentity,
     /// In: the policy does not let it pass; `Node::policy` knows why.
     PolicyIn,
+    /// In: its datagram met congestion, and its flow heeds no mark (RFC 6040).
+    Congestion,
 }
 
-const OWN: usize = 15;
+const OWN: usize = 16;
 /// How many of them are outwards.
 const OUT: usize = 9;
 
@@ -63,6 +65,7 @@ impl Reason {
             Self::HandshakesFull,
             Self::NoIdentity,
             Self::PolicyIn,
+            Self::Congestion,
         ];
         own.into_iter().chain(Drop::ALL.into_iter().map(Self::Protocol))
     }
@@ -84,6 +87,7 @@ impl Reason {
             Self::HandshakesFull => 12,
             Self::NoIdentity => 13,
             Self::PolicyIn => 14,
+            Self::Congestion => 15,
             Self::Protocol(drop) => OWN + drop.number(),
         }
     }
@@ -107,6 +111,7 @@ impl Reason {
             Self::HandshakesFull => "handshakes-full",
             Self::NoIdentity => "no-identity",
             Self::PolicyIn => "policy-in",
+            Self::Congestion => "congestion",
             Self::Protocol(drop) => drop.name(),
         }
     }

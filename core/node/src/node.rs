@@ -291,9 +291,12 @@ impl Node {
             return Err(Reason::SourceNotAllowed);
         }
         self.guard.admit(id, &inner[..len], now)?;
+        if inbox.is_congested() {
+            marked::tell(&mut datagram[plain.clone()][..len])?;
+        }
         self.counters.delivered += 1;
         self.reach.note_data(now);
-        if tcp::is_syn(inner)
+        if tcp::is_syn(&datagram[plain.clone()])
             && let Some(link) = self.peers.link_ref(id)
         {
             reachable::clamp(link, self.mtu, &mut datagram[plain.clone()][..len]);
@@ -552,6 +555,7 @@ mod guarded;
 mod guesses;
 #[cfg(test)]
 mod held;
+mod marked;
 #[cfg(test)]
 mod mixed;
 #[cfg(test)]

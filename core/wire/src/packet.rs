@@ -125,6 +125,19 @@ pub fn total_len(bytes: &[u8]) -> Result<usize, Malformed> {
     ip::total_len(bytes, true)
 }
 
+/// What a packet says about congestion, from its fixed header.
+///
+/// # Errors
+/// [`Malformed::Truncated`] or [`Malformed::Version`].
+pub fn ecn(bytes: &[u8]) -> Result<Ecn, Malformed> {
+    let [first, second, ..] = *bytes else { return Err(Malformed::Truncated) };
+    match first >> 4 {
+        4 => Ok(Ecn::from_bits(second)),
+        6 => Ok(Ecn::from_bits(second >> 4)),
+        _ => Err(Malformed::Version),
+    }
+}
+
 /// Rewrites the ECN field in place and keeps an IPv4 header checksum right.
 ///
 /// # Errors

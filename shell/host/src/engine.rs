@@ -191,6 +191,7 @@ impl Engine {
         let mut received = 0;
         for message in messages {
             received += message.len;
+            self.inbox.set_congested(message.congested);
             let end = message.start + message.len;
             let mut start = message.start;
             while start < end {
@@ -237,6 +238,7 @@ impl Engine {
     fn pump_stream(&mut self, fd: RawFd) -> bool {
         let Some(mut arrived) = self.streams.read(fd) else { return false };
         self.tick();
+        self.inbox.set_congested(false);
         let (relay, mut count) = (arrived.relay, 0);
         let is_bad = loop {
             let place = match arrived.decoder.poll_frame() {

@@ -44,7 +44,7 @@ pub(super) struct Machine {
     pub(super) node: Node,
     key: PrivateKey,
     address: SocketAddr,
-    random: Seeded,
+    pub(super) random: Seeded,
     pub(super) out: Tray,
     pub(super) delivered: Vec<Vec<u8>>,
     pub(super) now: Instant,
@@ -105,7 +105,7 @@ impl Machine {
         self.key.public()
     }
 
-    fn clock(&self) -> Clock {
+    pub(super) fn clock(&self) -> Clock {
         let wall = Tai64n::from_unix(1_800_000_000 + self.now.0 / 1_000_000_000, 0);
         Clock { now: self.now, wall }
     }

@@ -237,6 +237,7 @@ proptest! {
         let mut bytes = sample.build();
         set_ecn(&mut bytes, Ecn::from_bits(bits)).unwrap();
         prop_assert_eq!(parse(&bytes).unwrap().ecn(), Ecn::from_bits(bits));
+        prop_assert_eq!(ecn(&bytes), Ok(Ecn::from_bits(bits)));
         let class = sample.traffic_class & 0xfc | bits;
         prop_assert_eq!(bytes, Sample { traffic_class: class, ..sample }.build());
     }

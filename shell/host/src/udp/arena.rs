@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use link::Endpoint;
 
 use super::MESSAGES_MAX;
-use super::messages::{CONTROL_LEN, Control, address_of, read_control};
+use super::messages::{CONTROL_LEN, Control, Told, address_of, read_control};
 use crate::sys::check;
 
 /// Room for one message from the kernel: the largest UDP payload, and the coalesced ones.
@@ -24,6 +24,8 @@ pub struct Received {
     pub segment: usize,
     /// Who sent it, and to which of our addresses.
     pub from: Endpoint,
+    /// Whether a router marked it: congestion met (RFC 3168).
+    pub congested: bool,
 }
 
 /// Memory for incoming messages, reused for ever. Pages that are never filled cost nothing.
@@ -99,10 +101,11 @@ impl Arena {
             let header = &self.headers[i];
             let len = usize::try_from(header.msg_len).unwrap_or(0).min(MESSAGE_LEN);
             let Some(remote) = address_of(&self.names[i]) else { continue };
-            let (source, segment) = read_control(&header.msg_hdr);
+            let Told { source, segment, congested } = read_control(&header.msg_hdr);
             let segment = segment.filter(|&size| size > 0).unwrap_or_else(|| len.max(1));
             let from = Endpoint { remote, source };
-            self.received.push(Received { start: i * MESSAGE_LEN, len, segment, from });
+            let start = i * MESSAGE_LEN;
+            self.received.push(Received { start, len, segment, from, congested });
         }
         Ok(got)
     }

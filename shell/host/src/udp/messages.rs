@@ -11,8 +11,10 @@ use super::{MESSAGES_MAX, SOL_UDP, UDP_GRO, UDP_SEGMENT};
 use crate::batch::Run;
 use crate::sys::check;
 
-/// Bytes of control data a message: a segment size and a source address, aligned.
+/// Bytes of control data a message: a segment size, a source address and a traffic class, aligned.
 pub(super) const CONTROL_LEN: usize = 96;
+/// Congestion met, in the low two bits of the traffic class.
+const CE: u8 = 3;
 
 /// Control data needs the alignment of its header.
 #[repr(C, align(8))]
@@ -167,9 +169,20 @@ fn write_control(control: &mut Control, segment: Option<u16>, source: Option<Sou
     }
 }
 
-/// Reads what the kernel told with a message: our address, and the size of coalesced datagrams.
-pub(super) fn read_control(header: &libc::msghdr) -> (Option<Source>, Option<usize>) {
-    let (mut source, mut segment) = (None, None);
+/// What the kernel told with a message.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Our address.
+    pub(super) source: Option<Source>,
+    /// The size of coalesced datagrams.
+    pub(super) segment: Option<usize>,
+    /// The ECN field of the header is "congestion met"; the kernel joins none that differ in it.
+    pub(super) congested: bool,
+}
+
+/// Reads what the kernel told with a message.
+pub(super) fn read_control(header: &libc::msghdr) -> Told {
+    let mut told = Told::default();
     // SAFETY: the kernel filled `msg_control` up to `msg_controllen`; CMSG_FIRSTHDR and
     // CMSG_NXTHDR stay inside it, and each datum is read unaligned at its own type's size.
     unsafe {
@@ -181,24 +194,29 @@ pub(super) fn read_control(header: &libc::msghdr) -> (Option<Source>, Option<usi
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
                     let address = Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes());
                     let interface = u32::try_from(info.ipi_ifindex).unwrap_or(0);
-                    source = Some(Source { address: IpAddr::V4(address), interface });
+                    told.source = Some(Source { address: IpAddr::V4(address), interface });
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
                     let address = Ipv6Addr::from(info.ipi6_addr.s6_addr);
                     let interface = info.ipi6_ifindex as u32;
-                    source = Some(Source { address: IpAddr::V6(address), interface });
+                    told.source = Some(Source { address: IpAddr::V6(address), interface });
                 }
                 (SOL_UDP, UDP_GRO) => {
                     let size = data.cast::<libc::c_int>().read_unaligned();
-                    segment = usize::try_from(size).ok();
+                    told.segment = usize::try_from(size).ok();
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => told.congested = *data & 3 == CE,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    let class = data.cast::<libc::c_int>().read_unaligned();
+                    told.congested = class & 3 == libc::c_int::from(CE);
                 }
                 _ => {}
             }
             next = libc::CMSG_NXTHDR(header, next);
         }
     }
-    (source, segment)
+    told
 }
 
 /// A socket address as the kernel wants it.

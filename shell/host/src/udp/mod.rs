@@ -238,8 +238,10 @@ impl Socket {
         if v6 {
             sys::set_option(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
             sys::set_option(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+            sys::set_option(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
         } else {
             sys::set_option(raw, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+            sys::set_option(raw, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
         }
         let any = if v6 {
             SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)

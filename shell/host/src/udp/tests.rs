@@ -209,3 +209,40 @@ fn a_slow_line_has_a_short_send_buffer_and_no_line_a_longer_one_than_usual() {
         }
     });
 }
+
+#[test]
+fn what_a_router_marked_is_told_with_the_datagrams_that_it_marked() {
+    in_fresh_namespace(|| {
+        for (to, level, name) in [
+            ("127.0.0.1", libc::IPPROTO_IP, libc::IP_TOS),
+            ("::1", libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        ] {
+            for units in [true, false] {
+                let mut ends = Ends::new();
+                if !units {
+                    ends.no_units();
+                }
+                let mut marks = Vec::new();
+                // A class of service beside it is none of ours.
+                for octet in [0, 1, 2, 3, 0xb8, 0xbb] {
+                    for fd in ends.from.fds().collect::<Vec<_>>() {
+                        let _ = sys::set_option(fd, level, name, octet);
+                    }
+                    (0..5).for_each(|number| ends.add(number, 1000, to, None));
+                    ends.from.flush(&mut ends.batch);
+                    std::thread::sleep(Duration::from_millis(100));
+                    for fd in ends.to.fds().collect::<Vec<_>>() {
+                        while ends.arena.receive(fd, MESSAGES_MAX).unwrap() > 0 {
+                            for message in ends.arena.parts().0 {
+                                let count = message.len.div_ceil(message.segment);
+                                marks.extend(vec![message.congested; count]);
+                            }
+                        }
+                    }
+                }
+                let expected = [0, 0, 0, 1, 0, 1].map(|mark| [mark == 1; 5]).concat();
+                assert_eq!(marks, expected, "{to} {units}");
+            }
+        }
+    });
+}
