@@ -11,7 +11,7 @@ use crate::log::{self, Level};
 
 mod status;
 
-use status::Status;
+use status::{Metrics, Status};
 
 /// Bring up a link from a wg-quick file.
 #[derive(Debug, clap::Args)]
@@ -33,6 +33,11 @@ enum Verb {
     /// Asks the programs that serve interfaces here, as `wg show` does; those that are not Warren's
     /// are named only.
     Status(Status),
+    /// Print metrics of the links of this machine in the form that Prometheus reads, or serve them.
+    ///
+    /// The same as of a network's node, by interface and key: bytes, what is lost before and after
+    /// repair, what repair costs, what was dropped and why.
+    Metrics(Metrics),
 }
 
 #[derive(Debug, clap::Args)]
@@ -69,6 +74,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.verb {
         Verb::Up(args) => serve(args),
         Verb::Status(args) => status::run(&args),
+        Verb::Metrics(args) => status::metrics(&args),
     }
 }
 

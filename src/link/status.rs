@@ -1,16 +1,18 @@
 //! `warren link status`: how the links are that no daemon of a network serves.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use ::daemon::metrics::{link_text, server};
 use ::daemon::protocol::SCHEMA;
 use anyhow::{Context, Result, bail, ensure};
 use host::uapi::DIRECTORY;
 use serde_json::{Value, json};
 
-use crate::client::{print, text, texts};
+use crate::client::{print, say, text, texts};
 use crate::weather::links;
 
 /// Whoever does not answer within so long is stuck.
@@ -27,10 +29,37 @@ pub(super) struct Status {
     names: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+pub(super) struct Metrics {
+    /// Serve them at GET /metrics there over HTTP until a signal, and print nothing
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Interfaces [default: all that are served here]
+    names: Vec<String>,
+}
+
 /// Asks and prints.
 pub(super) fn run(args: &Status) -> Result<()> {
+    print(args.json, &told(&args.names)?, show)
+}
+
+/// Asks and prints metrics, or does so whenever it is asked.
+pub(super) fn metrics(args: &Metrics) -> Result<()> {
+    let make = || told(&args.names).map(|told| link_text(&told));
+    match args.listen {
+        None => say(&make()?),
+        Some(address) => {
+            let serve = server(address, || make().map_err(|error| format!("{error:#}")))?;
+            serve();
+            Ok(())
+        }
+    }
+}
+
+/// What is told of the interfaces called so, or of all.
+fn told(names: &[String]) -> Result<Value> {
     let directory = Path::new(DIRECTORY);
-    let names = if args.names.is_empty() { served(directory)? } else { args.names.clone() };
+    let names = if names.is_empty() { served(directory)? } else { names.to_vec() };
     ensure!(
         !names.is_empty(),
         "no link is served here; bring one up with `warren link up FILE` or `warren wg NAME`"
@@ -44,8 +73,7 @@ pub(super) fn run(args: &Status) -> Result<()> {
         link["interface"] = json!(name);
         known.push(link);
     }
-    let told = json!({ "schema": SCHEMA, "links": known, "others": others });
-    print(args.json, &told, show)
+    Ok(json!({ "schema": SCHEMA, "links": known, "others": others }))
 }
 
 /// The interfaces that have a control socket.

@@ -287,6 +287,12 @@ fn a_link_tells_how_it_is_and_why_where_nothing_is_known() -> Result<()> {
         ensure!(peer["link_why"].is_null(), "{peer}");
         let shown = link.hosts[0].run(&[WARREN, "link", "status"])?;
         ensure!(shown.contains(&link.ifname(0)) && shown.contains("REPAIR IS"), "{shown}");
+        let metrics = link.hosts[0].run(&[WARREN, "link", "metrics"])?;
+        let of_peer = format!("interface=\"{}\",peer=\"{}\"", link.ifname(0), peer["key"]);
+        let of_peer = of_peer.replace("\"\"", "\"");
+        for name in ["inbound_bytes_total", "last_handshake_timestamp_seconds", "repair_ratio"] {
+            ensure!(metrics.contains(&format!("warren_peer_{name}{{{of_peer}}} ")), "{metrics}");
+        }
         link.stop(1)?;
         link.head.borrow_mut()[1] = "Frames = off\n".to_owned();
         link.start(1)?;

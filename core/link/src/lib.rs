@@ -78,6 +78,7 @@ pub use self::squeeze::{PORTS_LEFT_ALONE, Squeezes, open as open_squeezed};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
 pub use self::weather::Weather;
 pub use repair::budget::Budget;
+pub use repair::code::CHUNK_LEN_MAX;
 
 /// How long a piece of TCP waits for an older one at most, unless somebody asks for another time.
 pub const ORDER: Duration = Duration::from_micros(repair::order::WAIT_US_MAX);

@@ -10,7 +10,7 @@ use crate::sender::Sender;
 use crate::squeeze::Squeezes;
 
 /// One link's weather. Shares lie between zero and one.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weather {
     /// Outwards: what datagrams are sealed with, by its name; "none" without a session.
     pub cipher: &'static str,

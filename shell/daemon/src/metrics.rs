@@ -1,5 +1,5 @@
-//! Metrics in the text form of Prometheus, made from the status; and a listener that answers `GET
-//! /metrics` with them, one request a connection.
+//! Metrics in the text form of Prometheus, made from the status of a network's node or of links
+//! from files; and a listener that answers `GET /metrics` with them, one request a connection.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -19,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A metric: its name, what it counts, its type, and where it stands in a peer's status.
 type Row = (&'static str, &'static str, &'static str, &'static str, f64);
 
+/// Where a path's round trip stands, and where that of a link without paths.
+const RTT: &str = "/rtt_ms";
+const LINK_RTT: &str = "/link/rtt_ms";
+
 /// What is told of each peer; times in seconds, as Prometheus wants them.
 const PEER: &[Row] = &[
     (
@@ -29,7 +33,14 @@ const PEER: &[Row] = &[
         1.0,
     ),
     ("warren_peer_outbound_bytes_total", "Bytes of datagrams sent.", "counter", "/tx_bytes", 1.0),
-    ("warren_peer_rtt_seconds", "Round trip of the path in use.", "gauge", "/rtt_ms", 1e-3),
+    ("warren_peer_rtt_seconds", "Round trip of the path in use.", "gauge", RTT, 1e-3),
+    (
+        "warren_peer_last_handshake_timestamp_seconds",
+        "When keys were agreed last.",
+        "gauge",
+        "/last_handshake_unix_s",
+        1.0,
+    ),
     ("warren_peer_chunk_bytes", "Payload of one chunk.", "gauge", "/link/chunk_bytes", 1.0),
     (
         "warren_peer_outbound_loss_before_repair_ratio",
@@ -145,6 +156,12 @@ const PEER: &[Row] = &[
     ),
 ];
 
+/// A peer, and the labels by which it is known.
+struct Peer<'a> {
+    labels: String,
+    told: &'a Value,
+}
+
 /// The metrics of a status.
 #[must_use]
 pub fn text(status: &Value) -> String {
@@ -173,10 +190,56 @@ pub fn text(status: &Value) -> String {
             "warren_peer_path{{peer=\"{name}\",path=\"{kind}\",carrier=\"{carrier}\"}} 1"
         );
     }
-    head(&mut out, "warren_peer_link", "1, with what is on and why.", "gauge");
-    for peer in peers.iter().filter(|peer| peer["link"].is_object() || peer["link_why"].is_string())
-    {
-        let _ = write!(out, "warren_peer_link{{peer=\"{}\"", label(peer));
+    relays(&mut out, status);
+    let labels = |peer: &&Value| format!("peer=\"{}\"", label(peer));
+    let peers: Vec<Peer<'_>> =
+        peers.iter().map(|peer| Peer { labels: labels(peer), told: peer }).collect();
+    links(&mut out, &peers, RTT);
+    out
+}
+
+/// The metrics of links from files and `wg`, as `warren link status --json` tells of them. Peers
+/// have no names there but their keys.
+#[must_use]
+pub fn link_text(told: &Value) -> String {
+    let mut out = String::new();
+    let all: Vec<(String, &Value)> = told["links"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|link| (escaped(link["interface"].as_str().unwrap_or_default()), link))
+        .collect();
+    head(&mut out, "warren_link_port", "The UDP port of a link that is up.", "gauge");
+    for (interface, link) in &all {
+        let port = link["port"].as_u64().unwrap_or_default();
+        let _ = writeln!(out, "warren_link_port{{interface=\"{interface}\"}} {port}");
+    }
+    head(&mut out, "warren_dropped_packets_total", "Packets that did not go on.", "counter");
+    for (interface, link) in &all {
+        for (reason, count) in link["drops"].as_object().into_iter().flatten() {
+            let labels = format!("interface=\"{interface}\",reason=\"{reason}\"");
+            let _ = writeln!(out, "warren_dropped_packets_total{{{labels}}} {count}");
+        }
+    }
+    let mut peers = Vec::new();
+    for (interface, link) in &all {
+        let of_link = link["peers"].as_array().into_iter().flatten();
+        let peer = |told| Peer {
+            labels: format!("interface=\"{interface}\",peer=\"{}\"", label(told)),
+            told,
+        };
+        peers.extend(of_link.map(peer));
+    }
+    links(&mut out, &peers, LINK_RTT);
+    out
+}
+
+/// How the links to `peers` are; their round trip stands at `rtt`.
+fn links(out: &mut String, peers: &[Peer<'_>], rtt: &str) {
+    head(out, "warren_peer_link", "1, with what is on and why.", "gauge");
+    let is_told = |told: &Value| told["link"].is_object() || told["link_why"].is_string();
+    for Peer { labels, told } in peers.iter().filter(|peer| is_told(peer.told)) {
+        let _ = write!(out, "warren_peer_link{{{labels}");
         for (label, pointer) in [
             ("why", "/link_why"),
             ("cipher", "/link/cipher"),
@@ -185,21 +248,20 @@ pub fn text(status: &Value) -> String {
             ("order", "/link/order/state"),
             ("compression", "/link/compression/state"),
         ] {
-            let said = peer.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let said = told.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let _ = write!(out, ",{label}=\"{said}\"");
         }
         out.push_str("} 1\n");
     }
-    relays(&mut out, status);
     for (name, help, kind, pointer, unit) in PEER {
-        head(&mut out, name, help, kind);
-        for peer in &peers {
-            if let Some(value) = peer.pointer(pointer).and_then(Value::as_f64) {
-                let _ = writeln!(out, "{name}{{peer=\"{}\"}} {}", label(peer), value * unit);
+        head(out, name, help, kind);
+        let pointer = if *pointer == RTT { rtt } else { pointer };
+        for Peer { labels, told } in peers {
+            if let Some(value) = told.pointer(pointer).and_then(Value::as_f64) {
+                let _ = writeln!(out, "{name}{{{labels}}} {}", value * unit);
             }
         }
     }
-    out
 }
 
 /// What is told of each relay. What a stream counts begins anew with the next one.
@@ -275,29 +337,46 @@ fn head(out: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// A peer's name; names are DNS labels, which need no escapes.
+/// A label's value as the text form wants it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// A peer's name: a DNS label or a key, which need no escapes.
 fn label(peer: &Value) -> &str {
     peer["name"].as_str().unwrap_or_default()
 }
 
-/// Answers at `address` from now on.
+/// Answers at `address` from now on, with the status that `carry` brings.
 ///
 /// # Errors
 /// The address is taken or not ours.
 pub(crate) fn listen(address: SocketAddr, carry: Carry) -> io::Result<()> {
-    let listener = TcpListener::bind(address)
-        .map_err(|error| io::Error::new(error.kind(), format!("--metrics {address}: {error}")))?;
-    let run = move || {
-        for stream in listener.incoming().flatten() {
-            // One at a time: a scraper comes every few seconds, and a slow one is cut off.
-            let _ = serve(stream, &carry);
-        }
-    };
+    let run = server(address, move || Ok(text(&ask(Request::Status, &*carry))))?;
     std::thread::Builder::new().name("warren-metrics".to_owned()).spawn(run)?;
     Ok(())
 }
 
-fn serve(mut stream: TcpStream, carry: &Carry) -> io::Result<()> {
+/// Takes `address`, and returns what answers there for ever, each time with what `make` says, or
+/// why it says nothing.
+///
+/// # Errors
+/// The address is taken or not ours.
+pub fn server(
+    address: SocketAddr,
+    make: impl Fn() -> Result<String, String>,
+) -> io::Result<impl FnOnce()> {
+    let listener = TcpListener::bind(address)
+        .map_err(|error| io::Error::new(error.kind(), format!("metrics at {address}: {error}")))?;
+    Ok(move || {
+        for stream in listener.incoming().flatten() {
+            // One at a time: a scraper comes every few seconds, and a slow one is cut off.
+            let _ = serve(stream, &make);
+        }
+    })
+}
+
+fn serve(mut stream: TcpStream, make: impl Fn() -> Result<String, String>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut head = Vec::new();
@@ -314,7 +393,10 @@ fn serve(mut stream: TcpStream, carry: &Carry) -> io::Result<()> {
                    made to lead here could ask by any other\n";
         ("421 Misdirected Request", why.to_owned())
     } else if head.starts_with(b"GET /metrics ") {
-        ("200 OK", text(&ask(Request::Status, &**carry)))
+        match make() {
+            Ok(text) => ("200 OK", text),
+            Err(why) => ("503 Service Unavailable", why + "\n"),
+        }
     } else {
         ("404 Not Found", "there is /metrics here, and nothing else\n".to_owned())
     };
@@ -413,14 +495,52 @@ mod tests {
     }
 
     #[test]
+    fn links_without_a_daemon_have_the_same_metrics_by_interface_and_key() {
+        let told = json!({ "others": ["wg9"], "links": [
+            { "interface": "wg\"0", "port": 51820, "drops": { "replayed": 2 }, "peers": [
+                { "name": "k1=", "rx_bytes": 7, "tx_bytes": 8, "last_handshake_unix_s": 9,
+                  "link": null, "link_why": "plain WireGuard" },
+            ] },
+            { "interface": "wg1", "port": 0, "drops": {}, "peers": [
+                { "name": "k2=", "last_handshake_unix_s": null,
+                  "link": { "rtt_ms": 30.0, "repair": { "ratio": 0.05 } } },
+            ] },
+        ] });
+        let text = link_text(&told);
+        for line in [
+            "warren_link_port{interface=\"wg\\\"0\"} 51820",
+            "warren_dropped_packets_total{interface=\"wg\\\"0\",reason=\"replayed\"} 2",
+            "warren_peer_inbound_bytes_total{interface=\"wg\\\"0\",peer=\"k1=\"} 7",
+            "warren_peer_last_handshake_timestamp_seconds{interface=\"wg\\\"0\",peer=\"k1=\"} 9",
+            "warren_peer_rtt_seconds{interface=\"wg1\",peer=\"k2=\"} 0.03",
+            "warren_peer_repair_ratio{interface=\"wg1\",peer=\"k2=\"} 0.05",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        let why = "interface=\"wg\\\"0\",peer=\"k1=\",why=\"plain WireGuard\"";
+        assert!(text.contains(why), "{text}");
+        assert!(!text.contains("timestamp_seconds{interface=\"wg1\""), "never agreed: {text}");
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_an_error_with_its_reason() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        write!(client, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        serve(listener.accept().unwrap().0, || Err("no link is served here".into())).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("no link is served here"));
+    }
+
+    #[test]
     fn dn_01_a_page_whose_name_was_made_to_lead_here_reads_no_metrics() {
-        let carry: Carry = std::sync::Arc::new(|_| false);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let asks = |fields: &str| {
             let mut client = TcpStream::connect(at).unwrap();
             write!(client, "GET /metrics HTTP/1.1\r\n{fields}\r\n").unwrap();
-            serve(listener.accept().unwrap().0, &carry).unwrap();
+            serve(listener.accept().unwrap().0, || Ok(String::new())).unwrap();
             let mut answer = String::new();
             client.read_to_string(&mut answer).unwrap();
             assert!(!answer.to_ascii_lowercase().contains("access-control"), "{answer}");

@@ -1,5 +1,8 @@
 //! How a link's weather is told: what is lost, what is done about it, and why.
 
+use std::collections::BTreeMap;
+
+use link::CHUNK_LEN_MAX;
 use node::{Node, PeerStatus, Status, Weather};
 use serde_json::{Value, json};
 
@@ -18,12 +21,15 @@ pub(crate) fn links(node: &Node, status: &Status) -> Value {
             "endpoint": known.endpoint,
             "rx_bytes": known.rx_bytes,
             "tx_bytes": known.tx_bytes,
+            "last_handshake_unix_s": known.last_handshake.map(|at| at.as_secs()),
         });
         add(&mut peer, Some(known), node.weather(&known.key).as_ref());
         peer
     };
     let peers: Vec<Value> = status.peers.iter().map(peer).collect();
-    json!({ "port": status.listen_port, "peers": peers })
+    let drops = node.counters().drops().map(|(reason, count)| (reason.name().to_owned(), count));
+    let drops: BTreeMap<String, u64> = drops.collect();
+    json!({ "port": status.listen_port, "peers": peers, "drops": drops })
 }
 
 /// Tells of a peer how its link is: nothing toward a plain WireGuard peer, or before the first
@@ -94,6 +100,9 @@ fn repair(weather: &Weather) -> &'static str {
     match (weather.repair_chunks, weather.repair_chunks_other, weather.trust < 0.5) {
         (0, 0, _) if weather.loss_out > 0.0 => "off: so little is lost that TCP does not feel it",
         (0, 0, _) => "off: nothing is lost",
+        _ if weather.chunk_bytes > CHUNK_LEN_MAX => {
+            "on for what is short: datagrams of jumbo frames are longer than what is repaired"
+        }
         (_, _, true) => "held back: it does not help against what is lost here",
         (0, _, _) if weather.is_full => {
             "on for what is no TCP: TCP fills the line in spite of what is lost"
@@ -136,4 +145,34 @@ fn compression(weather: &Weather) -> Value {
         "ratio": (squeezes.count > 0).then_some(ratio),
         "pieces_opened": weather.pieces.opened,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_repair_is_on_is_what_is_done() {
+        let lossy = Weather {
+            chunk_bytes: 1_380,
+            repair_chunks: 5,
+            repair_chunks_other: 7,
+            loss_out: 0.01,
+            trust: 1.0,
+            ..Weather::default()
+        };
+        let calm = Weather { repair_chunks: 0, repair_chunks_other: 0, ..lossy };
+        for (weather, said) in [
+            (lossy, "on: the path loses"),
+            (Weather { chunk_bytes: 8_880, ..lossy }, "on for what is short: datagrams of jumbo"),
+            (Weather { loss_out: 0.0, ..lossy }, "on until the path is known"),
+            (Weather { trust: 0.3, ..lossy }, "held back"),
+            (Weather { repair_chunks: 0, ..lossy }, "on for what is no TCP: so short a path"),
+            (Weather { repair_chunks: 0, is_full: true, ..lossy }, "on for what is no TCP: TCP"),
+            (calm, "off: so little is lost"),
+            (Weather { chunk_bytes: 8_880, loss_out: 0.0, ..calm }, "off: nothing is lost"),
+        ] {
+            assert!(repair(&weather).starts_with(said), "{} and {said}", repair(&weather));
+        }
+    }
 }
