@@ -107,6 +107,10 @@ struct Compare {
     a: PathBuf,
     /// The folder of the other.
     b: PathBuf,
+    /// Every figure, and not only the first of each test: round trips, what was sent again, bytes
+    /// on the wire, processor time, memory.
+    #[arg(long)]
+    all: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -159,7 +163,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let written = ::bench::page::write(&args.dir)?;
             print(&format!("{}\n", written.map(|path| path.display().to_string()).join("\n")))
         }
-        Words::Compare(args) => print(&::bench::page::compare(&args.a, &args.b)?),
+        Words::Compare(args) => print(&::bench::page::compare(&args.a, &args.b, args.all)?),
     }
 }
 

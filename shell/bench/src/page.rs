@@ -40,11 +40,12 @@ pub fn write(dir: &Path) -> Result<[PathBuf; 2]> {
 }
 
 /// What is different between two runs: for each test, profile and peer that both have whole,
-/// medians, their ranges and their ratio, with what was asked differently above it.
+/// medians, their ranges and their ratio, with what was asked differently above it. Of each test
+/// its first figure, in both directions, or with `all` every one that either run has.
 ///
 /// # Errors
 /// Returns an error when either folder holds no run.
-pub fn compare(a: &Path, b: &Path) -> Result<String> {
+pub fn compare(a: &Path, b: &Path, all: bool) -> Result<String> {
     let ((note_a, samples_a), (note_b, samples_b)) = (sample::read(a)?, sample::read(b)?);
     let (cells_a, cells_b) = (Cells::new(&note_a, &samples_a), Cells::new(&note_b, &samples_b));
     let mut text = format!("# {} ÷ {}\n\n", b.display(), a.display());
@@ -66,7 +67,7 @@ pub fn compare(a: &Path, b: &Path) -> Result<String> {
     for test in Test::ALL.into_iter().chain([Test::Grid]) {
         for profile in cells_a.profiles(test) {
             for peer in cells_a.peers().filter(|peer| cells_b.took_part(peer)) {
-                for name in figures(test) {
+                for name in figures(test, all) {
                     text += &compare_line(&cells_a, &cells_b, profile, test, peer, name);
                 }
             }
@@ -84,10 +85,14 @@ pub fn compare(a: &Path, b: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The figures of a test that are compared: its first one, and the other direction.
-fn figures(test: Test) -> impl Iterator<Item = &'static str> {
+/// The figures of a test that are compared: its first one, the other direction, and with `all` the
+/// rest.
+fn figures(test: Test, all: bool) -> impl Iterator<Item = &'static str> {
     let first = sections::primary(test);
-    [first].into_iter().chain((first == sections::FORTH).then_some(sections::BACK))
+    let back = (first == sections::FORTH).then_some(sections::BACK);
+    let rest = metric::METRICS.iter().map(|metric| metric.name);
+    let rest = rest.filter(move |name| all && *name != first && Some(*name) != back);
+    [first].into_iter().chain(back).chain(rest)
 }
 
 fn compare_line(

@@ -201,7 +201,10 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
         assert!(!text.contains("<b>why") || path.extension().is_some_and(|e| e == "md"));
         assert!(text.contains("Proves nothing: short"), "{}", path.display());
     }
-    let text = page::compare(&folder.0, &folder.0).expect("comparable");
+    let text = page::compare(&folder.0, &folder.0, true).expect("comparable");
+    assert!(text.contains("| tcp | baseline+delay=1ms | Warren | daemons' processor time, s/GB |"));
+    let text = page::compare(&folder.0, &folder.0, false).expect("comparable");
+    assert!(!text.contains("processor time"), "{text}");
     assert!(text.contains("| tcp | baseline+delay=1ms | Warren | forth, Mbit/s |"), "{text}");
     assert!(text.contains("| tcp | baseline+delay=1ms | Warren | back, Mbit/s |"), "{text}");
     assert!(text.contains(" (1) | ") && text.contains("| too few to tell |"), "{text}");

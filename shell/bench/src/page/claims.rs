@@ -47,7 +47,7 @@ const ALL: [&str; 4] = [CLEAN, "low", "medium", "high"];
 const RATE: &str = FORTH;
 /// Each direction alone: what holds forth need not hold back.
 const RATES: [&str; 2] = [RATE, BACK];
-/// Share of the processors' time from which on they decide how long a download takes, not the line.
+/// Share of the processors' time from which on they decide how quick something is, not the line.
 const BUSY_PERCENT: f64 = 80.0;
 /// What two runs of the same thing differ by; a bound of "no less" or "no more" allows it.
 const NOISE: f64 = 0.01;
@@ -314,7 +314,8 @@ impl Judge<'_> {
     }
 
     /// Parallel flows on three links against both directions on one. Where no VPN has no more of
-    /// it, it is the machine that was measured; a lower rate tells.
+    /// it, or the processors had no time left and wireguard-go had less still, it is the machine
+    /// that was measured; a lower rate tells.
     fn parallel(&self, profile: &str, least: f64) -> Verdict {
         let factor = |peer: &str| {
             let one = self.cells.spread(profile, Test::Both, peer, "sum_mbit_s")?;
@@ -327,8 +328,18 @@ impl Judge<'_> {
         let cells = [(profile, Test::Parallel, WARREN), (profile, Test::Both, WARREN)];
         let verdict = self.verdict(what, format!("≥ {least} ×"), found, &cells);
         let bare = factor(NO_VPN).filter(|bare| bare.median < least);
-        verdict.unless(bare.map(|bare| {
+        let verdict = verdict.unless(bare.map(|bare| {
             format!("without a VPN {} ×: the processors decide", super::number(bare.median))
+        }));
+        let cell = (profile, Test::Parallel, "sum_mbit_s");
+        let rival = self.cells.ratio(cell, WARREN, WIREGUARD_GO);
+        let busy = self.cells.spread(profile, cell.1, WARREN, "busy_percent");
+        let busy = busy
+            .filter(|busy| busy.median >= BUSY_PERCENT)
+            .filter(|_| rival.is_some_and(|ratio| ratio.median > 1.0));
+        verdict.unless(busy.map(|busy| {
+            let percent = super::number(busy.median);
+            format!("the processors were busy for {percent} % of it and decide")
         }))
     }
 

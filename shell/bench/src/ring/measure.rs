@@ -49,6 +49,7 @@ pub(super) struct Outcome {
 
 /// Readings before a load, to be compared with those after it.
 struct Before {
+    at: Instant,
     each_cpu_s: Vec<f64>,
     busy_s: f64,
     wire: Option<WireCount>,
@@ -155,6 +156,7 @@ impl Scene<'_> {
 
     fn before(&self) -> Result<Before> {
         Ok(Before {
+            at: Instant::now(),
             each_cpu_s: self.vpn.each_cpu_s(),
             busy_s: busy_s()?,
             wire: self.ground.wire_count(),
@@ -166,6 +168,8 @@ impl Scene<'_> {
     fn after(&mut self, before: Before, received: f64) -> Result<()> {
         let gb = received / 1e9;
         let mut pump_s = 0.0;
+        let busy = busy_s()? - before.busy_s;
+        self.put_busy(busy, before.at.elapsed().as_secs_f64())?;
         std::thread::sleep(PUBLISHED);
         if let Some((old, new)) = before.wire.zip(self.ground.wire_count()) {
             let wire = new.since(old);
@@ -395,10 +399,17 @@ impl Scene<'_> {
             self.turn.seed,
         )?;
         let busy = busy_s()? - before.busy_s;
-        let processors = std::thread::available_parallelism().context("no processors")?;
         self.after(before, bytes as f64)?;
         self.put("download_s", s);
-        self.put("busy_percent", (100.0 * busy / (s * processors.get() as f64)).min(100.0));
+        // Without what client and server need to begin.
+        self.put_busy(busy, s)
+    }
+
+    /// Of all processors for so many seconds, what share `busy_s` is.
+    fn put_busy(&mut self, busy_s: f64, seconds: f64) -> Result<()> {
+        let processors = std::thread::available_parallelism().context("no processors")?;
+        let share = busy_s / (seconds * processors.get() as f64);
+        self.put("busy_percent", (100.0 * share).min(100.0));
         Ok(())
     }
 

@@ -118,6 +118,29 @@ fn source_002_7_six_flows_are_judged_where_no_vpn_has_more_of_three_links() {
     assert_eq!(verdict("medium", 120.0, 90.0).holds, Some(false), "no VPN has more");
 }
 
+/// Source 002.5 (7).
+#[test]
+fn source_002_7_six_flows_that_the_processors_decide_are_not_judged() {
+    let note = note(&[NO_VPN, WARREN, WIREGUARD_GO]);
+    let verdict = |busy: f64, theirs: f64| {
+        let mut samples = Vec::new();
+        for (peer, six) in [(NO_VPN, 120.0), (WARREN, 90.0), (WIREGUARD_GO, theirs)] {
+            for link in ["a-b", "b-c", "c-a"] {
+                samples.push(sample(peer, "medium", "bidir", link, &[("sum_mbit_s", 100.0)]));
+            }
+            let metrics = [("sum_mbit_s", six), ("busy_percent", busy)];
+            samples.push(sample(peer, "medium", "parallel", "ring", &metrics));
+        }
+        let verdicts = verdicts(&Cells::new(&note, &samples));
+        about(&verdicts, "002.5 (7)", "medium: six flows").clone()
+    };
+    let full = verdict(97.0, 40.0);
+    assert_eq!(full.holds, None);
+    assert_eq!(full.found, "0.9 (n = 1) ×; the processors were busy for 97 % of it and decide");
+    assert_eq!(verdict(97.0, 95.0).holds, Some(false), "who needs less processor had more");
+    assert_eq!(verdict(60.0, 40.0).holds, Some(false), "there was time left");
+}
+
 #[test]
 fn slow_pings_are_judged_of_all_links_together_and_where_chance_leaves_room() {
     let note = note(&[NO_VPN, WARREN]);
