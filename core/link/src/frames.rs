@@ -4,13 +4,14 @@ use noise::{Index, Instant, Peer};
 use repair::budget::Budget;
 use wire::frame::{Features, Frame, Hello};
 
+use crate::link::Outcome;
 use crate::outbox::{Destination, Outbox};
 use crate::piece::Judge;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::way::Way;
 
-/// What is not answered is said again after so long, and then after twice as long.
+/// What is not answered is said again after twice so long, and then after twice as long each time.
 const AGAIN_NS: u64 = 250_000_000;
 /// So often it is said at most on one session.
 const GREETINGS_MAX: u32 = 6;
@@ -129,6 +130,7 @@ impl Frames {
             let first = hello.first_number;
             if first != 0 && halves.receiver.set_first(first) {
                 halves.sender.renumber(salt);
+                halves.receiver.handle_source_moved();
             }
         }
         !hello.heard
@@ -257,6 +259,17 @@ impl Frames {
     /// How many small packets wait.
     pub(crate) fn gathered(&self) -> u64 {
         self.halves.as_ref().map_or(0, |halves| halves.sender.gathered())
+    }
+
+    /// Sends them as a plain WireGuard peer would.
+    pub(crate) fn close_gathered_bare<O: Outbox>(
+        &mut self,
+        way: &mut Way<'_, O>,
+        outcome: &mut Outcome,
+    ) {
+        if let Some(halves) = &mut self.halves {
+            halves.sender.close_bare(way, outcome);
+        }
     }
 
     /// Gives them up: how many these are.

@@ -86,6 +86,17 @@ impl Gathered {
         Some((&self.bytes[Bundle::FIXED_LEN + Bundle::ENTRY_LEN..], manner, 1))
     }
 
+    /// Each of them as it stands in the bundle.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.bytes.get(Bundle::FIXED_LEN..).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let (len, behind) = rest.split_first_chunk::<{ Bundle::ENTRY_LEN }>()?;
+            let entry;
+            (entry, rest) = behind.split_at_checked(u16::from_le_bytes(*len).into())?;
+            Some(entry)
+        })
+    }
+
     /// Says that what waits is to go at `due`, unless it is to go before that anyway.
     pub(crate) fn set_due(&mut self, due: Instant) {
         self.due = if self.count > 1 { self.due.min(due) } else { due };

@@ -541,7 +541,10 @@ impl Link {
                 self.endpoint = paths.to();
             }
         } else if self.endpoint != Some(*from) && is_newest(&self.peer) {
-            self.endpoint = Some(*from);
+            let before = self.endpoint.replace(*from);
+            if before.is_some_and(|before| before.is_elsewhere(from)) {
+                self.handle_followed(now);
+            }
         }
     }
 }

@@ -60,6 +60,15 @@ impl Destination {
         }
     }
 
+    /// Whether a datagram from there takes another path than one from here: another address of the
+    /// peer, or another one of ours, where both are known.
+    #[must_use]
+    pub fn is_elsewhere(&self, there: &Self) -> bool {
+        let ours = |place: &Self| place.udp().and_then(|udp| udp.source).map(|own| own.address);
+        let apart = ours(self).zip(ours(there)).is_some_and(|(before, after)| before != after);
+        apart || self.source() != there.source()
+    }
+
     /// The source that allowances and cookies go by: the address of a UDP path; for a relayed peer
     /// one made of its key, which the relay vouches for.
     #[must_use]

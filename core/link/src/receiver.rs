@@ -42,8 +42,6 @@ const KEEP_US: u64 = 1_000_000;
 const REPAIRED_US: u64 = HOLD_US + 6_000;
 /// A gap's block may be known so much later than the piece behind the gap: blocks take turns.
 const OPENED_US: u64 = 1_000;
-/// Sessions are counted from here on in what the observer numbers.
-const EPOCH_SHIFT: u32 = 44;
 
 /// The receiving half.
 #[derive(Debug)]
@@ -52,7 +50,7 @@ pub(crate) struct Receiver {
     observer: Observer,
     /// The newest session and its ordinal; the one before has the ordinal before.
     epochs: [(Option<Index>, Ordinal); 2],
-    /// That of the datagram at hand; of what was rebuilt, the newest.
+    /// That of the datagram at hand, and so of what it completes: a block is of one session.
     ordinal: Ordinal,
     /// The highest sequence number so far.
     highest: u64,
@@ -74,6 +72,8 @@ pub(crate) struct Receiver {
     echo: Option<(u32, u64)>,
     /// When a protected piece came last.
     protected_us: Option<u64>,
+    /// The same of what may have an order: frames, and not bare packets.
+    ordered_us: Option<u64>,
     active_us: u64,
     codel: Codel,
 }
@@ -99,6 +99,7 @@ impl Receiver {
             reported: (0, 0),
             echo: None,
             protected_us: None,
+            ordered_us: None,
             active_us: 0,
             codel: Codel::default(),
         }
@@ -286,26 +287,6 @@ impl Receiver {
         sequence
     }
 
-    /// Whether the peer's data came on this session last.
-    fn is_newest(&self, index: Index) -> bool {
-        self.epochs[0].0 == Some(index)
-    }
-
-    /// A datagram's number in all that the peer sent, over its sessions.
-    fn place(&mut self, index: Index, counter: u64) -> u64 {
-        let [newest, before] = self.epochs;
-        let ordinal = if newest.0 == Some(index) {
-            newest.1
-        } else if before.0 == Some(index) {
-            before.1
-        } else {
-            self.epochs = [(Some(index), newest.1 + 1), newest];
-            newest.1 + 1
-        };
-        self.ordinal = ordinal;
-        (ordinal << EPOCH_SHIFT) | (counter & ((1 << EPOCH_SHIFT) - 1))
-    }
-
     fn arm(&mut self, now_us: u64) {
         self.active_us = now_us;
         self.report_us.get_or_insert(now_us + REPORT_US);
@@ -322,6 +303,9 @@ impl Receiver {
         self.harvest.count(true);
         let shape = Shape { data: 0, repair: 1 };
         let Protected { block, index, inner, .. } = *protected;
+        if frame::is_frame(inner) {
+            self.ordered_us = self.protected_us;
+        }
         if self.assembler.handle_data(block, shape, index, inner, now_us) == Arrival::Deliver {
             self.take(inner, Origin::Lent(start + Protected::FIXED_LEN), judge, now_us);
         }
@@ -329,7 +313,6 @@ impl Receiver {
 
     fn take_rebuilt(&mut self, judge: &mut impl Judge, now_us: u64) {
         let mut bytes = [0; CHUNK_LEN_MAX];
-        self.ordinal = self.epochs[0].1;
         while let Some(rebuilt) = self.assembler.poll_rebuilt() {
             let len = rebuilt.bytes.len();
             bytes[..len].copy_from_slice(rebuilt.bytes);
@@ -489,7 +472,7 @@ impl Receiver {
     /// chunks may be late themselves, and to give up too early costs a flow more than to wait in
     /// vain.
     fn wait_us(&self, now_us: u64) -> u64 {
-        if self.protected_us.is_some_and(|at_us| at_us + WAIT_US_MAX >= now_us) {
+        if self.ordered_us.is_some_and(|at_us| at_us + WAIT_US_MAX >= now_us) {
             return u64::MAX;
         }
         self.late_us()
@@ -561,6 +544,7 @@ impl Receiver {
     }
 }
 
+mod sessions;
 mod units;
 
 /// What a packet says about congestion, if its flow heeds that: TCP does, and whoever says that it

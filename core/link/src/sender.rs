@@ -197,9 +197,11 @@ impl Sender {
         }
     }
 
-    /// The peer knows nothing of our flows any more: they begin with `salt` again.
+    /// The peer began anew and knows nothing of our flows any more: they begin with `salt` again,
+    /// and its reports with their first number.
     pub(crate) fn renumber(&mut self, salt: u32) {
         self.numbers.fill(salt);
+        self.report = None;
     }
 
     /// Says whether the other end reads bundles, and what is compressed.
@@ -429,7 +431,11 @@ impl Sender {
             let (index, block) = place.map_or((u8::MAX, 0), |place| (place.index, place.block));
             Protected::write_fixed(index, block, manner.now_us as u32, 0, fixed);
         })?;
-        self.flush(manner.now_us, way)
+        // The piece is out, whatever becomes of its repair.
+        if self.flush(manner.now_us, way).is_err() {
+            self.discard(manner.now_us);
+        }
+        Ok(())
     }
 
     /// Sends the repair chunks that are due.
@@ -482,9 +488,10 @@ impl Sender {
             }
         }
         let mut seen = seen(report);
-        if now < self.settled_at && (seen.clear.lost, seen.queued.lost) != (0, 0) {
-            // Which path lost that, nobody can say; nor that this one loses nothing.
+        if now < self.settled_at {
+            // Which path that was of, nobody can say; nor that this one loses nothing.
             (seen.clear, seen.queued) = (Losses::default(), Losses::default());
+            (seen.missing, seen.rebuilt) = (0, 0);
         }
         self.strays.discount(&mut seen, now);
         let (sent, all) = self.load.take();
@@ -505,10 +512,14 @@ impl Sender {
 
     /// The path is another one: its weather is not known yet.
     pub(crate) fn handle_moved(&mut self, now: Instant) {
-        (self.control, self.tally) = (Control::new(), Tally::default());
+        // Just after another change nothing was learnt yet; and a peer that changes with each
+        // datagram must not cost a table for each.
+        if now >= self.settled_at {
+            (self.control, self.tally) = (Control::new(), Tally::default());
+            self.spread.heed(&self.control);
+        }
         let rtt = Duration::from_micros(self.rtt_us.take().unwrap_or(0).into());
         self.settled_at = now + SETTLE + rtt * 2;
-        self.spread.heed(&self.control);
     }
 
     /// A datagram went another way: its loss is none of this path's.

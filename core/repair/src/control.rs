@@ -48,6 +48,9 @@ const LONG_SHARE: f64 = 1.0 / 3.0;
 /// Missing chunks that a judgement of the repair's worth takes.
 const EVIDENCE: f64 = 16.0;
 const BOOST_MAX: f64 = 2.0;
+/// Where repair was not trusted by half for so long it is again, to see whether it helps now.
+const RETRY_US: u64 = 30_000_000;
+const RETRIED: f64 = 0.5;
 /// For how long, once or twice, the shortest round trip is remembered, and what a line takes.
 const RTT_US: u64 = 5_000_000;
 const LINE_US: u64 = 10_000_000;
@@ -66,6 +69,8 @@ pub struct Control {
     /// By [`Upper`].
     tables: [Table; 2],
     trust: f64,
+    /// When trust was last above [`RETRIED`], or tried again.
+    trusted_us: u64,
     boost: f64,
     missing: f64,
     rebuilt: f64,
@@ -104,6 +109,7 @@ impl Control {
             estimate,
             tables: [Table::NONE; 2],
             trust: 1.0,
+            trusted_us: 0,
             boost: 1.0,
             missing: 0.0,
             rebuilt: 0.0,
@@ -129,6 +135,7 @@ impl Control {
         }
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
+        self.try_again(now_us);
         self.note_line(sent.all, (report.queue_us, report.reorder_us), now_us);
         self.tabulate();
     }
@@ -280,6 +287,18 @@ impl Control {
             self.boost = (self.boost + 0.1).min(BOOST_MAX);
         }
         (self.missing, self.rebuilt, self.promised) = (0.0, 0.0, 0.0);
+    }
+
+    /// Trusts repair by half again where it was not trusted for long: with as little as was left
+    /// nobody learns that the path has become one on which it helps. A peer that lies gains 2 % of
+    /// the time (threat BC-09).
+    fn try_again(&mut self, now_us: u64) {
+        if self.trust >= RETRIED {
+            self.trusted_us = now_us;
+        } else if now_us >= self.trusted_us.saturating_add(RETRY_US) {
+            (self.trust, self.trusted_us) = (RETRIED, now_us);
+            (self.missing, self.rebuilt, self.promised) = (0.0, 0.0, 0.0);
+        }
     }
 
     /// Notes how much is sent, and whether that fills the line.

@@ -35,20 +35,6 @@ fn health(daemon: &Daemon) -> Vec<String> {
     texts.chain(daemon.map.as_deref().into_iter().flat_map(shared_addresses)).collect()
 }
 
-/// Packets and pieces that came in frames and did not go on, by what became of them.
-fn dropped_in_frames<'a>(
-    links: impl Iterator<Item = &'a Weather> + Clone,
-) -> impl Iterator<Item = (&'static str, u64)> {
-    let sum = |of: fn(&Weather) -> u64| links.clone().map(of).sum();
-    let counts: [(&str, u64); 4] = [
-        ("frame-refused", sum(|link| link.pieces.refused)),
-        ("frame-headless", sum(|link| link.pieces.headless)),
-        ("frame-no-room", sum(|link| link.pieces.no_room)),
-        ("frame-unopened", sum(|link| link.pieces.unopened)),
-    ];
-    counts.into_iter().filter(|(_, count)| *count > 0)
-}
-
 /// What `warren status --json` prints.
 pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
     let (node, links, paths, drops, reach, streams) = daemon.remote.call(|desk| {
@@ -61,7 +47,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         let counters = node.counters();
         let drops = counters.drops().filter(|(_, count)| *count > 0);
         let mut drops: BTreeMap<_, _> = drops.map(|(why, count)| (why.name(), count)).collect();
-        drops.extend(dropped_in_frames(links.values()));
+        drops.extend(weather::dropped_in_frames(links.values()));
         let reach = node.reach();
         let relays = desk.relays();
         (status, links, paths, drops, reach, relays)

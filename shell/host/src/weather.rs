@@ -27,9 +27,25 @@ pub(crate) fn links(node: &Node, status: &Status) -> Value {
         peer
     };
     let peers: Vec<Value> = status.peers.iter().map(peer).collect();
-    let drops = node.counters().drops().map(|(reason, count)| (reason.name().to_owned(), count));
-    let drops: BTreeMap<String, u64> = drops.collect();
+    let known: Vec<Weather> =
+        status.peers.iter().filter_map(|peer| node.weather(&peer.key)).collect();
+    let drops = node.counters().drops().map(|(reason, count)| (reason.name(), count));
+    let drops: BTreeMap<&str, u64> = drops.chain(dropped_in_frames(known.iter())).collect();
     json!({ "port": status.listen_port, "peers": peers, "drops": drops })
+}
+
+/// Packets and pieces that came in frames and did not go on, by what became of them.
+pub fn dropped_in_frames<'a>(
+    links: impl Iterator<Item = &'a Weather> + Clone,
+) -> impl Iterator<Item = (&'static str, u64)> {
+    let sum = |of: fn(&Weather) -> u64| links.clone().map(of).sum();
+    let counts: [(&str, u64); 4] = [
+        ("frame-refused", sum(|link| link.pieces.refused)),
+        ("frame-headless", sum(|link| link.pieces.headless)),
+        ("frame-no-room", sum(|link| link.pieces.no_room)),
+        ("frame-unopened", sum(|link| link.pieces.unopened)),
+    ];
+    counts.into_iter().filter(|(_, count)| *count > 0)
 }
 
 /// Tells of a peer how its link is: nothing toward a plain WireGuard peer, or before the first

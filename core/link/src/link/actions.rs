@@ -122,7 +122,8 @@ impl Link {
         let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
         match frames.sender(index) {
             Some(sender) => sender.close(now.0 / 1_000, &mut way, total),
-            None => total.refuse(Refusal::NoEndpoint, frames.drop_gathered()),
+            // They gathered on the session before, and this one's Hello is on its way.
+            None => frames.close_gathered_bare(&mut way, total),
         }
         let (datagrams, bytes) = (way.datagrams, way.bytes);
         self.tx_bytes += bytes;

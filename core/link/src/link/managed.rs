@@ -121,6 +121,16 @@ impl Link {
         }
     }
 
+    /// A peer that is only followed was heard elsewhere: what goes there and what comes from there
+    /// takes another path now, as far as anybody knows.
+    #[cold]
+    pub(super) fn handle_followed(&mut self, now: Instant) {
+        if let Some(frames) = &mut self.frames {
+            frames.handle_source_moved();
+            frames.handle_moved(now);
+        }
+    }
+
     /// A datagram was received, with packets or without.
     #[inline]
     pub(super) fn note_received(&mut self, is_data: bool, now: Instant) {

@@ -53,6 +53,23 @@ impl Sender {
         self.gathered = gathered;
     }
 
+    /// Sends the small packets that waited bare: on a session on which the peer has not said yet
+    /// that it reads frames.
+    pub(crate) fn close_bare<O: Outbox>(&mut self, way: &mut Way<'_, O>, outcome: &mut Outcome) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        for entry in gathered.entries() {
+            let is_ordered = frame::is_frame(entry);
+            let packet = if is_ordered { &entry[Ordered::FIXED_LEN..] } else { entry };
+            self.note_bare(packet.len());
+            match way.seal(packet.len(), |out| out.copy_from_slice(packet)) {
+                Ok(()) => outcome.sent += 1,
+                Err(refusal) => outcome.refuse(refusal, 1),
+            }
+        }
+        gathered.clear();
+        self.gathered = gathered;
+    }
+
     /// Gives up the small packets that wait: how many these are.
     pub(crate) fn drop_gathered(&mut self) -> u64 {
         let count = self.gathered.count();

@@ -30,3 +30,32 @@ impl Sender {
         (self.data_bytes, self.repair_bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_just_after_a_change_of_path_is_of_neither() {
+        let told = |number: u16, lost: u32| {
+            let clear = frame::Losses { judged: 2_000, lost, runs: lost, ..Default::default() };
+            frame::Report { number, clear, held_us: u32::MAX, ..Default::default() }
+        };
+        for lost in [0, 40] {
+            let mut sender = Sender::new(1);
+            let now = Instant(1_000_000_000_000);
+            sender.handle_moved(now);
+            sender.handle_report(&told(1, lost), now + Duration::from_millis(100));
+            assert!(!sender.control.estimate().known, "{lost} lost: of the path before, perhaps");
+            sender.handle_report(&told(2, lost), now + SETTLE);
+            assert!(sender.control.estimate().known);
+            // One that began anew counts its reports from the beginning.
+            sender.renumber(7);
+            let later = now + Duration::from_secs(10);
+            sender.handle_moved(later);
+            assert!(!sender.control.estimate().known);
+            sender.handle_report(&told(1, lost), later + SETTLE);
+            assert!(sender.control.estimate().known, "its first report is heard");
+        }
+    }
+}

@@ -225,33 +225,58 @@ fn a_lost_chunk_costs_its_own_segments_only() {
     }
 }
 
+fn send_unit(a: &mut Machine, segments: usize) {
+    let (header, mut bytes) = superpacket(segments);
+    a.node.handle_packet(header, &mut bytes, a.now, &mut a.out);
+}
+
+fn is_calm(a: &Machine, b: &Machine) -> bool {
+    a.node.weather(&b.public()).is_some_and(|weather| weather.repair_chunks == 0)
+}
+
+/// Sends until `a` knows that the path to `b` loses nothing.
+fn make_known(a: &mut Machine, b: &mut Machine) {
+    let mut rounds = 0;
+    while rounds < 10 || !is_calm(a, b) {
+        assert!(rounds < 5_000, "a path that loses nothing is never known");
+        rounds += 1;
+        send_unit(a, 40);
+        settle(a, b);
+        for machine in [&mut *a, &mut *b] {
+            machine.pass(Duration::from_millis(100));
+        }
+        settle(a, b);
+        b.delivered.clear();
+    }
+}
+
+/// A peer that is only followed has no paths that are probed, and yet another path with another
+/// place.
+#[test]
+fn a_peer_that_is_heard_elsewhere_has_a_path_that_is_not_known() {
+    let (mut a, mut b) = squeezed::numbered(45, false);
+    make_known(&mut a, &mut b);
+    let heard = |a: &mut Machine, b: &mut Machine, from: u8| {
+        b.send(&packet_to(2, 1, from));
+        for (_, datagram) in std::mem::take(&mut b.out.sent) {
+            a.receive(address(from), &datagram);
+        }
+    };
+    heard(&mut a, &mut b, 46);
+    assert!(is_calm(&a, &b), "where it was");
+    heard(&mut a, &mut b, 99);
+    assert!(!is_calm(&a, &b), "another place");
+}
+
 /// Where nothing is repaired a long unit's head goes out before its chunks and again behind them:
 /// either is enough.
 #[test]
 fn a_lost_head_costs_nothing_where_it_goes_out_twice() {
     const SEGMENTS: usize = 12;
-    let send = |a: &mut Machine, segments| {
-        let (header, mut bytes) = superpacket(segments);
-        a.node.handle_packet(header, &mut bytes, a.now, &mut a.out);
-    };
     for (first, lost) in [(41, 0), (43, 1 + SEGMENTS)] {
         let (mut a, mut b) = squeezed::numbered(first, false);
-        let is_calm = |a: &Machine, b: &Machine| {
-            a.node.weather(&b.public()).is_some_and(|weather| weather.repair_chunks == 0)
-        };
-        let mut rounds = 0;
-        while rounds < 10 || !is_calm(&a, &b) {
-            assert!(rounds < 5_000, "a path that loses nothing is never known");
-            rounds += 1;
-            send(&mut a, 40);
-            settle(&mut a, &mut b);
-            for machine in [&mut a, &mut b] {
-                machine.pass(Duration::from_millis(100));
-            }
-            settle(&mut a, &mut b);
-            b.delivered.clear();
-        }
-        send(&mut a, SEGMENTS);
+        make_known(&mut a, &mut b);
+        send_unit(&mut a, SEGMENTS);
         let sent = std::mem::take(&mut a.out.sent);
         assert_eq!(sent.len(), 1 + SEGMENTS + 1, "a head, the chunks, the head");
         for (at, (_, datagram)) in sent.iter().enumerate() {

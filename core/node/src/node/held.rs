@@ -1,7 +1,7 @@
 //! A link whose small packets wait for each other (source 004's `-q`).
 
 use super::squeezed::{self, Inner, noise_bytes};
-use super::tests::{Machine, packet_to, settle};
+use super::tests::{self, Machine, packet_to, settle};
 use super::*;
 
 const HOLD: Duration = Duration::from_millis(32);
@@ -108,4 +108,32 @@ fn what_was_held_does_not_make_the_path_look_slow() {
     let weather = a.node.weather(&b.public()).expect("they speak frames");
     assert!(weather.bundled > 50, "{weather:?}");
     assert!(weather.rtt_us.is_some_and(|rtt_us| rtt_us <= 1_000), "{weather:?}");
+}
+
+#[test]
+fn what_waits_when_keys_change_leaves_on_the_new_ones_at_once() {
+    let (mut a, mut b) = pair();
+    for round in 0..2 {
+        [&mut a, &mut b].into_iter().for_each(|machine| machine.wait(121));
+        b.delivered.clear();
+        // Somebody waits for this: it begins the handshake.
+        a.send(&packet_to(1, 2, 7));
+        tests::carry(&mut a, &mut b);
+        // Of a flow with an order, or without.
+        let packet = |mark| if round == 0 { udp(100, mark) } else { tcp(100 + usize::from(mark)) };
+        let waits = [1, 2, 3].map(packet);
+        waits.iter().for_each(|packet| a.send(packet));
+        // The response comes, and no Hello with it.
+        for (_, bytes) in std::mem::take(&mut b.out.sent) {
+            if bytes[0] == 2 {
+                a.receive(tests::address(2), &bytes);
+            }
+        }
+        a.pass(HOLD);
+        assert_eq!(a.node.counters().dropped(Reason::NoEndpoint), 0, "round {round}");
+        settle(&mut a, &mut b);
+        for packet in &waits {
+            assert!(b.delivered.contains(packet), "round {round}: {} came", b.delivered.len());
+        }
+    }
 }

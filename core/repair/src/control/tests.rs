@@ -238,3 +238,44 @@ fn more_residual_loss_than_promised_is_answered() {
             > fed(&report(5_000, 100)).repair_chunks(Upper::Tcp, 45)
     );
 }
+
+#[test]
+fn bc_09_repair_that_did_not_help_is_tried_again_after_a_while() {
+    let of = |lost: u32, rebuilt: u32| {
+        let clear = Losses { judged: 1_000, lost, runs: lost, ..Losses::default() };
+        Report { clear, missing: lost, rebuilt, ..Report::default() }
+    };
+    // A fade that no repair bridges, and then a path that loses 2.5 %, of which a single repair
+    // chunk for 64 mends a fifth.
+    let mut control = Control::default();
+    let mut at_us = 0;
+    let mut report = |control: &mut Control, lost: u32, rebuilt: u32| {
+        at_us += 100_000;
+        control.handle_report(&of(lost, rebuilt), Sent::of_tcp(1_000), at_us);
+    };
+    (0..20).for_each(|_| report(&mut control, 600, 60));
+    assert_eq!(control.repair_chunks(Upper::Tcp, 45), 1, "no more than to see whether it helps");
+    let mends = |control: &Control| match control.repair_chunks(Upper::Tcp, 64) {
+        0 => 0,
+        1 => 5,
+        2 => 10,
+        _ => 25,
+    };
+    for _ in 0..270 {
+        let rebuilt = mends(&control);
+        report(&mut control, 25, rebuilt);
+    }
+    assert!(control.trust() < 0.2, "{}", control.trust());
+    for _ in 0..100 {
+        let rebuilt = mends(&control);
+        report(&mut control, 25, rebuilt);
+    }
+    assert!(control.trust() > 0.9 && control.repair_chunks(Upper::Tcp, 45) > 4, "{control:?}");
+    // Who lies all the time is believed for 2 s in 30.
+    let mut much = 0;
+    for _ in 0..3_000 {
+        report(&mut control, 600, 0);
+        much += u32::from(control.trust() > 0.2);
+    }
+    assert!(much < 3_000 / 15, "{much}");
+}

@@ -1,0 +1,206 @@
+//! What is judged of chunks that come late, in another order, from a queue, or not at all.
+
+use super::*;
+use proptest::prelude::*;
+use sim::rng::Rng;
+
+/// Feeds chunks, one each 100 us, with a delay; `None` is lost.
+fn feed(observer: &mut Observer, delays_us: impl IntoIterator<Item = Option<u64>>) -> u64 {
+    let sent = delays_us.into_iter().enumerate();
+    let mut arrivals: Vec<(u64, u64)> =
+        sent.filter_map(|(s, d)| Some((s as u64 * 100 + d?, s as u64))).collect();
+    arrivals.sort_unstable();
+    for &(at_us, sequence) in &arrivals {
+        observer.handle_chunk(sequence, (sequence * 100) as u32, 5_000_000 + at_us);
+    }
+    5_000_000 + arrivals.last().expect("some arrive").0
+}
+
+#[test]
+fn losses_runs_and_windows_are_counted_exactly() {
+    let mut observer = Observer::new();
+    let lost = |s: u64| (70..73).contains(&s) || s == 200;
+    let end_us = feed(&mut observer, (0..640).map(|s| (!lost(s)).then_some(1_000)));
+    let report = observer.poll_report(4, 3, end_us + 200_000);
+    let expected =
+        Losses { judged: 640, lost: 4, runs: 2, windows: 10, window_losses: 4, window_squares: 10 };
+    assert_eq!((report.clear, report.queued), (expected, Losses::default()));
+    assert_eq!((report.reorder_us, report.missing, report.rebuilt), (0, 4, 3));
+    assert!(!observer.is_waiting());
+    assert_eq!(observer.poll_report(0, 0, end_us + 300_000).clear, Losses::default());
+}
+
+/// What travels as it is tells no delay, and of ten reports a second each has its own jitter:
+/// one of them says nothing of a queue.
+#[test]
+fn a_lone_delay_is_no_queue() {
+    let (mut observer, mut rng) = (Observer::new(), Rng::new(1));
+    let (mut clear, mut lost) = (0, 0);
+    for sequence in 0..20_000u64 {
+        let now_us = sequence * 1_000;
+        if sequence % 100 == 7 {
+            let jitter_us = rng.below(11_000);
+            observer.handle_chunk(sequence, now_us as u32, now_us + jitter_us);
+        } else if sequence % 100 != 50 {
+            observer.handle_number(sequence, now_us);
+        }
+        if sequence % 100 == 99 {
+            let report = observer.poll_report(0, 0, now_us);
+            clear += report.clear.judged;
+            lost += report.clear.lost;
+        }
+    }
+    assert!(clear > 19_000 && lost > 190, "{clear} {lost}");
+}
+
+#[test]
+fn what_came_another_way_is_neither_lost_nor_late() {
+    let mut observer = Observer::new();
+    // Every tenth comes by a slower or a quicker way.
+    for sequence in 1..2_000_u64 {
+        let now_us = sequence * 1_000;
+        if sequence % 10 == 5 {
+            observer.handle_stray(sequence + 3);
+        } else if sequence % 10 != 8 {
+            observer.handle_chunk(sequence, now_us as u32, now_us);
+        }
+        if sequence % 10 == 6 {
+            observer.handle_stray(sequence - 1);
+        }
+    }
+    let report = observer.poll_report(0, 0, 10_000_000);
+    assert_eq!((report.clear.lost, report.reorder_us), (0, 0), "{report:?}");
+    assert!(report.clear.judged > 1_900);
+}
+
+#[test]
+fn reordering_is_no_loss_and_its_extent_is_measured() {
+    let mut observer = Observer::new();
+    let mut rng = Rng::new(2);
+    let end_us = feed(&mut observer, (0..20_000).map(|_| Some(rng.below(21_000))));
+    let report = observer.poll_report(0, 0, end_us + 200_000);
+    assert_eq!(report.clear.lost + report.queued.lost, 0, "{report:?}");
+    assert!((17_000..=23_000).contains(&report.reorder_us), "{report:?}");
+    assert!(observer.late() < 100, "those before the first to arrive: {}", observer.late());
+}
+
+#[test]
+fn reordering_is_known_when_enough_came_and_a_pause_ends_that() {
+    let mut observer = Observer::new();
+    for sequence in 0..u64::from(REORDER_KNOWN) {
+        assert!(!observer.knows_reorder(), "{sequence}");
+        observer.handle_number(sequence, 1_000 * sequence);
+    }
+    assert!(observer.knows_reorder());
+    observer.handle_number(5_000, 60_000_000);
+    assert!(!observer.knows_reorder(), "what was late before the pause is forgotten");
+}
+
+#[test]
+fn jitter_is_no_queue() {
+    let mut observer = Observer::new();
+    let mut rng = Rng::new(3);
+    let end_us = feed(
+        &mut observer,
+        (0..50_000).map(|_| (!rng.chance(0.02)).then(|| rng.below(30_000).saturating_sub(9_000))),
+    );
+    let report = observer.poll_report(0, 0, end_us + 200_000);
+    assert!(report.queued.judged * 20 < report.clear.judged, "{report:?}");
+}
+
+#[test]
+fn a_machine_that_stands_still_hides_no_queue_that_overflows() {
+    // A sawtooth from 0 to 12 ms, and once in 2 s the receiver is 25 ms late for all.
+    let mut observer = Observer::new();
+    let delay = |s: u64| {
+        let stall = if (5_000..5_250).contains(&(s % 20_000)) { 25_000 } else { 0 };
+        let saw = s % 4_000 * 3;
+        (saw < 11_900 || s.is_multiple_of(2)).then_some(saw + stall)
+    };
+    let end_us = feed(&mut observer, (0..60_000).map(delay));
+    let report = observer.poll_report(0, 0, end_us + 200_000);
+    assert!(report.queued.lost > 200 && report.clear.lost < 10, "{report:?}");
+}
+
+#[test]
+fn losses_at_the_top_of_a_queue_are_told_apart() {
+    // A sawtooth from 0 to 20 ms; what is lost is lost at the top.
+    let mut observer = Observer::new();
+    let saw = |s: u64| s % 4_000 * 5;
+    let end_us =
+        feed(&mut observer, (0..40_000).map(|s| (saw(s) < 19_500 || s % 5 != 0).then_some(saw(s))));
+    let report = observer.poll_report(0, 0, end_us + 200_000);
+    assert!(report.queued.lost > 150, "{report:?}");
+    assert!(report.clear.lost * 20 < report.queued.lost, "{report:?}");
+}
+
+#[test]
+fn a_jump_and_a_stranger_clock_start_over() {
+    let mut observer = Observer::new();
+    let end_us = feed(&mut observer, (0..100).map(|_| Some(500)));
+    observer.handle_chunk(1 << 40, u32::MAX, end_us + 1);
+    observer.handle_chunk(u64::MAX - 1, 7, end_us + 2);
+    let report = observer.poll_report(0, 0, end_us + 400_000);
+    assert_eq!(report.clear.lost + report.queued.lost, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn bc_09_any_chunks_at_any_time_are_counted_within_bounds(
+        chunks in prop::collection::vec(
+            (any::<u64>(), 0..64u32, any::<u32>(), 0..60_000u64), 0..300)
+    ) {
+        let mut observer = Observer::new();
+        let mut now_us = 0;
+        for (sequence, shift, sent_us, later_us) in chunks {
+            now_us += later_us;
+            observer.handle_chunk(sequence >> shift, sent_us, now_us);
+            let report = observer.poll_report(0, 0, now_us);
+            for losses in [report.clear, report.queued] {
+                prop_assert!(losses.lost <= losses.judged && losses.runs <= losses.lost);
+                prop_assert!(u64::from(losses.judged) <= 2 * WINDOW);
+            }
+        }
+    }
+}
+
+#[test]
+fn disorder_is_forgotten_when_traffic_keeps_its_order_and_not_in_a_silence() {
+    let mut observer = Observer::new();
+    let mut send = |sequence: u64, at_us: u64| {
+        observer.handle_chunk(sequence, at_us as u32, at_us);
+        observer.reorder_us()
+    };
+    // One comes 30 ms behind its neighbour.
+    for n in (0..100).chain(101..131) {
+        send(n, n * 1_000);
+    }
+    let extent_us = send(100, 131_000);
+    assert!((28_000..34_000).contains(&extent_us), "{extent_us}");
+    // A minute of silence says nothing of the path.
+    assert_eq!(send(131, 60_000_000), extent_us);
+    // Nor do a few packets, seconds apart; five seconds of traffic do.
+    (132..140).for_each(|n| assert_eq!(send(n, 60_000_000 + (n - 131) * 2_000_000), extent_us));
+    let from_us = 80_000_000;
+    let last = (140..5_140).map(|n| send(n, from_us + (n - 140) * 1_000)).last();
+    assert_eq!(last, Some(0), "the path keeps its order now");
+}
+
+#[test]
+fn another_path_has_its_own_disorder_and_clock() {
+    let mut observer = Observer::new();
+    let end_us = feed(&mut observer, (0..2_000).map(|s| Some(1_000 + s % 7 * 5_000)));
+    assert!(observer.reorder_us() > 20_000 && observer.knows_reorder());
+    observer.handle_path_change();
+    assert!(observer.reorder_us() == 0 && !observer.knows_reorder());
+    // A clock that began anew is as good as any.
+    for s in 2_000..4_000 {
+        let at_us = end_us + (s - 1_999) * 100;
+        observer.handle_chunk(s, (at_us as u32).wrapping_add(1 << 31), at_us);
+        assert!(!observer.is_queued());
+    }
+    let report = observer.poll_report(0, 0, end_us + 600_000);
+    assert_eq!((report.queued.judged, report.queue_us), (0, 0), "{report:?}");
+}
