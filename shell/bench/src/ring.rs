@@ -53,8 +53,8 @@ pub const GRID_DELAYS_MS: [u32; 4] = [1, 20, 60, 150];
 pub const GRID_LOSSES: [&str; 4] = ["0", "0.5", "2", "5"];
 /// Rates of the grid; the queue holds 20 ms, and at least 32 packets.
 pub const GRID_RATES_MBIT_S: [u32; 3] = [5, 50, 1_000];
-/// Two flows on one queue run so many times as long as others: what the queue drops is counted, and
-/// of a flow's it is one or two a second.
+/// Two flows on one queue run so many times as long as others, twice: what the queue drops is
+/// counted, and of a flow's it is one or two a second.
 pub(crate) const SHARED_TIMES: u32 = 3;
 /// What making and removing a lab and starting daemons takes, about.
 const OVERHEAD_S: f64 = 3.0;
@@ -159,7 +159,7 @@ impl Test {
             Self::Connect => 0.0,
             Self::Ping => 20.0,
             Self::Tcp | Self::Six | Self::Parallel => 2.0 * s,
-            Self::Shared => f64::from(SHARED_TIMES) * s,
+            Self::Shared => 2.0 * f64::from(SHARED_TIMES) * s,
             Self::Both | Self::Udp | Self::Flood | Self::Grid => s,
             Self::Download => 10.0,
             Self::Reconnect => 3.0,
