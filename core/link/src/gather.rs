@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use noise::Instant;
-use wire::frame::Bundle;
+use wire::frame::{self, Bundle, Frame};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
 
@@ -86,15 +86,14 @@ impl Gathered {
         Some((&self.bytes[Bundle::FIXED_LEN + Bundle::ENTRY_LEN..], manner, 1))
     }
 
-    /// Each of them as it stands in the bundle.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.bytes.get(Bundle::FIXED_LEN..).unwrap_or_default();
-        std::iter::from_fn(move || {
-            let (len, behind) = rest.split_first_chunk::<{ Bundle::ENTRY_LEN }>()?;
-            let entry;
-            (entry, rest) = behind.split_at_checked(u16::from_le_bytes(*len).into())?;
-            Some(entry)
-        })
+    /// All that wait, as the bundle that they would leave in.
+    pub(crate) fn bundle(&mut self) -> Option<Bundle<'_>> {
+        let (fixed, _) = self.bytes.split_at_mut_checked(Bundle::FIXED_LEN)?;
+        Bundle::write_fixed(self.count, fixed);
+        match frame::parse(&self.bytes) {
+            Ok(Frame::Bundle(bundle)) => Some(bundle),
+            _ => None,
+        }
     }
 
     /// Says that what waits is to go at `due`, unless it is to go before that anyway.

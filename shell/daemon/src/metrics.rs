@@ -175,10 +175,7 @@ pub fn text(status: &Value) -> String {
     head(&mut out, "warren_health_messages", "What a user should know.", "gauge");
     let messages = status["health"].as_array().map_or(0, Vec::len);
     let _ = writeln!(out, "warren_health_messages {messages}");
-    head(&mut out, "warren_dropped_packets_total", "Packets that did not go on.", "counter");
-    for (reason, count) in status["drops"].as_object().into_iter().flatten() {
-        let _ = writeln!(out, "warren_dropped_packets_total{{reason=\"{reason}\"}} {count}");
-    }
+    drops(&mut out, [(String::new(), &status["drops"])]);
     let peers: Vec<&Value> = status["peers"].as_array().into_iter().flatten().collect();
     head(&mut out, "warren_peer_path", "1 for the path in use.", "gauge");
     for peer in &peers {
@@ -214,13 +211,8 @@ pub fn link_text(told: &Value) -> String {
         let port = link["port"].as_u64().unwrap_or_default();
         let _ = writeln!(out, "warren_link_port{{interface=\"{interface}\"}} {port}");
     }
-    head(&mut out, "warren_dropped_packets_total", "Packets that did not go on.", "counter");
-    for (interface, link) in &all {
-        for (reason, count) in link["drops"].as_object().into_iter().flatten() {
-            let labels = format!("interface=\"{interface}\",reason=\"{reason}\"");
-            let _ = writeln!(out, "warren_dropped_packets_total{{{labels}}} {count}");
-        }
-    }
+    let labels = |interface: &str| format!("interface=\"{interface}\",");
+    drops(&mut out, all.iter().map(|(name, link)| (labels(name), &link["drops"])));
     let mut peers = Vec::new();
     for (interface, link) in &all {
         let of_link = link["peers"].as_array().into_iter().flatten();
@@ -232,6 +224,17 @@ pub fn link_text(told: &Value) -> String {
     }
     links(&mut out, &peers, LINK_RTT);
     out
+}
+
+/// Drops by reason, each behind other labels.
+fn drops<'a>(out: &mut String, of: impl IntoIterator<Item = (String, &'a Value)>) {
+    head(out, "warren_dropped_packets_total", "Packets that did not go on.", "counter");
+    for (labels, counts) in of {
+        for (reason, count) in counts.as_object().into_iter().flatten() {
+            let labels = format!("{labels}reason=\"{reason}\"");
+            let _ = writeln!(out, "warren_dropped_packets_total{{{labels}}} {count}");
+        }
+    }
 }
 
 /// How the links to `peers` are; their round trip stands at `rtt`.

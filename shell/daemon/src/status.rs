@@ -44,10 +44,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         let paths: BTreeMap<PublicKey, PathStatus> = status.peers.iter().filter_map(path).collect();
         let known = |peer: &PeerStatus| Some((peer.key, node.weather(&peer.key)?));
         let links: BTreeMap<PublicKey, Weather> = status.peers.iter().filter_map(known).collect();
-        let counters = node.counters();
-        let drops = counters.drops().filter(|(_, count)| *count > 0);
-        let mut drops: BTreeMap<_, _> = drops.map(|(why, count)| (why.name(), count)).collect();
-        drops.extend(weather::dropped_in_frames(links.values()));
+        let drops = weather::drops(node, links.values());
         let reach = node.reach();
         let relays = desk.relays();
         (status, links, paths, drops, reach, relays)

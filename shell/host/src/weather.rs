@@ -13,7 +13,9 @@ const LOSS_MIN: f64 = 1e-5;
 
 /// Tells of all peers of an interface, as `warren link status --json` has it.
 pub(crate) fn links(node: &Node, status: &Status) -> Value {
-    let peer = |known: &PeerStatus| {
+    let weathers: Vec<Option<Weather>> =
+        status.peers.iter().map(|peer| node.weather(&peer.key)).collect();
+    let peer = |(known, weather): (&PeerStatus, &Option<Weather>)| {
         let key = known.key.to_string();
         let mut peer = json!({
             "name": &key,
@@ -23,19 +25,25 @@ pub(crate) fn links(node: &Node, status: &Status) -> Value {
             "tx_bytes": known.tx_bytes,
             "last_handshake_unix_s": known.last_handshake.map(|at| at.as_secs()),
         });
-        add(&mut peer, Some(known), node.weather(&known.key).as_ref());
+        add(&mut peer, Some(known), weather.as_ref());
         peer
     };
-    let peers: Vec<Value> = status.peers.iter().map(peer).collect();
-    let known: Vec<Weather> =
-        status.peers.iter().filter_map(|peer| node.weather(&peer.key)).collect();
-    let drops = node.counters().drops().map(|(reason, count)| (reason.name(), count));
-    let drops: BTreeMap<&str, u64> = drops.chain(dropped_in_frames(known.iter())).collect();
+    let peers: Vec<Value> = status.peers.iter().zip(&weathers).map(peer).collect();
+    let drops = drops(node, weathers.iter().flatten());
     json!({ "port": status.listen_port, "peers": peers, "drops": drops })
 }
 
+/// What did not go on, by reason: of the node, and of what came in frames on its `links`.
+pub fn drops<'a>(
+    node: &Node,
+    links: impl Iterator<Item = &'a Weather> + Clone,
+) -> BTreeMap<&'static str, u64> {
+    let drops = node.counters().drops().map(|(reason, count)| (reason.name(), count));
+    drops.chain(dropped_in_frames(links)).collect()
+}
+
 /// Packets and pieces that came in frames and did not go on, by what became of them.
-pub fn dropped_in_frames<'a>(
+fn dropped_in_frames<'a>(
     links: impl Iterator<Item = &'a Weather> + Clone,
 ) -> impl Iterator<Item = (&'static str, u64)> {
     let sum = |of: fn(&Weather) -> u64| links.clone().map(of).sum();

@@ -57,7 +57,8 @@ impl Sender {
     /// that it reads frames.
     pub(crate) fn close_bare<O: Outbox>(&mut self, way: &mut Way<'_, O>, outcome: &mut Outcome) {
         let mut gathered = std::mem::take(&mut self.gathered);
-        for entry in gathered.entries() {
+        let entries = gathered.bundle().into_iter().flat_map(|bundle| bundle.entries());
+        for (_, entry) in entries {
             let is_ordered = frame::is_frame(entry);
             let packet = if is_ordered { &entry[Ordered::FIXED_LEN..] } else { entry };
             self.note_bare(packet.len());

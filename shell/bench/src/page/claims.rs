@@ -6,7 +6,7 @@
 use super::cells::{Cells, State};
 use super::sections::{BACK, FORTH};
 use crate::ratio::{Percentile, Spread};
-use crate::ring::metric::{METRICS, Metric};
+use crate::ring::metric::{self, Better, METRICS, Metric};
 use crate::ring::{BASELINE, SLOW_LINE, SLOW_RING, Test, grid};
 use crate::verdict::Bound;
 use crate::vpn::{EASYTIER_KCP, NO_VPN, WARREN, WARREN_PLAIN, WIREGUARD_GO};
@@ -252,15 +252,23 @@ impl Judge<'_> {
     fn overhead(&self, profile: &str, bound: Bound) -> Verdict {
         let cell = (profile, Test::Download, "download_s");
         let verdict = self.ratio(profile, cell.1, cell.2, NO_VPN, bound);
-        let busy = self.cells.spread(profile, cell.1, WARREN, "busy_percent");
-        let rival = self.cells.ratio(cell, WARREN, WIREGUARD_GO);
-        let busy = busy
-            .filter(|busy| busy.median >= BUSY_PERCENT)
-            .filter(|_| rival.is_some_and(|ratio| ratio.median < 1.0));
-        verdict.unless(busy.map(|busy| {
-            let percent = super::number(busy.median);
+        verdict.unless(self.processors_decide(cell))
+    }
+
+    /// What says that the processors, which all hosts share, decided what was found and not the
+    /// line: they had no time left, and wireguard-go did worse still.
+    fn processors_decide(&self, cell: (&str, Test, &str)) -> Option<String> {
+        let (profile, test, name) = cell;
+        let busy = self.cells.spread(profile, test, WARREN, "busy_percent")?.median;
+        let ratio = self.cells.ratio(cell, WARREN, WIREGUARD_GO)?.median;
+        let is_better = match metric::named(name)?.better {
+            Better::Low => ratio < 1.0,
+            Better::High => ratio > 1.0,
+        };
+        (busy >= BUSY_PERCENT && is_better).then(|| {
+            let percent = super::number(busy);
             format!("the processors were busy for {percent} % of it and decide")
-        }))
+        })
     }
 
     /// The median is at most `more` above theirs.
@@ -331,16 +339,7 @@ impl Judge<'_> {
         let verdict = verdict.unless(bare.map(|bare| {
             format!("without a VPN {} ×: the processors decide", super::number(bare.median))
         }));
-        let cell = (profile, Test::Parallel, "sum_mbit_s");
-        let rival = self.cells.ratio(cell, WARREN, WIREGUARD_GO);
-        let busy = self.cells.spread(profile, cell.1, WARREN, "busy_percent");
-        let busy = busy
-            .filter(|busy| busy.median >= BUSY_PERCENT)
-            .filter(|_| rival.is_some_and(|ratio| ratio.median > 1.0));
-        verdict.unless(busy.map(|busy| {
-            let percent = super::number(busy.median);
-            format!("the processors were busy for {percent} % of it and decide")
-        }))
+        verdict.unless(self.processors_decide((profile, Test::Parallel, "sum_mbit_s")))
     }
 
     /// A round trip under load against the idle wire's.
@@ -539,7 +538,7 @@ impl Judge<'_> {
 }
 
 fn describe(metric: &str) -> (&'static str, &'static str) {
-    crate::ring::metric::named(metric).map_or(("", ""), |metric| (metric.title, metric.unit))
+    metric::named(metric).map_or(("", ""), |metric| (metric.title, metric.unit))
 }
 
 fn spread_text(spread: Spread) -> String {
