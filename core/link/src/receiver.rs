@@ -72,7 +72,7 @@ pub(crate) struct Receiver {
     echo: Option<(u32, u64)>,
     /// When a protected piece came last.
     protected_us: Option<u64>,
-    /// The same of what may have an order: frames, and not bare packets.
+    /// The same of what may have an order, frames and not bare packets, and will be repaired.
     ordered_us: Option<u64>,
     active_us: u64,
     codel: Codel,
@@ -302,8 +302,8 @@ impl Receiver {
         self.protected_us = Some(now_us);
         self.harvest.count(true);
         let shape = Shape { data: 0, repair: 1 };
-        let Protected { block, index, inner, .. } = *protected;
-        if frame::is_frame(inner) {
+        let Protected { block, index, inner, unrepaired, .. } = *protected;
+        if frame::is_frame(inner) && !unrepaired {
             self.ordered_us = self.protected_us;
         }
         if self.assembler.handle_data(block, shape, index, inner, now_us) == Arrival::Deliver {
@@ -545,6 +545,8 @@ impl Receiver {
 }
 
 mod sessions;
+#[cfg(test)]
+mod tests;
 mod units;
 
 /// What a packet says about congestion, if its flow heeds that: TCP does, and whoever says that it
@@ -552,27 +554,4 @@ mod units;
 fn heeded(view: &Packet<'_>) -> Option<Ecn> {
     let ecn = view.ecn();
     (view.protocol() == protocol::TCP || ecn != Ecn::NotEct).then_some(ecn)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tcp_is_told_of_congestion_and_others_that_can_be_marked() {
-        let heeded = |protocol: u8, ecn: Ecn| {
-            // A bare IPv4 header and eight bytes.
-            let mut bytes = [0; 40];
-            (bytes[0], bytes[3], bytes[9]) = (0x45, 40, protocol);
-            bytes[32] = 0x50;
-            packet::set_ecn(&mut bytes, ecn).expect("a packet");
-            heeded(&packet::parse(&bytes).expect("a packet"))
-        };
-        for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
-            assert_eq!(heeded(protocol::TCP, ecn), Some(ecn));
-            let others = (ecn != Ecn::NotEct).then_some(ecn);
-            assert_eq!(heeded(protocol::UDP, ecn), others);
-            assert_eq!(heeded(132, ecn), others, "SCTP");
-        }
-    }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use link::{Destination, Outbox};
 use wire::frame::{self, Features, Frame, Hello, Losses, Report};
 use wire::{virtio, wireguard};
 
 use super::squeezed::{self, Inner, Other};
-use super::tests::{Machine, address, packet_to, settle};
+use super::tests::{self, Machine, address, packet_to, settle};
 
 /// Machines 1 and 2, which know each other; the first speaks frames and the second may.
 fn pair(second: bool) -> (Machine, Machine) {
@@ -444,4 +445,48 @@ fn on_a_full_slow_line_a_call_is_repaired_and_tcp_is_not() {
     let (tcp, udp, repair) = in_blocks(10_000, 150..160);
     // One of four tells its delay, in a block without repair.
     assert!(tcp <= 130 && udp > 80 && repair > 0, "full: {tcp} {udp} {repair}");
+}
+
+/// Memory that has no room for what is as long as repair chunks are.
+struct Stingy<'a> {
+    tray: &'a mut tests::Tray,
+    repair_len: usize,
+    refused: u32,
+}
+
+impl Outbox for Stingy<'_> {
+    fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
+        if len == self.repair_len {
+            self.refused += 1;
+            return None;
+        }
+        self.tray.reserve(to, len)
+    }
+
+    fn commit(&mut self) {
+        self.tray.commit();
+    }
+}
+
+#[test]
+fn what_left_is_not_counted_as_dropped_because_its_repair_finds_no_room() {
+    let (mut a, mut b) = pair(true);
+    a.send(&packet_to(1, 2, 5));
+    settle(&mut a, &mut b);
+    a.send(&segment(1_000, 0));
+    let whole = a.sent().first().map(Vec::len).expect("a datagram");
+    settle(&mut a, &mut b);
+    b.delivered.clear();
+    let before = a.node.counters().sealed;
+    let tells_more = frame::Repair::FIXED_LEN - frame::Protected::FIXED_LEN;
+    let mut out = Stingy { tray: &mut a.out, repair_len: whole + tells_more, refused: 0 };
+    let packets: Vec<Vec<u8>> = (1..=100).map(|mark| segment(1_000, mark)).collect();
+    for packet in &packets {
+        a.node.handle_packet(virtio::Header::default(), &mut packet.clone(), a.now, &mut out);
+    }
+    assert!(out.refused > 0, "blocks were full");
+    assert_eq!(a.node.counters().sealed - before, 100);
+    assert_eq!(a.node.counters().dropped_out(), 0);
+    settle(&mut a, &mut b);
+    assert_eq!(b.delivered, packets);
 }
