@@ -44,8 +44,8 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         let paths: BTreeMap<PublicKey, PathStatus> = status.peers.iter().filter_map(path).collect();
         let known = |peer: &PeerStatus| Some((peer.key, node.weather(&peer.key)?));
         let links: BTreeMap<PublicKey, Weather> = status.peers.iter().filter_map(known).collect();
-        let drops = weather::drops(node, links.values());
         let reach = node.reach();
+        let drops = desk.drops(links.values());
         let relays = desk.relays();
         (status, links, paths, drops, reach, relays)
     })?;

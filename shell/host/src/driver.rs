@@ -13,7 +13,6 @@ use crate::engine::Engine;
 use crate::hooks::Hooks;
 use crate::mail::{self, Mail, Remote};
 use crate::monitor::Monitor;
-use crate::relay::Streams;
 use crate::signals::{Asked, Signals};
 use crate::sys::{Interest, Poll, Ready};
 use crate::tun::Device;
@@ -139,9 +138,9 @@ impl Desk<'_> {
         self.rest.status()
     }
 
-    /// The streams to relays; what an order may do with them stands in [`crate::relay`].
-    pub(crate) const fn streams(&mut self) -> &mut Streams {
-        &mut self.rest.engine.streams
+    /// What else an order may do with it stands in [`crate::relay`] and [`crate::weather`].
+    pub(crate) const fn engine(&mut self) -> &mut Engine {
+        &mut self.rest.engine
     }
 
     /// A promise of the stamps is kept: [`Driver::keep_stamps`].
@@ -435,7 +434,7 @@ impl Rest {
         match request {
             Request::Get => Reply::Status(self.status()),
             Request::Weather => {
-                Reply::Weather(weather::links(&self.engine.node, &self.status()).to_string())
+                Reply::Weather(weather::links(&self.engine, &self.status()).to_string())
             }
             Request::Set(_) if self.is_managed => Reply::Refused(Errno(-libc::EPERM)),
             Request::Set(changes) => match self.configure(&changes) {
@@ -519,7 +518,7 @@ impl Rest {
         }
         tracing::info!(port = sockets.port(), "listening");
         self.engine.node.set_listen_port(sockets.port());
-        self.engine.sockets = Some(sockets);
+        self.engine.set_sockets(Some(sockets));
         Ok(())
     }
 
@@ -558,7 +557,7 @@ impl Rest {
         if up {
             self.open(self.listen_port)?;
         } else {
-            self.engine.sockets = None;
+            self.engine.set_sockets(None);
         }
         self.up = up;
         tracing::info!(up, "interface");

@@ -31,11 +31,13 @@ const RECEIVE_LEN: usize = 512 * 1024;
 const HANDSHAKES_BUSY: usize = 1;
 const HANDSHAKES_IDLE: usize = 16;
 
-/// What the shell dropped or could not do, beside the node's own counters.
+/// What the kernel did not take, beside the node's own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Units that the device did not take: it is down, or out of memory.
-    pub device: u64,
+    /// Packets for this machine: the interface is down, or memory is short.
+    pub packets: u64,
+    /// Datagrams for others: no route, a filter, an address that is gone.
+    pub datagrams: u64,
 }
 
 /// A node, its device, its sockets, and the memory they share.
@@ -49,8 +51,6 @@ pub struct Engine {
     pub sockets: Option<Sockets>,
     /// Streams to relays.
     pub streams: Streams,
-    /// What the shell dropped.
-    pub refused: Refused,
     /// The clock of this turn.
     pub clock: Clock,
     /// What the wall clock is to stamps, if something is kept of them.
@@ -65,6 +65,8 @@ pub struct Engine {
     message_len: usize,
     pressure: Pressure,
     bucket: Bucket,
+    /// What the device, and sockets that are no more, did not take.
+    refused: Refused,
 }
 
 impl Engine {
@@ -78,7 +80,6 @@ impl Engine {
             device,
             sockets: None,
             streams: Streams::default(),
-            refused: Refused::default(),
             clock: read_clock(None),
             stamps: None,
             random: KernelRandom,
@@ -90,7 +91,21 @@ impl Engine {
             message_len: 1500,
             pressure: Pressure::default(),
             bucket,
+            refused: Refused::default(),
         }
+    }
+
+    /// Sends and receives by `sockets` from now on.
+    pub fn set_sockets(&mut self, sockets: Option<Sockets>) {
+        let old = std::mem::replace(&mut self.sockets, sockets);
+        self.refused.datagrams += old.map_or(0, |old| old.sent.refused);
+    }
+
+    /// What the kernel did not take since the start.
+    #[must_use]
+    pub fn refused(&self) -> Refused {
+        let now = self.sockets.as_ref().map_or(0, |sockets| sockets.sent.refused);
+        Refused { datagrams: self.refused.datagrams + now, ..self.refused }
     }
 
     /// Reads the clock; once a turn, and again after datagrams were received. What comes while a
@@ -133,7 +148,7 @@ impl Engine {
             let Some((header, packet)) = self.unit[..len].split_at_mut_checked(virtio::LEN) else {
                 continue;
             };
-            taken.units += u64::from(!is_tcp(packet));
+            taken.units += u64::from(is_unpaced(packet));
             let header = virtio::Header::decode(header).unwrap_or_default();
             self.node.handle_packet(header, packet, self.clock.now, &mut out);
             if out.batch.len() >= flush_len {
@@ -302,7 +317,8 @@ impl Engine {
             self.node.set_relay_rooms(rooms);
         }
         while self.node.poll_packets(&mut self.inbox) || !self.inbox.is_empty() {
-            deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut [], &mut self.refused);
+            let (device, coalescer) = (&self.device, &mut self.coalescer);
+            deliver(device, coalescer, &mut self.inbox, &mut [], &mut self.refused);
         }
     }
 
@@ -344,14 +360,17 @@ fn deliver(
     refused: &mut Refused,
 ) {
     inbox.drain(memory, coalescer, |header, parts| {
-        refused.device += u64::from(device.write(&header.encode(), parts).is_err());
+        refused.packets += u64::from(device.write(&header.encode(), parts).is_err());
     });
 }
 
-/// Whether an IP packet carries TCP, as far as its first header says.
-fn is_tcp(packet: &[u8]) -> bool {
+/// Whether an IP packet is of those that may come without pace, as far as its first header says:
+/// neither of TCP, nor of ICMP, whose questions wait for answers, and whose answers are the
+/// kernel's own, which drops them where they would have to wait.
+fn is_unpaced(packet: &[u8]) -> bool {
     let place = if packet.first().is_some_and(|byte| byte >> 4 == 6) { 6 } else { 9 };
-    packet.get(place) == Some(&protocol::TCP)
+    let paced = [protocol::TCP, protocol::ICMP, protocol::ICMPV6];
+    packet.get(place).is_none_or(|protocol| !paced.contains(protocol))
 }
 
 fn read_clock(stamps: Option<&mut Stamps>) -> Clock {
@@ -365,10 +384,37 @@ fn read_clock(stamps: Option<&mut Stamps>) -> Clock {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
+    use std::net::{SocketAddr, UdpSocket};
+
+    use link::{Endpoint, Outbox};
 
     use super::*;
     use crate::netlink::tests::{in_fresh_namespace, ip};
+
+    #[test]
+    fn what_the_kernel_does_not_take_is_told_of() {
+        in_fresh_namespace(|| {
+            let mut engine = Engine::new(Device::create("wt0").unwrap());
+            engine.set_sockets(Some(Sockets::bind(0, 0).unwrap()));
+            let nowhere: SocketAddr = "192.0.2.1:9".parse().unwrap();
+            let mut out = Outgoing {
+                batch: &mut engine.batch,
+                sockets: engine.sockets.as_mut(),
+                streams: None,
+            };
+            out.reserve(&Destination::Udp(Endpoint::new(nowhere)), 32).unwrap().fill(1);
+            out.commit();
+            out.flush();
+            let mut packet = [0; 28];
+            (packet[0], packet[3], packet[8]) = (0x45, 28, 64);
+            assert!(engine.inbox.push_own(&packet));
+            engine.settle(true, false);
+            let told = Refused { packets: 1, datagrams: 1 };
+            assert_eq!(engine.refused(), told, "no route, and an interface that is down");
+            engine.set_sockets(None);
+            assert_eq!(engine.refused(), told, "the sockets are no more, what was counted is");
+        });
+    }
 
     /// A queue is told by the least delay ever seen; one that ends before it began would make every
     /// later datagram look late.
@@ -380,7 +426,7 @@ mod tests {
             let sockets = Sockets::bind(0, 0).unwrap();
             let fds: Vec<RawFd> = sockets.fds().collect();
             let port = sockets.port();
-            engine.sockets = Some(sockets);
+            engine.set_sockets(Some(sockets));
             engine.tick();
             let began = engine.clock.now;
             std::thread::sleep(Duration::from_millis(30));

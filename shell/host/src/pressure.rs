@@ -12,6 +12,9 @@
 //! is held back only where the socket below is full, and the link is not a fast one: what our
 //! processor limits is no link to be measured.
 //!
+//! Pings are let be: who asks waits for answers, so that there are only so many, and an answer is
+//! the kernel's own, which drops it where it would have to wait.
+//!
 //! On a slow line the socket below has less room, too, and what is handed to it at once is shorter:
 //! what it holds at 1 Gbit/s for a millisecond would take half a second at 5 Mbit/s, and 64 KiB in
 //! one piece overrun the short queue of a modem.
@@ -104,7 +107,7 @@ static STREAMS: Manner = Manner {
     empty_ticks: 10,
 };
 
-/// Of TCP is what has no more units of other kinds than one for so many bytes.
+/// Paced is what has no more units of other kinds than one for so many bytes.
 const SMALL_LEN: u64 = 8 * 1024;
 /// TCP on a link that carries more is left alone, in bytes a second (500 Mbit/s): its window is
 /// less than 70 ms there, and what a busy machine lives on. Two processors that were sender, line
@@ -151,7 +154,7 @@ const QUEUE_LEN_MIN: u64 = 1 << 20;
 /// What a turn took from the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Units but those of TCP.
+    /// Units of what may come without pace: neither TCP nor ICMP.
     pub units: u64,
     /// Bytes of all units.
     pub bytes: u64,

@@ -356,25 +356,25 @@ impl Desk<'_> {
     /// There are too many, or the socket is of no use.
     pub fn set_relay(&mut self, stream: NewStream) -> io::Result<()> {
         let relay = stream.relay;
-        self.streams().set(stream)?;
+        self.engine().streams.set(stream)?;
         self.node().0.handle_relay_up(relay);
         Ok(())
     }
 
     /// Ends the stream to a relay, if there is one.
     pub fn remove_relay(&mut self, relay: u32) {
-        self.streams().remove(relay);
+        self.engine().streams.remove(relay);
     }
 
     /// See [`Streams::check`].
     pub fn check_relay(&mut self, relay: u32) {
-        self.streams().check(relay);
+        self.engine().streams.check(relay);
     }
 
     /// What is told of the streams to relays.
     #[must_use]
     pub fn relays(&mut self) -> Vec<StreamStatus> {
-        self.streams().status().collect()
+        self.engine().streams.status().collect()
     }
 }
 

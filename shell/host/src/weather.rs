@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use link::CHUNK_LEN_MAX;
-use node::{Node, PeerStatus, Status, Weather};
+use node::{PeerStatus, Status, Weather};
 use serde_json::{Value, json};
+
+use crate::driver::Desk;
+use crate::engine::Engine;
 
 /// Less disorder than this is none, microseconds: neighbours that changed places.
 const DISORDER_US_MIN: u32 = 100;
@@ -12,9 +15,9 @@ const DISORDER_US_MIN: u32 = 100;
 const LOSS_MIN: f64 = 1e-5;
 
 /// Tells of all peers of an interface, as `warren link status --json` has it.
-pub(crate) fn links(node: &Node, status: &Status) -> Value {
+pub(crate) fn links(engine: &Engine, status: &Status) -> Value {
     let weathers: Vec<Option<Weather>> =
-        status.peers.iter().map(|peer| node.weather(&peer.key)).collect();
+        status.peers.iter().map(|peer| engine.node.weather(&peer.key)).collect();
     let peer = |(known, weather): (&PeerStatus, &Option<Weather>)| {
         let key = known.key.to_string();
         let mut peer = json!({
@@ -29,17 +32,30 @@ pub(crate) fn links(node: &Node, status: &Status) -> Value {
         peer
     };
     let peers: Vec<Value> = status.peers.iter().zip(&weathers).map(peer).collect();
-    let drops = drops(node, weathers.iter().flatten());
+    let drops = drops(engine, weathers.iter().flatten());
     json!({ "port": status.listen_port, "peers": peers, "drops": drops })
 }
 
-/// What did not go on, by reason: of the node, and of what came in frames on its `links`.
-pub fn drops<'a>(
-    node: &Node,
+impl Desk<'_> {
+    /// What did not go on, by reason: of the node, of what came in frames on its `links`, and what
+    /// the kernel did not take.
+    pub fn drops<'a>(
+        &mut self,
+        links: impl Iterator<Item = &'a Weather> + Clone,
+    ) -> BTreeMap<&'static str, u64> {
+        drops(self.engine(), links)
+    }
+}
+
+fn drops<'a>(
+    engine: &Engine,
     links: impl Iterator<Item = &'a Weather> + Clone,
 ) -> BTreeMap<&'static str, u64> {
-    let drops = node.counters().drops().map(|(reason, count)| (reason.name(), count));
-    drops.chain(dropped_in_frames(links)).collect()
+    let refused = engine.refused();
+    let kernels = [("interface-refused", refused.packets), ("send-refused", refused.datagrams)];
+    let kernels = kernels.into_iter().filter(|(_, count)| *count > 0);
+    let drops = engine.node.counters().drops().map(|(reason, count)| (reason.name(), count));
+    drops.chain(dropped_in_frames(links)).chain(kernels).collect()
 }
 
 /// Packets and pieces that came in frames and did not go on, by what became of them.
