@@ -87,6 +87,9 @@ struct Run {
     /// and larger buffers, as in the comparison that the profiles come from.
     #[arg(long, default_value = "default", value_parser = PossibleValuesParser::new(TUNINGS))]
     tuning: String,
+    /// Download over HTTPS instead of HTTP.
+    #[arg(long)]
+    https: bool,
     /// Where results go.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -193,6 +196,7 @@ fn run_ring(args: Run) -> Result<()> {
         seed: args.seed,
         grid: args.grid || args.grid_only,
         tuning: args.tuning,
+        https: args.https,
     };
     ring::run(settings, &ring::select(all, &args.peers)?, &args.out, prefix, &command)
 }

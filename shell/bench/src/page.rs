@@ -51,7 +51,8 @@ pub fn compare(a: &Path, b: &Path, all: bool) -> Result<String> {
     let mut text = format!("# {} ÷ {}\n\n", b.display(), a.display());
     for (name, note) in [("A", &note_a), ("B", &note_b)] {
         let (facts, s) = (&note.facts, &note.settings);
-        let marks: Vec<&str> = note.marks.iter().map(|(word, _)| word.as_str()).collect();
+        let marks = note.marks.iter().map(|(word, _)| word.as_str());
+        let marks: Vec<&str> = marks.chain(s.https.then_some("download over HTTPS")).collect();
         let marks =
             if marks.is_empty() { String::new() } else { format!("; {}", marks.join(", ")) };
         let _ = writeln!(

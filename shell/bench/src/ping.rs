@@ -22,16 +22,37 @@ pub(crate) fn answers(output: &str) -> Vec<f64> {
     output.lines().filter_map(rtt_us).collect()
 }
 
-/// How many were answered, from the summary's
+/// What ping says at its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Summary {
+    /// How many it sent.
+    pub(crate) sent: f64,
+    /// How many answers it read.
+    pub(crate) answered: f64,
+    /// From the first one sent to the last thing that it did, seconds.
+    pub(crate) time_s: f64,
+}
+
+/// The summary's
 /// `20000 packets transmitted, 19998 received, +1 duplicates, 0.01% packet loss, time 9876ms`.
 ///
 /// # Errors
 /// Returns an error when there is no such line.
-pub(crate) fn answered(output: &str) -> Result<f64> {
+pub(crate) fn summary(output: &str) -> Result<Summary> {
     let line = output.lines().find(|line| line.contains(" packets transmitted, "));
-    let words = line.and_then(|line| line.split(", ").find(|part| part.ends_with(" received")));
-    let number = words.and_then(|part| part.split(' ').next()?.parse().ok());
-    number.with_context(|| format!("ping ended without its summary: {}", output.trim()))
+    let parts: Vec<&str> = line.map(|line| line.split(", ").collect()).unwrap_or_default();
+    let number = |is_it: &dyn Fn(&str) -> Option<f64>| parts.iter().find_map(|part| is_it(part));
+    let read = || {
+        Some(Summary {
+            sent: number(&|part| part.strip_suffix(" packets transmitted")?.parse().ok())?,
+            answered: number(&|part| part.strip_suffix(" received")?.parse().ok())?,
+            time_s: number(&|part| {
+                let ms: f64 = part.strip_prefix("time ")?.strip_suffix("ms")?.parse().ok()?;
+                Some(ms / 1e3)
+            })?,
+        })
+    };
+    read().with_context(|| format!("ping ended without its summary: {}", output.trim()))
 }
 
 /// The time in a line such as `64 bytes from 10.9.0.2: icmp_seq=1 ttl=64 time=0.037 ms`.
@@ -65,11 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_counts_answers() {
-        assert_eq!(answered(OUTPUT).expect("a summary"), 3.0);
+    fn the_summary_counts_answers_and_tells_the_time() {
+        let told = |sent, answered, time_s| Summary { sent, answered, time_s };
+        assert_eq!(summary(OUTPUT).expect("a summary"), told(3.0, 3.0, 0.015));
         let lost = "9 packets transmitted, 7 received, +2 duplicates, 22% packet loss, time 1ms";
-        assert_eq!(answered(lost).expect("a summary"), 7.0);
-        assert!(answered("ping: connect: Network is unreachable\n").is_err());
+        assert_eq!(summary(lost).expect("a summary"), told(9.0, 7.0, 0.001));
+        assert!(summary("ping: connect: Network is unreachable\n").is_err());
+        assert!(summary("9 packets transmitted, 7 received, 22% packet loss\n").is_err());
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub enum Test {
     Udp,
     /// Pings of full size, many under way.
     Flood,
-    /// Many small and some large files over HTTP.
+    /// Many small and some large files over HTTP or HTTPS.
     Download,
     /// Time from a restart to echoes both ways.
     Reconnect,
@@ -178,6 +178,7 @@ struct Turn<'a> {
     to: usize,
     seconds: u32,
     seed: u64,
+    https: bool,
 }
 
 /// Whether a profile impairs superpackets as one, as netem does on an interface with offloads.
@@ -421,6 +422,7 @@ fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a
                         to,
                         seconds,
                         seed,
+                        https: settings.https,
                     });
                 }
             }

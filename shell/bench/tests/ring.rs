@@ -47,6 +47,7 @@ fn settings(profiles: &[&str], tests: &[Test]) -> sample::Settings {
         seed: 7,
         grid: false,
         tuning: "reorder".to_owned(),
+        https: false,
     }
 }
 
@@ -209,6 +210,21 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
     assert!(text.contains("| tcp | baseline+delay=1ms | Warren | back, Mbit/s |"), "{text}");
     assert!(text.contains(" (1) | ") && text.contains("| too few to tell |"), "{text}");
     assert!(text.contains("tuning reorder"), "{text}");
+}
+
+/// What is downloaded may come over HTTPS, and then a comparison says so.
+#[test]
+fn a_download_over_https_arrives_whole_and_is_told_apart() {
+    let folder = Folder::new("ring-https");
+    let peers: Vec<Box<dyn Vpn>> = vec![Box::new(NoVpn)];
+    let profile = ["baseline+delay=1ms+loss=1%"];
+    let settings = sample::Settings { https: true, ..settings(&profile, &[Test::Download]) };
+    let (note, samples) = run(settings, &peers, &folder.0, "wt-ring-https");
+    assert!(note.settings.https);
+    assert_eq!(samples[0].failed, None);
+    assert!(samples[0].metrics["download_s"] > 0.0, "{:?}", samples[0].metrics);
+    let text = page::compare(&folder.0, &folder.0, false).expect("comparable");
+    assert!(text.contains("download over HTTPS"), "{text}");
 }
 
 /// The weather of a profile is on the wire in both directions, and pings tell of it.

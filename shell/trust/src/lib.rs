@@ -1,9 +1,10 @@
 //! TLS whose certificate is not looked at.
 //!
-//! Three programs want it, each for a reason of its own: a node and its relay's stream know the
+//! Four programs want it, each for a reason of its own: a node and its relay's stream know the
 //! server by the key in their token, so that what TLS says of it protects nothing (`dial`); a
-//! database by `sslmode=require` is asked for secrecy alone, as libpq does (`server`); and a proxy
-//! that opens TLS takes whom it finds inside (`lab`).
+//! database by `sslmode=require` is asked for secrecy alone, as libpq does (`server`); a proxy that
+//! opens TLS takes whom it finds inside (`lab`); and a download that is measured comes from the
+//! program that compares it (`bench`).
 //!
 //! # The life of a handshake
 //!

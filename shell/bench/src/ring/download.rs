@@ -1,4 +1,5 @@
-//! A download in the shape of a binary cache: many small files and some large ones over HTTP/1.1.
+//! A download in the shape of a binary cache: many small files and some large ones over HTTP/1.1,
+//! or over HTTPS.
 //!
 //! For each of [`FILES`] files a client asks for its description (1 KiB) and then for itself, as a
 //! package fetcher does, on [`CONNECTIONS`] connections that stay open. Sizes follow from the
@@ -15,6 +16,10 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::netns::Host;
 use lab::sys;
 use sim::rng::Rng;
+
+mod tls;
+
+use tls::{Channel, Tls};
 
 /// Files of a download.
 pub const FILES: usize = 120;
@@ -37,27 +42,37 @@ struct Cache {
     pattern: Vec<u8>,
 }
 
-/// Downloads everything from one host to another; returns the time and the bytes.
+/// Downloads everything from one host to another, over TLS with `https`; returns the time and the
+/// bytes of HTTP.
 ///
 /// # Errors
 /// Returns an error when a file is cut or wrong, a connection breaks, it takes longer than
 /// [`LIMIT`], or a signal asks this process to end.
-pub(super) fn run(server: &Host, client: &Host, address: &str, seed: u64) -> Result<(f64, u64)> {
+pub(super) fn run(
+    (server, client): (&Host, &Host),
+    address: &str,
+    seed: u64,
+    https: bool,
+) -> Result<(f64, u64)> {
     let cache = Arc::new(Cache::new(seed));
+    let tls = if https { Some(Tls::new()?) } else { None };
     let at: SocketAddr = SocketAddr::new(address.parse().context("no address")?, PORT);
     // A socket belongs to the namespace that it was made in, whichever thread uses it.
     let listener = sys::in_netns(&server.path(), || TcpListener::bind(at))?
         .with_context(|| format!("cannot listen at {at}"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let serving = {
-        let (cache, stop) = (Arc::clone(&cache), Arc::clone(&stop));
-        std::thread::spawn(move || serve(&listener, &cache, &stop))
+        let (cache, tls, stop) = (Arc::clone(&cache), tls.clone(), Arc::clone(&stop));
+        std::thread::spawn(move || serve(&listener, &cache, tls.as_ref(), &stop))
     };
     client.run(&["ip", "tcp_metrics", "flush"])?;
     let begin = Instant::now();
     let next = AtomicUsize::new(0);
     let fetched = std::thread::scope(|scope| {
-        let fetch = || fetch_all(client, at, &cache, &next, begin + LIMIT);
+        let fetch = || {
+            let channel = connect(client, at, tls.as_ref(), begin + LIMIT)?;
+            fetch_all(channel, &cache, &next, begin + LIMIT)
+        };
         let all: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(fetch)).collect();
         let join = |one: std::thread::ScopedJoinHandle<'_, Result<u64>>| {
             one.join().unwrap_or_else(|_| bail!("a client panicked"))
@@ -95,29 +110,32 @@ impl Cache {
     }
 }
 
-fn serve(listener: &TcpListener, cache: &Arc<Cache>, stop: &Arc<AtomicBool>) {
+fn serve(listener: &TcpListener, cache: &Arc<Cache>, tls: Option<&Tls>, stop: &Arc<AtomicBool>) {
     if listener.set_nonblocking(true).is_err() {
         return;
     }
     while !stop.load(Ordering::Relaxed) {
         match listener.accept() {
             Ok((stream, _)) => {
-                let cache = Arc::clone(cache);
+                let (cache, tls) = (Arc::clone(cache), tls.cloned());
                 // A client that goes away ends its thread; the client side tells of the failure.
-                std::thread::spawn(move || answer(stream, &cache));
+                std::thread::spawn(move || answer(stream, &cache, tls.as_ref()));
             }
             Err(_) => std::thread::sleep(Duration::from_millis(2)),
         }
     }
 }
 
-fn answer(stream: TcpStream, cache: &Cache) -> std::io::Result<()> {
+fn answer(stream: TcpStream, cache: &Cache, tls: Option<&Tls>) -> Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut stream = stream;
+    let channel: Box<dyn Channel> = match tls {
+        Some(tls) => tls.accept(stream)?,
+        None => Box::new(stream),
+    };
+    let mut reader = BufReader::new(channel);
     loop {
         let mut request = String::new();
         if reader.read_line(&mut request)? == 0 {
@@ -128,6 +146,7 @@ fn answer(stream: TcpStream, cache: &Cache) -> std::io::Result<()> {
             line.clear();
         }
         let path = request.split(' ').nth(1).unwrap_or_default();
+        let stream = reader.get_mut();
         let Some(size) = cache.size(path) else {
             stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")?;
             continue;
@@ -143,21 +162,32 @@ fn answer(stream: TcpStream, cache: &Cache) -> std::io::Result<()> {
     }
 }
 
-/// One connection: takes the next file until there is none.
-fn fetch_all(
+fn connect(
     client: &Host,
     at: SocketAddr,
-    cache: &Cache,
-    next: &AtomicUsize,
+    tls: Option<&Tls>,
     deadline: Instant,
-) -> Result<u64> {
+) -> Result<Box<dyn Channel>> {
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let connect = || TcpStream::connect_timeout(&at, left());
     let stream = sys::in_netns(&client.path(), connect)?.context("cannot connect")?;
     stream.set_nodelay(true)?;
     // Short, so that an interrupt and the deadline are seen while nothing arrives.
     stream.set_read_timeout(Some(Duration::from_millis(500)))?;
-    let mut reader = BufReader::with_capacity(PATTERN_BYTES, stream.try_clone()?);
+    match tls {
+        Some(tls) => tls.connect(stream, deadline),
+        None => Ok(Box::new(stream)),
+    }
+}
+
+/// One connection: takes the next file until there is none.
+fn fetch_all(
+    channel: Box<dyn Channel>,
+    cache: &Cache,
+    next: &AtomicUsize,
+    deadline: Instant,
+) -> Result<u64> {
+    let mut reader = BufReader::with_capacity(PATTERN_BYTES, channel);
     let mut bytes = 0;
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -167,7 +197,7 @@ fn fetch_all(
         for kind in ["about", "file"] {
             let path = format!("/{number}.{kind}");
             let request = format!("GET {path} HTTP/1.1\r\nHost: cache\r\n\r\n");
-            (&stream).write_all(request.as_bytes()).context("cannot ask")?;
+            reader.get_mut().write_all(request.as_bytes()).context("cannot ask")?;
             let expected = cache.size(&path).context("no such file")?;
             bytes += fetch(&mut reader, cache, expected, deadline)
                 .with_context(|| format!("{path} of {expected} bytes"))?;
@@ -177,7 +207,7 @@ fn fetch_all(
 
 /// Reads one answer and compares it.
 fn fetch(
-    reader: &mut BufReader<TcpStream>,
+    reader: &mut BufReader<Box<dyn Channel>>,
     cache: &Cache,
     expected: usize,
     deadline: Instant,
@@ -197,7 +227,7 @@ fn fetch(
 }
 
 fn read_whole(
-    reader: &mut BufReader<TcpStream>,
+    reader: &mut BufReader<Box<dyn Channel>>,
     memory: &mut [u8],
     deadline: Instant,
 ) -> Result<()> {
@@ -206,12 +236,7 @@ fn read_whole(
         match reader.read(&mut memory[at..]) {
             Ok(0) => bail!("the connection ended after {at} of {} bytes", memory.len()),
             Ok(n) => at += n,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
-                ) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if tls::is_passing(error.kind()) => {}
             Err(error) => return Err(error).context("the connection broke"),
         }
         sys::check_interrupted()?;

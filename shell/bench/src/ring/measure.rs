@@ -21,13 +21,13 @@ use crate::vpn::Running;
 const PINGS: u32 = 400;
 const PING_EVERY_S: &str = "0.05";
 /// A flood of pings: so many under way, whose packets have 1,200 bytes, which fit through every
-/// VPN without being cut in two; as many in all as one that loses none answers in the time of a
-/// transfer, about.
+/// VPN without being cut in two; for the time of a transfer, as what comes at the begin, when
+/// nobody knows the path, is no more of it than it is of a transfer.
 const FLOOD_UNDER_WAY: &str = "100";
 const FLOOD_PAYLOAD: &str = "1172";
 const FLOOD_BYTES: f64 = 1_200.0;
-const FLOOD_A_SECOND: u32 = 2_000;
-const FLOOD_LIMIT: Duration = Duration::from_secs(180);
+/// Ping ends by itself; it is not waited for any longer than that.
+const FLOOD_REST: Duration = Duration::from_secs(30);
 const FLOOD_LATE: Duration = Duration::from_millis(300);
 /// Time between two pings under load.
 const LOADED_PING_EVERY_S: f64 = 0.1;
@@ -273,6 +273,12 @@ impl Scene<'_> {
         if let Some(again) = flow.retransmits {
             self.put("back_retransmits", again);
         }
+        if let Some(percent) = flow.again_percent() {
+            self.put("back_again_percent", percent);
+        }
+        if let Some(cwnd) = flow.cwnd_bytes {
+            self.put("back_cwnd_kb", cwnd / 1e3);
+        }
     }
 
     fn both(&mut self) -> Result<()> {
@@ -346,41 +352,42 @@ impl Scene<'_> {
     /// What is neither TCP nor UDP, at a rate at which the wire's cost for each byte can be told.
     fn flood(&mut self) -> Result<()> {
         let (from, to) = (self.turn.from, self.turn.to);
-        let count = self.turn.seconds * FLOOD_A_SECOND;
         let before = self.before()?;
         let sent = before.sent;
         let address = self.vpn.address(to);
-        let asked = count.to_string();
+        let seconds = self.turn.seconds.to_string();
         let argv = [
-            &["ping", "-n", "-q", "-f", "-l", FLOOD_UNDER_WAY, "-s", FLOOD_PAYLOAD, "-c"],
-            [asked.as_str(), address].as_slice(),
+            &["ping", "-n", "-q", "-f", "-l", FLOOD_UNDER_WAY, "-s", FLOOD_PAYLOAD, "-w"],
+            [seconds.as_str(), address].as_slice(),
         ]
         .concat();
-        let echoes = || -> Result<(u64, u64)> {
-            Ok((Echoes::of(self.host(from))?.came, Echoes::of(self.host(to))?.unanswered))
-        };
-        let counted = echoes()?;
-        let begin = Instant::now();
+        let counted = self.echoes(from, to)?;
         let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
-        let read = ping::answered(&load::finish(&ping, FLOOD_LIMIT)?)?;
-        let s = begin.elapsed().as_secs_f64();
-        // Ping does not wait long for the last ones.
+        let limit = Duration::from_secs(self.turn.seconds.into()) + FLOOD_REST;
+        let told = ping::summary(&load::finish(&ping, limit)?)?;
+        let in_time = (self.echoes(from, to)?.0 - counted.0) as f64;
+        // Ping does not wait for the last ones.
         std::thread::sleep(FLOOD_LATE);
-        let (came, unanswered) = echoes()?;
+        let (came, unanswered) = self.echoes(from, to)?;
         let (came, unanswered) = ((came - counted.0) as f64, (unanswered - counted.1) as f64);
-        ensure!(came > 0.0, "none of {count} pings was answered");
+        ensure!(came > 0.0 && told.time_s > 0.0, "none of {} pings was answered", told.sent);
         let bytes = came * FLOOD_BYTES;
         self.after(before, bytes)?;
         if let Some((old, new)) = sent.zip(self.ground.sent_bytes(from)) {
             let arrived = bytes + unanswered * FLOOD_BYTES;
             self.put("wire_bytes_per_byte", (new - old) as f64 / arrived);
         }
-        self.put("forward_mbit_s", bytes * 8.0 / 1e6 / s);
-        let percent = |pings: f64| pings.max(0.0) / f64::from(count) * 100.0;
-        self.put("ping_lost_percent", percent(f64::from(count) - came - unanswered));
+        self.put("forward_mbit_s", bytes * 8.0 / 1e6 / told.time_s);
+        let percent = |pings: f64| pings.max(0.0) / told.sent * 100.0;
+        self.put("ping_lost_percent", percent(told.sent - came - unanswered));
         self.put("unanswered_percent", percent(unanswered));
-        self.put("unread_percent", percent(came - read));
+        self.put("unread_percent", percent(in_time - told.answered));
         Ok(())
+    }
+
+    /// Answers that came back to `from`, and requests that `to` did not answer.
+    fn echoes(&self, from: usize, to: usize) -> Result<(u64, u64)> {
+        Ok((Echoes::of(self.host(from))?.came, Echoes::of(self.host(to))?.unanswered))
     }
 
     fn grid(&mut self) -> Result<()> {
@@ -393,10 +400,10 @@ impl Scene<'_> {
         let (client, server) = (self.turn.from, self.turn.to);
         let before = self.before()?;
         let (s, bytes) = download::run(
-            self.host(server),
-            self.host(client),
+            (self.host(server), self.host(client)),
             self.vpn.address(server),
             self.turn.seed,
+            self.turn.https,
         )?;
         let busy = busy_s()? - before.busy_s;
         self.after(before, bytes as f64)?;

@@ -55,6 +55,8 @@ pub const METRICS: &[Metric] = &[
     metric("back_retransmits", "sent again, back", "segments", Low),
     metric("forward_again_percent", "sent again, forth", "% of segments", Low),
     metric("forward_cwnd_kb", "largest congestion window, forth", "kB", High),
+    metric("back_again_percent", "sent again, back", "% of segments", Low),
+    metric("back_cwnd_kb", "largest congestion window, back", "kB", High),
     metric("loaded_rtt_mean_ms", "round trip under load, mean", "ms", Low),
     metric("loaded_rtt_p99_ms", "round trip under load, 99th percentile", "ms", Low),
     metric("loaded_lost_percent", "pings lost under load", "%", Low),

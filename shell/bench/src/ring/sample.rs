@@ -60,6 +60,9 @@ pub struct Settings {
     pub grid: bool,
     /// Kernel settings of the hosts: `default`, `reorder` or `full`.
     pub tuning: String,
+    /// Whether what is downloaded comes over TLS.
+    #[serde(default)]
+    pub https: bool,
 }
 
 /// Someone who took part.
@@ -261,6 +264,7 @@ pub(crate) mod tests {
                 seed: 1,
                 grid: false,
                 tuning: "default".to_owned(),
+                https: false,
             },
             peers: names.iter().map(peer).collect(),
             skipped: Vec::new(),

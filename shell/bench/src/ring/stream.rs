@@ -97,7 +97,8 @@ const CROSSED: &str = "nothing arrived either way: iperf3 took its two streams f
 /// on the one and read from the other.
 pub(super) fn never_began(error: &anyhow::Error) -> bool {
     let why = error.to_string();
-    why.contains("unable to read from stream socket") || why == CROSSED
+    let streams = ["unable to read from stream socket", "unable to write to stream socket"];
+    streams.iter().any(|said| why.contains(said)) || why == CROSSED
 }
 
 /// Runs one transfer to its end.
