@@ -92,8 +92,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     frame::Chunk::write_fixed(1, 0, &mut chunk);
     let protect = |index, inner: &[u8]| {
         let mut plain = vec![0; frame::Protected::FIXED_LEN];
-        let (block, sent_us, unrepaired) = (9, 5, index == 1);
-        frame::Protected { index, unrepaired, block, sent_us, inner }.write_fixed(0, &mut plain);
+        frame::Protected::write_fixed(index, 9, 5, 0, &mut plain);
         [plain, inner.to_vec()].concat()
     };
     let mut repair = vec![0; frame::Repair::FIXED_LEN + 50];

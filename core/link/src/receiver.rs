@@ -72,7 +72,7 @@ pub(crate) struct Receiver {
     echo: Option<(u32, u64)>,
     /// When a protected piece came last.
     protected_us: Option<u64>,
-    /// The same of what may have an order, frames and not bare packets, and will be repaired.
+    /// The same of what may have an order: frames, and not bare packets.
     ordered_us: Option<u64>,
     active_us: u64,
     codel: Codel,
@@ -302,8 +302,8 @@ impl Receiver {
         self.protected_us = Some(now_us);
         self.harvest.count(true);
         let shape = Shape { data: 0, repair: 1 };
-        let Protected { block, index, inner, unrepaired, .. } = *protected;
-        if frame::is_frame(inner) && !unrepaired {
+        let Protected { block, index, inner, .. } = *protected;
+        if frame::is_frame(inner) {
             self.ordered_us = self.protected_us;
         }
         if self.assembler.handle_data(block, shape, index, inner, now_us) == Arrival::Deliver {

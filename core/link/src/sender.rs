@@ -104,8 +104,6 @@ pub(crate) struct Manner {
     /// Whether any of it is of TCP.
     is_tcp: bool,
     protect: bool,
-    /// Whether it is protected for its loss, and not for its clock alone.
-    repair: bool,
     /// Leave to compress, of the flow at hand; those of other flows share nothing with it.
     pub(crate) ticket: Option<Ticket>,
     now_us: u64,
@@ -141,7 +139,6 @@ impl Manner {
         self.is_tcp |= other.is_tcp;
         self.ticket = self.ticket.filter(|_| self.ticket == other.ticket);
         self.protect |= other.protect;
-        self.repair |= other.repair;
         self
     }
 
@@ -230,7 +227,6 @@ impl Sender {
             upper,
             is_tcp,
             protect,
-            repair: protect,
             ticket: if wishes.squeeze { self.ticket(packet.packet()) } else { None },
             now_us: now.0 / 1_000,
             mtu,
@@ -426,7 +422,6 @@ impl Sender {
         }
         let Self { spread, next_block, .. } = self;
         let kind = (manner.upper, manner.wait());
-        let (sent_us, unrepaired) = (manner.now_us as u32, !manner.repair);
         way.seal(Protected::FIXED_LEN + len, |plain| {
             let (fixed, inner) = plain.split_at_mut(Protected::FIXED_LEN);
             write(inner);
@@ -434,7 +429,7 @@ impl Sender {
             // the other end would count a piece of no block.
             let place = spread.handle_chunk(inner, kind, next_block, manner.now_us);
             let (index, block) = place.map_or((u8::MAX, 0), |place| (place.index, place.block));
-            Protected { index, unrepaired, block, sent_us, inner }.write_fixed(0, fixed);
+            Protected::write_fixed(index, block, manner.now_us as u32, 0, fixed);
         })?;
         // The piece is out, whatever becomes of its repair.
         if self.flush(manner.now_us, way).is_err() {

@@ -1,3 +1,11 @@
+//! Who waits for what, and who is told of congestion.
+
+use repair::control::Control;
+use repair::spread::{Spread, Wait};
+use repair::table::Upper;
+use wire::frame::Head;
+use wire::virtio;
+
 use super::*;
 
 /// Takes everything.
@@ -28,15 +36,13 @@ fn waits_us(wrap: fn(u8, &[u8]) -> Vec<u8>) -> Option<u64> {
 }
 
 #[test]
-fn a_flow_waits_for_what_is_repaired_and_for_nothing_else() {
-    fn wrapped(index: u8, inner: &[u8], unrepaired: bool) -> Vec<u8> {
+fn a_flow_waits_for_repair_where_frames_are_protected_and_nowhere_else() {
+    fn wrapped(index: u8, inner: &[u8]) -> Vec<u8> {
         let mut plain = vec![0; Protected::FIXED_LEN];
-        let (block, sent_us) = (9, 900);
-        Protected { index, unrepaired, block, sent_us, inner }.write_fixed(0, &mut plain);
+        Protected::write_fixed(index, 9, 900, 0, &mut plain);
         [plain, inner.to_vec()].concat()
     }
-    assert_eq!(waits_us(|index, inner| wrapped(index, inner, false)), Some(WAIT_US_MAX));
-    assert_eq!(waits_us(|index, inner| wrapped(index, inner, true)), None, "clock alone");
+    assert_eq!(waits_us(wrapped), Some(WAIT_US_MAX));
     assert_eq!(waits_us(|_, inner| inner.to_vec()), None, "datagrams as they are");
 }
 
@@ -56,4 +62,58 @@ fn tcp_is_told_of_congestion_and_others_that_can_be_marked() {
         assert_eq!(heeded(protocol::UDP, ecn), others);
         assert_eq!(heeded(132, ecn), others, "SCTP");
     }
+}
+
+/// A block is of one session, and so are the head and the chunks in it, though another session has
+/// begun since.
+#[test]
+fn what_is_rebuilt_is_of_the_session_of_its_repair() {
+    let mut packet = [0; 140];
+    (packet[0], packet[3], packet[9], packet[32]) = (0x45, 140, protocol::TCP, 0x50);
+    let (header, payload) = packet.split_at(40);
+    let parts = Head {
+        unit: 7,
+        tag: 0,
+        ordered: false,
+        gso_type: virtio::GSO_NONE,
+        segment_size: 100,
+        number: 0,
+        sent_us: 900,
+        payload_len: 100,
+        header,
+    };
+    let mut head = vec![0; parts.len()];
+    parts.write(&mut head);
+    let mut chunk = vec![0; Chunk::FIXED_LEN];
+    Chunk::write_fixed(7, 0, &mut chunk);
+    chunk.extend(payload);
+
+    let (control, mut spread, mut next_block) = (Control::new(), Spread::new(), 9);
+    spread.heed(&control);
+    for plain in [&head, &chunk] {
+        let kind = (Upper::Tcp, Wait::Ordered);
+        assert!(spread.handle_chunk(plain, kind, &mut next_block, 0).is_some());
+    }
+    assert!(spread.poll_repair(&control, 1_000_000).is_none(), "the block closes");
+    let due = spread.poll_repair(&control, 2_000_000).expect("the path is not known");
+    let (lengths, bytes) = due.coded;
+    let Shape { data, repair } = due.shape;
+    let (block, index, sent_us) = (due.block, due.index, 950);
+    let mut coded = vec![0; frame::Repair::FIXED_LEN + bytes.len()];
+    frame::Repair { index, data, repair, block, lengths, sent_us, bytes }.write(&mut coded);
+    let mut second = vec![0; Protected::FIXED_LEN];
+    Protected::write_fixed(1, block, 900, 0, &mut second);
+    second.extend(&chunk);
+
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let take = |receiver: &mut Receiver, counter, plain: &[u8], now_us| {
+        let frame = frame::parse(plain).expect("a frame");
+        receiver.handle_frame((Index(5), counter), &frame, 0, &mut Everything, now_us);
+    };
+    take(&mut receiver, 1, &second, 1_000);
+    receiver.handle_number(Index(6), 0, true, 2_000);
+    take(&mut receiver, 2, &coded, 3_000);
+    let mut inbox = Inbox::with_capacity(4);
+    assert!(receiver.poll_pieces(&mut inbox));
+    assert_eq!((inbox.len(), receiver.waiting()), (1, 0), "head and chunk found each other");
 }

@@ -22,17 +22,40 @@ fn dp_11_a_quarter_of_an_hour_has_at_most_nine_handshakes() {
     }
 }
 
+/// Nothing is sent within an hour, by anybody.
+fn stays_silent(world: &mut World) {
+    let kinds = [Kind::Initiation, Kind::Response, Kind::Keepalive, Kind::Data];
+    let before = kinds.map(|kind| world.watch().total(kind));
+    world.run(60 * MINUTE);
+    let after = kinds.map(|kind| world.watch().total(kind));
+    expect(world, before == after, &format!("{before:?} {after:?}"));
+}
+
 #[test]
 fn dp_11_an_idle_link_is_silent() {
     let (mut world, a, b) = pair(12);
     world.run(seconds(30));
-    let before = [Kind::Initiation, Kind::Response, Kind::Keepalive, Kind::Data]
-        .map(|kind| world.watch().total(kind));
-    world.run(60 * MINUTE);
-    let after = [Kind::Initiation, Kind::Response, Kind::Keepalive, Kind::Data]
-        .map(|kind| world.watch().total(kind));
-    expect(&world, before == after, &format!("{before:?} {after:?}"));
+    stays_silent(&mut world);
     // Its secrets are gone, and the next packet makes new ones.
+    recovers(&mut world, a, b, SECOND);
+}
+
+/// What was lost is reported under traffic, and nothing is when it is over.
+#[test]
+fn dp_11_an_idle_link_with_frames_is_silent() {
+    let mut world = fresh(14);
+    let (a, b) = (world.host(false), world.host(false));
+    [a, b].iter().for_each(|&host| world.set_frames(host, true));
+    world.join(a, b);
+    world.set_weather(Impairment { loss: 0.02, ..line(20) });
+    talk(&mut world, &[(a, b), (b, a)], Duration::from_millis(2), 3 * MINUTE);
+    for (host, other) in [(a, b), (b, a)] {
+        let told = world.node(host).weather(&world.key(other)).map_or(0.0, |link| link.loss_out);
+        expect(&world, told > 0.0, "what was lost is reported");
+    }
+    world.set_weather(line(20));
+    world.run(MINUTE);
+    stays_silent(&mut world);
     recovers(&mut world, a, b, SECOND);
 }
 

@@ -8,8 +8,6 @@ use crate::Malformed;
 pub struct Protected<'a> {
     /// Its index in the block.
     pub index: u8,
-    /// Nothing will repair it if it is lost: it is here for its clock.
-    pub unrepaired: bool,
     /// The block.
     pub block: u32,
     /// The low half of the sender's clock, in microseconds.
@@ -21,8 +19,6 @@ pub struct Protected<'a> {
 impl<'a> Protected<'a> {
     /// Bytes in front of what is protected.
     pub const FIXED_LEN: usize = 12;
-    /// Bit of the flags: see [`Protected::unrepaired`].
-    const UNREPAIRED: u8 = 1;
 
     #[inline]
     pub(super) fn parse(plain: &'a [u8]) -> Result<Self, Malformed> {
@@ -30,24 +26,22 @@ impl<'a> Protected<'a> {
         let len = rest.len().checked_sub(usize::from(fixed[2])).ok_or(Malformed::TotalLength)?;
         Ok(Self {
             index: fixed[1],
-            unrepaired: fixed[3] & Self::UNREPAIRED != 0,
             block: u32_at(fixed, 4),
             sent_us: u32_at(fixed, 8),
             inner: &rest[..len],
         })
     }
 
-    /// Writes what stands in front of `inner`, which `pad` zeros follow, and not `inner` itself.
+    /// Writes what stands in front; `pad` zeros follow what is protected.
     ///
     /// # Panics
     /// When `out` is shorter than that.
     #[inline]
-    pub fn write_fixed(&self, pad: u8, out: &mut [u8]) {
-        let flags = if self.unrepaired { Self::UNREPAIRED } else { 0 };
+    pub fn write_fixed(index: u8, block: u32, sent_us: u32, pad: u8, out: &mut [u8]) {
         let fixed = &mut out[..Self::FIXED_LEN];
-        fixed[..4].copy_from_slice(&[KIND_PROTECTED, self.index, pad, flags]);
-        fixed[4..8].copy_from_slice(&self.block.to_le_bytes());
-        fixed[8..].copy_from_slice(&self.sent_us.to_le_bytes());
+        fixed[..4].copy_from_slice(&[KIND_PROTECTED, index, pad, 0]);
+        fixed[4..8].copy_from_slice(&block.to_le_bytes());
+        fixed[8..].copy_from_slice(&sent_us.to_le_bytes());
     }
 }
 
@@ -111,23 +105,12 @@ mod tests {
     #[test]
     fn protected_ones_and_repair_chunks_are_what_the_page_says() {
         let mut out = [0; 15];
-        let protected = Protected {
-            index: 5,
-            unrepaired: false,
-            block: 0x0102_0304,
-            sent_us: 0x0506_0708,
-            inner: &[0x45],
-        };
-        protected.write_fixed(2, &mut out);
+        Protected::write_fixed(5, 0x0102_0304, 0x0506_0708, 2, &mut out);
         out[12] = 0x45;
         assert_eq!(out, [0x84, 5, 2, 0, 4, 3, 2, 1, 8, 7, 6, 5, 0x45, 0, 0]);
+        let protected =
+            Protected { index: 5, block: 0x0102_0304, sent_us: 0x0506_0708, inner: &[0x45] };
         assert_eq!(parse(&out), Ok(Frame::Protected(protected)));
-        let unrepaired = Protected { unrepaired: true, ..protected };
-        unrepaired.write_fixed(2, &mut out);
-        assert_eq!(out, [0x84, 5, 2, 1, 4, 3, 2, 1, 8, 7, 6, 5, 0x45, 0, 0]);
-        assert_eq!(parse(&out), Ok(Frame::Protected(unrepaired)));
-        out[3] = 0xfe;
-        assert_eq!(parse(&out), Ok(Frame::Protected(protected)), "bits of a later version");
         let lacks_its_padding = Protected::FIXED_LEN + 2;
         assert!((1..lacks_its_padding).all(|len| parse(&out[..len]).is_err()));
         out[2] = 4;
