@@ -34,9 +34,10 @@ const HANDSHAKES_IDLE: usize = 16;
 /// What the kernel did not take, beside the node's own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Packets for this machine: the interface is down, or memory is short.
-    pub packets: u64,
-    /// Datagrams for others: no route, a filter, an address that is gone.
+    /// Units for this machine, packets or superpackets: the interface is down, or out of memory.
+    pub units: u64,
+    /// Datagrams for others, with packets, handshakes or questions about paths: no route, a
+    /// filter, an address that is gone, too large for the path.
     pub datagrams: u64,
 }
 
@@ -360,7 +361,7 @@ fn deliver(
     refused: &mut Refused,
 ) {
     inbox.drain(memory, coalescer, |header, parts| {
-        refused.packets += u64::from(device.write(&header.encode(), parts).is_err());
+        refused.units += u64::from(device.write(&header.encode(), parts).is_err());
     });
 }
 
@@ -392,6 +393,26 @@ mod tests {
     use crate::netlink::tests::{in_fresh_namespace, ip};
 
     #[test]
+    fn what_may_come_without_pace_is_neither_tcp_nor_pings() {
+        let packet = |version: u8, protocol: u8| {
+            let mut packet = [0; 40];
+            packet[0] = version << 4 | 5;
+            packet[if version == 6 { 6 } else { 9 }] = protocol;
+            packet
+        };
+        for version in [4, 6] {
+            for paced in [protocol::TCP, protocol::ICMP, protocol::ICMPV6] {
+                assert!(!is_unpaced(&packet(version, paced)), "{version}, {paced}");
+            }
+            // Of fragments nobody looks further.
+            for unpaced in [protocol::UDP, protocol::ESP, protocol::SCTP, protocol::FRAGMENT] {
+                assert!(is_unpaced(&packet(version, unpaced)), "{version}, {unpaced}");
+            }
+        }
+        assert!(is_unpaced(&[]));
+    }
+
+    #[test]
     fn what_the_kernel_does_not_take_is_told_of() {
         in_fresh_namespace(|| {
             let mut engine = Engine::new(Device::create("wt0").unwrap());
@@ -409,7 +430,7 @@ mod tests {
             (packet[0], packet[3], packet[8]) = (0x45, 28, 64);
             assert!(engine.inbox.push_own(&packet));
             engine.settle(true, false);
-            let told = Refused { packets: 1, datagrams: 1 };
+            let told = Refused { units: 1, datagrams: 1 };
             assert_eq!(engine.refused(), told, "no route, and an interface that is down");
             engine.set_sockets(None);
             assert_eq!(engine.refused(), told, "the sockets are no more, what was counted is");

@@ -12,8 +12,8 @@
 //! is held back only where the socket below is full, and the link is not a fast one: what our
 //! processor limits is no link to be measured.
 //!
-//! Pings are let be: who asks waits for answers, so that there are only so many, and an answer is
-//! the kernel's own, which drops it where it would have to wait.
+//! Pings are not taken for a flood: who asks waits for answers, so that there are only so many, and
+//! an answer is the kernel's own, which drops it where it would have to wait.
 //!
 //! On a slow line the socket below has less room, too, and what is handed to it at once is shorter:
 //! what it holds at 1 Gbit/s for a millisecond would take half a second at 5 Mbit/s, and 64 KiB in

@@ -52,7 +52,7 @@ fn drops<'a>(
     links: impl Iterator<Item = &'a Weather> + Clone,
 ) -> BTreeMap<&'static str, u64> {
     let refused = engine.refused();
-    let kernels = [("interface-refused", refused.packets), ("send-refused", refused.datagrams)];
+    let kernels = [("interface-refused", refused.units), ("send-refused", refused.datagrams)];
     let kernels = kernels.into_iter().filter(|(_, count)| *count > 0);
     let drops = engine.node.counters().drops().map(|(reason, count)| (reason.name(), count));
     drops.chain(dropped_in_frames(links)).chain(kernels).collect()
