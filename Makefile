@@ -16,6 +16,7 @@ TESTS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 WARREN := $(TARGET)/release/warren
+RIVALS := $(abspath $(TARGET))/rivals
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$(PATH):/usr/sbin:/sbin")
 # Tests make network namespaces: cargo runs as the user, the test programs as root.
@@ -43,7 +44,7 @@ MITM := $(TARGET)/tools/mitmproxy
 # Who may own resolv.conf on a user's machine: unpacked for tests, for installed they would own ours.
 RESOLVERS := $(TARGET)/tools/resolvers
 
-.PHONY: help setup build demo test lint deny advisories bench grid soak fuzz install uninstall clean
+.PHONY: help setup build demo test lint deny advisories rivals bench grid soak fuzz install uninstall clean
 
 help:
 	printf '%s\n' \
@@ -159,13 +160,27 @@ cp -r $(TARGET)/bench/$(1) docs/measurements/$(1)
 $(if $(ROOT),sudo chown -R "$$(id -u):$$(id -g)" docs/measurements)
 endef
 
+# Debian's wireguard-go is of 2022, a third as quick as that of today, which is built where Go is.
+rivals:
+	if command -v go >/dev/null && ! test -x $(RIVALS)/wireguard; then
+	  printf 'rivals: wireguard-go\n'
+	  GOBIN=$(RIVALS) go install golang.zx2c4.com/wireguard@latest \
+	    || printf '\n*** NO WIREGUARD-GO OF TODAY: the one on PATH is measured, which may be old ***\n\n' >&2
+	fi
+
+# $(newest_rivals): what `make rivals` built is measured, unless another one is named.
+define newest_rivals
+export WARREN_BENCH_WIREGUARD_GO="$${WARREN_BENCH_WIREGUARD_GO:-$$(ls $(RIVALS)/wireguard 2>/dev/null || true)}"
+endef
+
 # A static link, eight minutes as plain WireGuard and eight with frames; a network, ten; then a ring
 # of three hosts with every test, an hour and a half (EasyTier, where it is here, takes hours: it has
 # downloads that it does not end, 5 minutes each, and slow floods). Who is not here is named; `warren
 # bench run` without words measures everybody who is.
 RING ?= --peers none,warren,warren-plain,wireguard-go,easytier,easytier-kcp --seconds 10 --links 3 --repeat 1
 
-bench: setup build
+bench: setup build rivals
+	$(newest_rivals)
 	$(ROOT) $(WARREN) bench link --out docs/measurements
 	$(ROOT) $(WARREN) bench link --frames --out docs/measurements
 	$(ROOT) $(WARREN) bench network --out docs/measurements

@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 /// Load average above which a machine counts as busy.
@@ -15,6 +16,10 @@ pub struct Facts {
     pub date: String,
     /// The commit of the folder it was started in, with `+` where files differ from it.
     pub commit: String,
+    /// A digest of the program that ran it, and that was measured as Warren; empty in runs of
+    /// before this was noted.
+    #[serde(default)]
+    pub program: String,
     /// The words that started it.
     pub command: String,
     /// The processor's name.
@@ -30,6 +35,23 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Those of a run that nobody made.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> Self {
+        let said = str::to_owned;
+        Self {
+            date: said("2026-01-01 00:00:00 UTC"),
+            commit: said("abc"),
+            program: said("0123456789abcdef"),
+            command: said("warren bench run"),
+            cpu: said("A Processor"),
+            cores: 2,
+            kernel: said("Linux 6"),
+            load_before: [0.0; 3],
+            iperf3: said("iperf 3.12"),
+        }
+    }
+
     /// Asks this machine; what it does not know is `unknown`.
     #[must_use]
     pub fn gather(command: &str) -> Self {
@@ -39,6 +61,7 @@ impl Facts {
         Self {
             date: said(&["date", "-u", "+%Y-%m-%d %H:%M:%S UTC"]).unwrap_or_else(unknown),
             commit: commit().unwrap_or_else(unknown),
+            program: fs::read("/proc/self/exe").map_or_else(|_| unknown(), |bytes| digest(&bytes)),
             command: command.to_owned(),
             cpu: cpu_name(&cpuinfo).unwrap_or_else(unknown),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
@@ -46,6 +69,22 @@ impl Facts {
             load_before: load_averages_now(),
             iperf3: said(&["iperf3", "--version"]).and_then(first).unwrap_or_else(unknown),
         }
+    }
+
+    /// That what is measured `now` may stand beside what was measured then.
+    ///
+    /// # Errors
+    /// Returns an error when the program, the processor or the kernel is another one.
+    pub fn ensure_same(&self, now: &Self) -> Result<()> {
+        let pairs = [
+            ("this program", &self.program, &now.program),
+            ("the processor", &self.cpu, &now.cpu),
+            ("the kernel", &self.kernel, &now.kernel),
+        ];
+        for (what, then, now) in pairs {
+            ensure!(then == now, "{what} was '{then}' and is now '{now}': begin a new run");
+        }
+        Ok(())
     }
 
     /// Whether something else was using the machine.
@@ -60,6 +99,12 @@ impl Facts {
 pub fn load_averages_now() -> [f64; 3] {
     let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load_averages(&loadavg).unwrap_or([0.0; 3])
+}
+
+/// FNV-1a of 64 bits: builds are told apart, and nobody is to be deceived.
+fn digest(bytes: &[u8]) -> String {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 /// What a command prints, trimmed; none when it fails.
@@ -101,6 +146,30 @@ mod tests {
         for nonsense in ["", "1.0 2.0", "a b c", "1 nan 2", "-1 0 0"] {
             assert_eq!(load_averages(nonsense), None, "{nonsense:?}");
         }
+    }
+
+    #[test]
+    fn a_run_goes_on_with_the_same_program_on_the_same_machine() {
+        // Of the authors of FNV.
+        assert_eq!(digest(b"foobar"), "85944171f73967e8");
+        let then = Facts::gather("x");
+        let now = Facts { date: String::new(), load_before: [9.0; 3], ..then.clone() };
+        assert!(then.ensure_same(&now).is_ok());
+        let other = |change: fn(&mut Facts)| {
+            let mut other = then.clone();
+            change(&mut other);
+            other
+        };
+        for (changed, named) in [
+            (other(|facts| facts.program = digest(b"another")), "this program was"),
+            (other(|facts| facts.cpu = "another".to_owned()), "the processor was"),
+            (other(|facts| facts.kernel = "another".to_owned()), "the kernel was"),
+        ] {
+            let error = then.ensure_same(&changed).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains("begin a new run"), "{error}");
+        }
+        let earlier = other(|facts| facts.program.clear());
+        assert!(earlier.ensure_same(&then).is_err(), "it was another one that did not note it");
     }
 
     #[test]

@@ -10,6 +10,9 @@ pub(crate) struct Transfer {
     pub(crate) received_bytes: u64,
     /// Payload that was sent.
     pub(crate) sent_bytes: u64,
+    /// Of UDP, what arrived and found the buffer of the program that should read it full; no part
+    /// of what was received.
+    pub(crate) unread_bytes: u64,
     /// How long the receiver received.
     pub(crate) received_s: f64,
     /// Segments sent again; TCP only.
@@ -43,6 +46,7 @@ impl Transfer {
         Ok(Self {
             received_bytes,
             sent_bytes: number("sum_sent", "bytes")? as u64,
+            unread_bytes: 0,
             received_s,
             retransmits: end["sum_sent"]["retransmits"].as_u64(),
             congestion: end["sender_tcp_congestion"].as_str().map(str::to_owned),
@@ -56,8 +60,14 @@ impl Transfer {
 
     /// The share of what was sent that did not arrive, percent.
     pub(crate) fn lost_percent(&self) -> f64 {
-        let sent = self.sent_bytes.max(self.received_bytes) as f64;
-        (1.0 - self.received_bytes as f64 / sent) * 100.0
+        let arrived = self.received_bytes + self.unread_bytes;
+        (1.0 - arrived as f64 / self.sent_bytes.max(arrived) as f64) * 100.0
+    }
+
+    /// The share that arrived and was not read, percent.
+    pub(crate) fn unread_percent(&self) -> f64 {
+        let arrived = self.received_bytes + self.unread_bytes;
+        self.unread_bytes as f64 / self.sent_bytes.max(arrived) as f64 * 100.0
     }
 }
 
@@ -86,7 +96,9 @@ mod tests {
     fn a_udp_report_tells_loss_against_what_was_sent() {
         let transfer = Transfer::parse(UDP).expect("a report");
         assert_eq!(transfer.received_bytes, 100);
-        assert_eq!(transfer.lost_percent(), 75.0);
+        assert_eq!((transfer.lost_percent(), transfer.unread_percent()), (75.0, 0.0));
+        let unread = Transfer { unread_bytes: 100, ..transfer.clone() };
+        assert_eq!((unread.lost_percent(), unread.unread_percent()), (50.0, 25.0));
         assert_eq!((transfer.retransmits, transfer.congestion), (None, None));
     }
 

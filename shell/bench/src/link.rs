@@ -225,6 +225,7 @@ fn measured(outcome: Outcome, load: Load, cpu_s: Option<f64>) -> Measured {
             received_bytes: Some(transfer.received_bytes),
             sent_bytes: Some(transfer.sent_bytes),
             lost_percent: (load == Load::Udp).then(|| transfer.lost_percent()),
+            unread_percent: (load == Load::Udp).then(|| transfer.unread_percent()),
             retransmits: transfer.retransmits,
             cpu_s,
             cpu_s_per_gb: cpu_s.map(|s| s / (transfer.received_bytes as f64 / 1e9)),

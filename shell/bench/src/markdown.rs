@@ -106,10 +106,11 @@ fn measured(page: &mut String, report: &Report) {
     page.push_str(
         "## What was measured\n\n\
          Medians over the rounds. CPU is user and system time of both daemons in seconds per \
-         10^9 bytes received;\nmemory that of the larger daemon at the load's end.\n\n\
-         | load | ground | who | Mbit/s | lost % | retransmits | CPU s/GB | memory MiB | \
-         ping µs |\n\
-         |---|---|---|---:|---:|---:|---:|---:|---:|\n",
+         10^9 bytes received;\nmemory that of the larger daemon at the load's end. Unread is \
+         what arrived and found the buffer of the program that should\nread it full.\n\n\
+         | load | ground | who | Mbit/s | lost % | unread % | retransmits | CPU s/GB | \
+         memory MiB | ping µs |\n\
+         |---|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for scenario in &report.settings.scenarios {
         for contestant in &report.contestants {
@@ -165,10 +166,11 @@ fn measured_line(report: &Report, scenario: Scenario, name: &str) -> String {
         Underlay::Line => "line of 1 Gbit/s, packet by packet",
     };
     format!(
-        "| {load} | {ground} | {} | {} | {} | {} | {} | {} | {} |\n",
+        "| {load} | {ground} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
         cell(name),
         middle(|m| m.mbit_s, 0),
         middle(|m| m.lost_percent, 1),
+        middle(|m| m.unread_percent, 1),
         middle(|m| m.retransmits.map(|n| n as f64), 0),
         middle(|m| m.cpu_s_per_gb, 2),
         middle(Measured::rss_mib, 1),
@@ -274,6 +276,6 @@ mod tests {
         let bars = |line: &str| line.replace("\\|", "").matches('|').count();
         let lines: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
         assert_eq!(lines.len(), 2 + 20 + 2 + 18);
-        assert!(lines.iter().all(|line| [8, 10].contains(&bars(line))), "{page}");
+        assert!(lines.iter().all(|line| [8, 11].contains(&bars(line))), "{page}");
     }
 }

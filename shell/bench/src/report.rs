@@ -130,6 +130,9 @@ pub struct Measured {
     /// UDP: the share of the payload sent that did not arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_percent: Option<f64>,
+    /// UDP: the share that arrived and found the reading program's buffer full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread_percent: Option<f64>,
     /// TCP segments sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
@@ -254,6 +257,7 @@ pub(crate) mod tests {
             facts: Facts {
                 date: "2026-01-01 00:00:00 UTC".to_owned(),
                 commit: "abc".to_owned(),
+                program: String::new(),
                 command: "warren bench link".to_owned(),
                 cpu: "A Processor".to_owned(),
                 cores: 2,

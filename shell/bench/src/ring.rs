@@ -20,7 +20,7 @@ mod measure;
 pub mod metric;
 pub mod sample;
 mod stream;
-mod unread;
+pub(crate) mod unread;
 
 use sample::{Absent, Key, Note, Peer, SCHEMA, Sample, Settings, Store};
 
@@ -74,7 +74,7 @@ pub enum Test {
     Both,
     /// One TCP stream each way on all three links at once.
     Parallel,
-    /// UDP offered without limit.
+    /// UDP offered without limit, each direction alone.
     Udp,
     /// Pings of full size, many under way.
     Flood,
@@ -133,7 +133,7 @@ impl Test {
             Self::Six => "Six TCP streams, each direction alone",
             Self::Both => "One TCP stream each way at once",
             Self::Parallel => "One TCP stream each way on all three links at once",
-            Self::Udp => "UDP offered without limit",
+            Self::Udp => "UDP offered without limit, each direction alone",
             Self::Flood => "Pings of full size, a hundred under way",
             Self::Download => "Download of many small and some large files",
             Self::Reconnect => "Reconnect after a restart",
@@ -148,7 +148,7 @@ impl Test {
         Self::ALL.into_iter().chain([Self::Grid]).find(|test| test.word() == word)
     }
 
-    fn needs_whole_ring(self) -> bool {
+    pub(crate) fn needs_whole_ring(self) -> bool {
         matches!(self, Self::Connect | Self::Parallel | Self::Reconnect)
     }
 
@@ -158,9 +158,9 @@ impl Test {
         match self {
             Self::Connect => 0.0,
             Self::Ping => 20.0,
-            Self::Tcp | Self::Six | Self::Parallel => 2.0 * s,
+            Self::Tcp | Self::Six | Self::Parallel | Self::Udp => 2.0 * s,
             Self::Shared => 2.0 * f64::from(SHARED_TIMES) * s,
-            Self::Both | Self::Udp | Self::Flood | Self::Grid => s,
+            Self::Both | Self::Flood | Self::Grid => s,
             Self::Download => 10.0,
             Self::Reconnect => 3.0,
         }
@@ -288,11 +288,13 @@ pub fn run(
 /// Goes on with the run in `dir`, with the settings that it began with.
 ///
 /// # Errors
-/// As [`run`]; also when a peer that takes part is gone or has another version.
+/// As [`run`]; also when a peer that takes part is gone or has another version, or this program
+/// or the machine is another one.
 pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -> Result<()> {
     let (store, mut note, samples) = Store::resume(dir)?;
     check(&note.settings)?;
     let facts = Facts::gather(command);
+    note.facts.ensure_same(&facts)?;
     for peer in &note.peers {
         let vpn = peers.iter().find(|vpn| vpn.name() == peer.name);
         let version = vpn.with_context(|| format!("unknown peer {}", peer.name))?.version()?;

@@ -22,7 +22,10 @@ fn warren() -> PathBuf {
 fn everybody_who_is_here_joins_three_hosts_and_survives_a_restart() {
     let (mut present, mut wrong) = (Vec::new(), Vec::new());
     for vpn in vpn::all(&warren()) {
-        let Ok(version) = vpn.version() else { continue };
+        let Ok(version) = vpn.version() else {
+            eprintln!("{}: not here; {}", vpn.name(), vpn.install_hint());
+            continue;
+        };
         eprintln!("{}: {version}", vpn.name());
         present.push(vpn.name().to_owned());
         // Programs that are not ours may have races of their own: of 47 times that tinc 1.0.36 was

@@ -138,6 +138,38 @@ fn has_all_parts(text: &str, is_html: bool) {
     }
 }
 
+/// What a test must yield.
+fn figures(test: Test) -> &'static [&'static str] {
+    match test {
+        Test::Connect => &["connect_ms", "mtu_bytes"],
+        Test::Tcp | Test::Six => &[
+            "forward_mbit_s",
+            "back_mbit_s",
+            "forward_cwnd_kb",
+            "back_cwnd_kb",
+            "loaded_rtt_mean_ms",
+        ],
+        Test::Both => &["forward_mbit_s", "back_mbit_s", "sum_mbit_s"],
+        Test::Parallel => &["sum_mbit_s", "forward_sum_mbit_s"],
+        Test::Udp => &["forward_mbit_s", "back_mbit_s", "sent_mbit_s", "wire_bytes_per_byte"],
+        Test::Flood => &["forward_mbit_s", "wire_bytes_per_byte", "machine_cpu_s_per_gb"],
+        Test::Download => &["download_s", "machine_cpu_s_per_gb"],
+        Test::Reconnect => &["reconnect_s"],
+        Test::Shared => &["inside_mbit_s", "outside_mbit_s", "inside_percent"],
+        Test::Ping | Test::Grid => &[],
+    }
+}
+
+/// What a test must tell, if only that there was none of it.
+fn counts(test: Test) -> &'static [&'static str] {
+    match test {
+        Test::Tcp | Test::Six => &["forward_retransmits", "back_retransmits", "back_again_percent"],
+        Test::Udp => &["lost_percent", "unread_percent"],
+        Test::Flood => &["ping_lost_percent", "unanswered_percent", "unread_percent"],
+        _ => &[],
+    }
+}
+
 /// Source 002.5 (1): every test runs on three hosts, for us and for no VPN, and yields what the
 /// tables need; and source 002.4: one that fails is named with its log and averaged nowhere.
 #[test]
@@ -164,21 +196,9 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
         assert_eq!(failed, None, "{key:?}");
         let positive = |name: &str| sample.metrics.get(name).is_some_and(|value| *value > 0.0);
         let test = Test::named(&key.test).expect("known");
-        let expected: &[&str] = match test {
-            Test::Connect => &["connect_ms", "mtu_bytes"],
-            Test::Tcp | Test::Six => {
-                &["forward_mbit_s", "back_mbit_s", "forward_cwnd_kb", "loaded_rtt_mean_ms"]
-            }
-            Test::Both => &["forward_mbit_s", "back_mbit_s", "sum_mbit_s"],
-            Test::Parallel => &["sum_mbit_s", "forward_sum_mbit_s"],
-            Test::Udp => &["forward_mbit_s", "sent_mbit_s", "wire_bytes_per_byte"],
-            Test::Flood => &["forward_mbit_s", "wire_bytes_per_byte", "machine_cpu_s_per_gb"],
-            Test::Download => &["download_s", "machine_cpu_s_per_gb"],
-            Test::Reconnect => &["reconnect_s"],
-            Test::Shared => &["inside_mbit_s", "outside_mbit_s", "inside_percent"],
-            Test::Ping | Test::Grid => &[],
-        };
-        for name in expected {
+        let told = |name: &&str| sample.metrics.contains_key(*name);
+        assert!(counts(test).iter().all(told), "{key:?}: {:?}", sample.metrics);
+        for name in figures(test) {
             // The kernel counts a processor's time in hundredths of a second.
             let is_short = *name == "machine_cpu_s_per_gb" && key.peer == NoVpn.name();
             let is_there = is_short && sample.metrics.contains_key(*name);
@@ -240,6 +260,8 @@ fn the_weather_is_on_each_hosts_way_out() {
     // 19 % in the mean; a hundred pings that differ this much are seen once in 10^5.
     assert!((3.0..38.0).contains(&lost), "{metrics:?}");
     assert!(samples[0].series["rtt_us"].len() > 60);
+    // Ping tells times of 100 ms and more in whole milliseconds.
+    assert!(metrics["rtt_p99_ms"] >= rtt && metrics["jitter_ms"] < 5.0, "{metrics:?}");
 }
 
 #[test]

@@ -47,6 +47,8 @@ const ALL: [&str; 4] = [CLEAN, "low", "medium", "high"];
 const RATE: &str = FORTH;
 /// Each direction alone: what holds forth need not hold back.
 const RATES: [&str; 2] = [RATE, BACK];
+/// What a byte costs on the wire.
+const BYTES: &str = "wire_bytes_per_byte";
 /// Share of the processors' time from which on they decide how quick something is, not the line.
 const BUSY_PERCENT: f64 = 80.0;
 /// What two runs of the same thing differ by; a bound of "no less" or "no more" allows it.
@@ -87,7 +89,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
     }
     for profile in BAD {
         for test in [Test::Tcp, Test::Udp, Test::Flood] {
-            all.push(judge.value(profile, test, "wire_bytes_per_byte", AtMost(1.35)));
+            all.push(judge.value(profile, test, BYTES, AtMost(1.35)));
         }
     }
     for (profile, rate) in both_ways(&ALL) {
@@ -104,6 +106,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
     }
     all.push(judge.grid(0.9));
     all.push(judge.grid_bytes(1.35));
+    all.push(judge.grid_overhead(1.0 + NOISE));
     all.push(judge.memory(40.0));
     let shared = crate::ring::BOTTLENECK;
     for share in ["inside_percent", "outside_percent"] {
@@ -113,8 +116,9 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
     for drops in ["outside_retransmits", "queue_drops"] {
         all.push(judge.counted(shared, Test::Shared, drops, WARREN_PLAIN, 1.1));
     }
-    let overhead = "wire_bytes_per_byte";
-    all.push(judge.ratio(CLEAN, Test::Tcp, overhead, WIREGUARD_GO, AtMost(1.0 + NOISE)));
+    for test in [Test::Tcp, Test::Udp, Test::Flood] {
+        all.push(judge.ratio(CLEAN, test, BYTES, WIREGUARD_GO, AtMost(1.0 + NOISE)));
+    }
     for what in [
         "CPU-limited veth: throughput ≥ 2 × wireguard-go, CPU per GB ≤ 0.4 ×",
         "veth, offloads off: throughput ≥ 1.5 × wireguard-go, CPU per GB ≤ 0.6 ×",
@@ -401,7 +405,6 @@ impl Judge<'_> {
 
     /// The cell of the grid where Warren sends most for what arrives.
     fn grid_bytes(&self, most: f64) -> Verdict {
-        const BYTES: &str = "wire_bytes_per_byte";
         let profiles = grid();
         let spread = |profile: &str| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
         let all: Vec<_> = profiles.iter().filter_map(|p| Some((spread(p)?, p))).collect();
@@ -410,6 +413,19 @@ impl Judge<'_> {
         let worst = all.into_iter().max_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
         let what = format!("{}, {WARREN}", describe(BYTES).0);
         self.worst_of_grid(&what, Bound::AtMost(most), worst, &more)
+    }
+
+    /// The cell without loss where frames cost most beside plain WireGuard's datagrams.
+    fn grid_overhead(&self, most: f64) -> Verdict {
+        let profiles = grid();
+        let clear = profiles.iter().filter(|profile| profile.contains("loss=0%"));
+        let all = clear.filter_map(|profile| {
+            let key = (profile.as_str(), Test::Grid, BYTES);
+            Some((self.cells.ratio(key, WARREN, WARREN_PLAIN)?, profile))
+        });
+        let worst = all.max_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
+        let what = format!("{} without loss, {WARREN} ÷ {WARREN_PLAIN}", describe(BYTES).0);
+        self.worst_of_grid(&what, Bound::AtMost(most), worst, "")
     }
 
     /// Whether the grid's worst cell holds what is required; `more` is to be said of all.

@@ -98,6 +98,9 @@ fn facts(cells: &Cells<'_>) -> Section {
          of the hosts: {}. All hosts and the wire share the machine's cores.",
         settings.seed, settings.seconds, settings.links, settings.rounds, settings.tuning
     ));
+    if settings.https {
+        paragraphs.push("Downloads come over HTTPS.".to_owned());
+    }
     if settings.links > 1 {
         paragraphs.push(
             "Connect, parallel, reconnect, shared and the grid are measured once a round, all else \

@@ -8,7 +8,7 @@ const FILES: [&str; 4] = ["/proc/net/snmp", "/proc/net/snmp6", "/proc/net/udp", 
 
 /// What a host's sockets for UDP had no room for since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unread {
+pub(crate) struct Unread {
     /// Of all sockets there ever were.
     all: u64,
     /// Of those that are open.
@@ -16,13 +16,13 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    pub(super) fn of(host: &Host) -> Result<Self> {
+    pub(crate) fn of(host: &Host) -> Result<Self> {
         let texts = host.run(&[&["cat"], FILES.as_slice()].concat())?;
         Self::parse(&texts).context("the kernel's counters of UDP are not what they were")
     }
 
     /// Of sockets that were closed in between: daemons keep theirs.
-    pub(super) fn by_closed(before: Self, after: Self) -> u64 {
+    pub(crate) fn by_closed(before: Self, after: Self) -> u64 {
         (after.all - before.all).saturating_sub(after.open.saturating_sub(before.open))
     }
 
@@ -45,16 +45,16 @@ impl Unread {
 
 /// What a host's kernel counts of pings, over both families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Echoes {
+pub(crate) struct Echoes {
     /// Answers that came back, whoever read them.
-    pub(super) came: u64,
+    pub(crate) came: u64,
     /// Requests that came and were not answered: what waits on the way out has used up the room
     /// that the kernel allows its answers.
-    pub(super) unanswered: u64,
+    pub(crate) unanswered: u64,
 }
 
 impl Echoes {
-    pub(super) fn of(host: &Host) -> Result<Self> {
+    pub(crate) fn of(host: &Host) -> Result<Self> {
         Self::parse(&host.run(&["cat", FILES[0], FILES[1]])?)
             .context("the kernel's counters of ICMP are not what they were")
     }

@@ -1,4 +1,5 @@
-//! EasyTier over UDP, plain and with its KCP proxy for TCP; packets go directly.
+//! EasyTier over UDP: plain, and tuned, that is with its KCP proxy for TCP and several threads;
+//! packets go directly.
 
 use std::path::PathBuf;
 
@@ -51,7 +52,7 @@ impl Vpn for EasyTier {
         match self.kcp {
             true => {
                 "over UDP; ends TCP locally and sends it nearly twice, with congestion control \
-                     off; nothing but TCP gains"
+                     off; nothing but TCP gains; several threads"
             }
             false => "over UDP, one thread, AES-GCM",
         }
@@ -83,7 +84,7 @@ impl Vpn for EasyTier {
                 argv.extend(["-p", &peer]);
             }
             if self.kcp {
-                argv.extend(["--enable-kcp-proxy", "true"]);
+                argv.extend(["--enable-kcp-proxy", "true", "--multi-thread", "true"]);
             }
             Member {
                 ifname: IFNAME.to_owned(),

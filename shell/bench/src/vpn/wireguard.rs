@@ -31,6 +31,9 @@ enum Kind {
     Kernel,
 }
 
+/// Since this year wireguard-go sends and receives many packets at once.
+const QUICK_SINCE: u32 = 2023;
+
 /// A WireGuard, driven by `wg`: a program started as `PROGRAM [wg] -f NAME`, or the kernel's.
 #[derive(Debug)]
 pub struct WireGuard {
@@ -38,13 +41,20 @@ pub struct WireGuard {
     program: Option<PathBuf>,
     /// Ours under its own name, but with frames switched off.
     frames_off: bool,
+    /// Of before its authors made it quick.
+    is_old: bool,
 }
 
 impl WireGuard {
     /// Ours.
     #[must_use]
     pub fn warren(program: &Path) -> Self {
-        Self { kind: Kind::Warren, program: Some(program.to_owned()), frames_off: false }
+        Self {
+            kind: Kind::Warren,
+            program: Some(program.to_owned()),
+            frames_off: false,
+            is_old: false,
+        }
     }
 
     /// Speaks plain WireGuard from now on, under the same name.
@@ -58,20 +68,30 @@ impl WireGuard {
     /// this contestant is absent.
     #[must_use]
     pub fn warren_plain(program: &Path) -> Self {
-        Self { kind: Kind::WarrenPlain, program: Some(program.to_owned()), frames_off: true }
+        Self {
+            kind: Kind::WarrenPlain,
+            program: Some(program.to_owned()),
+            frames_off: true,
+            is_old: false,
+        }
     }
 
     /// The rival: what `WARREN_BENCH_WIREGUARD_GO` names, or the newest of those on PATH and in
     /// the folder where Go installs; built from source it is called `wireguard`.
     #[must_use]
     pub fn wireguard_go() -> Self {
-        Self { kind: Kind::Go, program: newest_wireguard_go(), frames_off: false }
+        let program = newest_wireguard_go();
+        let said = program.as_deref().and_then(|program| {
+            go_module(program).or_else(|| first_line(program.to_str()?, &["--version"]).ok())
+        });
+        let is_old = said.and_then(|said| year(&said)).is_some_and(|year| year < QUICK_SINCE);
+        Self { kind: Kind::Go, program, frames_off: false, is_old }
     }
 
     /// The one in the kernel.
     #[must_use]
     pub fn kernel() -> Self {
-        Self { kind: Kind::Kernel, program: None, frames_off: false }
+        Self { kind: Kind::Kernel, program: None, frames_off: false, is_old: false }
     }
 
     fn daemon(&self) -> Result<Daemon> {
@@ -149,6 +169,10 @@ impl Vpn for WireGuard {
         match self.kind {
             Kind::Kernel => "over UDP; has no process: compare the machine's processor time",
             Kind::Warren => "over UDP, with frames and repair",
+            Kind::Go if self.is_old => {
+                "over UDP, plain WireGuard; of before 2023, when it became several times as quick: \
+                 beside this one processor time says little"
+            }
             Kind::WarrenPlain | Kind::Go => "over UDP, plain WireGuard",
         }
     }
@@ -243,6 +267,12 @@ fn newest_wireguard_go() -> Option<PathBuf> {
     known.max_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, program)| program)
 }
 
+/// The year of a version of Go's, as of `wireguard-go v0.0.20220316`.
+fn year(version: &str) -> Option<u32> {
+    let (_, date) = version.split_once("v0.0.")?;
+    date.trim_start_matches("0-").get(..4)?.parse().ok()
+}
+
 fn go_module(program: &Path) -> Option<String> {
     module_version(&std::fs::read(program).ok()?)
 }
@@ -278,6 +308,19 @@ mod tests {
             b"mod\tgolang.zx2c4.com/wireguard\tv\xff\xff",
         ] {
             assert_eq!(module_version(program), None, "{program:?}");
+        }
+    }
+
+    #[test]
+    fn a_version_of_go_tells_its_year() {
+        for (version, expected) in [
+            ("wireguard-go v0.0.20220316", Some(2022)),
+            ("v0.0.20260522210424-ecfc5a8d5446", Some(2026)),
+            ("v0.0.0-20230223181233-21636207a675", Some(2023)),
+            ("wireguard-go v0.0", None),
+            ("v0.0.20x", None),
+        ] {
+            assert_eq!(year(version), expected, "{version}");
         }
     }
 

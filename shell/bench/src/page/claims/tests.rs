@@ -1,8 +1,8 @@
 //! Verdicts on runs that are made up.
 
 use super::*;
-use crate::ring::sample::Sample;
 use crate::ring::sample::tests::{note, sample};
+use crate::ring::sample::{Note, Sample};
 
 fn run(ours: f64, theirs: f64) -> Vec<Sample> {
     let mut samples = Vec::new();
@@ -37,6 +37,44 @@ fn source_002_6_every_verdict_is_one_of_three() {
     let bad = run(9.0, 8.0);
     let verdicts = super::verdicts(&Cells::new(&note, &bad));
     assert_eq!(about(&verdicts, "bound", "high, tcp: forth").holds, Some(false));
+}
+
+/// Source 002.5 (1) and (2): all tests on all links, and one that fails is named.
+#[test]
+fn source_002_2_what_warren_does_not_get_through_is_named() {
+    let mut note = note(&[WARREN]);
+    note.settings.tests = Test::ALL.map(|test| test.word().to_owned()).to_vec();
+    let mut samples = Vec::new();
+    for test in Test::ALL {
+        let once = test.needs_whole_ring() || test == Test::Shared;
+        let links: &[&str] = if once { &["ring"] } else { &["a-b", "b-c", "c-a"] };
+        let profiles: &[&str] =
+            if test == Test::Shared { &[crate::ring::BOTTLENECK] } else { &ALL };
+        for profile in profiles {
+            let one = |link: &&str| sample(WARREN, profile, test.word(), link, &[]);
+            samples.extend(links.iter().map(one));
+        }
+    }
+    let judged = |note: &Note, samples: &[Sample]| {
+        let verdicts = verdicts(&Cells::new(note, samples));
+        let of = |of: &str, what: &str| {
+            let verdict = about(&verdicts, of, what);
+            (verdict.holds, verdict.found.clone())
+        };
+        (of("002.5 (1)", "one command").0, of("002.5 (2)", "all tests"))
+    };
+    let (everything, completes) = judged(&note, &samples);
+    assert_eq!((everything, completes.0), (Some(true), Some(true)), "{}", completes.1);
+    let failed = samples.iter_mut().find(|sample| sample.key.profile == "high").expect("one");
+    failed.failed = Some("it broke".to_owned());
+    let test = failed.key.test.clone();
+    let (_, completes) = judged(&note, &samples);
+    assert_eq!(completes.0, Some(false));
+    assert!(completes.1.contains(&format!("high, {test}: 1 of")), "{}", completes.1);
+    samples.retain(|sample| sample.key.profile != "high");
+    note.settings.tests.pop();
+    let (everything, completes) = judged(&note, &samples);
+    assert_eq!((everything, completes.0), (None, None), "{}", completes.1);
 }
 
 /// Source 002.5 (12).
@@ -93,6 +131,19 @@ fn the_worst_cell_of_the_grid_decides() {
     assert!(bytes.found.ends_with("; 3 of 48 cells are above"), "{}", bytes.found);
     let verdicts = super::verdicts(&Cells::new(&note, &[]));
     assert_eq!(about(&verdicts, "bound", "grid: forth").holds, None);
+    for (ours, holds) in [(1.13, Some(false)), (1.115, Some(true))] {
+        let sent = |peer, clear: f64, lossy: f64| {
+            let each = profiles.iter().map(move |profile| {
+                let bytes = if profile.contains("loss=0%") { clear } else { lossy };
+                sample(peer, profile, "grid", "a-b", &[("wire_bytes_per_byte", bytes)])
+            });
+            each.collect::<Vec<Sample>>()
+        };
+        let both = [sent(WARREN, ours, 1.7), sent(WARREN_PLAIN, 1.11, 1.11)].concat();
+        let verdicts = super::verdicts(&Cells::new(&note, &both));
+        let without = about(&verdicts, "bound", "without loss, Warren ÷ Warren without repair");
+        assert_eq!(without.holds, holds, "{}", without.found);
+    }
 }
 
 /// Source 002.5 (7).
