@@ -53,5 +53,6 @@ pub mod ratio;
 pub mod report;
 pub mod ring;
 pub mod scenario;
+mod unread;
 pub mod verdict;
 pub mod vpn;

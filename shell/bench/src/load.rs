@@ -9,8 +9,8 @@ use lab::sys;
 
 use crate::iperf::Transfer;
 use crate::ping;
-use crate::ring::unread::Unread;
 use crate::scenario::Load;
+use crate::unread::Unread;
 
 /// Pings in one measurement.
 pub const PINGS: usize = 200;
@@ -47,15 +47,15 @@ fn transfer(hosts: [&Host; 2], address: &str, load: Load, seconds: u32) -> Resul
     let server = ["iperf3", "-s", "-1", "-B", address, "-p", PORT, "--forceflush"];
     let server = hosts[1].spawn(&server).context(hint)?;
     server.wait_for(|log| log.contains("listening"))?;
-    let unread = Unread::of(hosts[1])?;
+    let unread = if load == Load::Udp { Some(Unread::of(hosts[1])?) } else { None };
     let words = words(load, seconds);
     let mut argv = vec!["iperf3", "-J", "-c", address, "-p", PORT];
     argv.extend(words.iter().map(String::as_str));
     let client = hosts[0].spawn(&argv).context(hint)?;
     let limit = Duration::from_secs(seconds.into()) + PATIENCE;
     let mut transfer = Transfer::parse(&finish(&client, limit)?)?;
-    if load == Load::Udp {
-        let unread = Unread::by_closed(unread, Unread::of(hosts[1])?);
+    if let Some(before) = unread {
+        let unread = Unread::by_closed(before, Unread::of(hosts[1])?);
         transfer.unread_bytes = unread * u64::from(UDP_BYTES);
     }
     let congestion = transfer.congestion.as_deref();

@@ -200,7 +200,7 @@ pub fn list_json(peers: &[Box<dyn Vpn>]) -> Result<String> {
             "version": version.as_ref().ok(),
             "absent": version.as_ref().err().map(|why| format!("{why:#}")),
             "hint": vpn.install_hint(),
-            "remark": vpn.remark(),
+            "remark": vpn.remark(version.as_deref().unwrap_or_default()),
         })
     };
     let all = json!({

@@ -41,16 +41,14 @@ pub(crate) struct Summary {
 pub(crate) fn summary(output: &str) -> Result<Summary> {
     let line = output.lines().find(|line| line.contains(" packets transmitted, "));
     let parts: Vec<&str> = line.map(|line| line.split(", ").collect()).unwrap_or_default();
-    let number = |is_it: &dyn Fn(&str) -> Option<f64>| parts.iter().find_map(|part| is_it(part));
+    let number = |before: &str, after: &str| {
+        let read = |part: &&str| part.strip_prefix(before)?.strip_suffix(after)?.parse().ok();
+        parts.iter().find_map(read)
+    };
     let read = || {
-        Some(Summary {
-            sent: number(&|part| part.strip_suffix(" packets transmitted")?.parse().ok())?,
-            answered: number(&|part| part.strip_suffix(" received")?.parse().ok())?,
-            time_s: number(&|part| {
-                let ms: f64 = part.strip_prefix("time ")?.strip_suffix("ms")?.parse().ok()?;
-                Some(ms / 1e3)
-            })?,
-        })
+        let (sent, answered) = (number("", " packets transmitted")?, number("", " received")?);
+        let time_ms: f64 = number("time ", "ms")?;
+        Some(Summary { sent, answered, time_s: time_ms / 1e3 })
     };
     read().with_context(|| format!("ping ended without its summary: {}", output.trim()))
 }

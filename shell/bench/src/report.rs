@@ -255,15 +255,9 @@ pub(crate) mod tests {
             kind: "link",
             marks: Vec::new(),
             facts: Facts {
-                date: "2026-01-01 00:00:00 UTC".to_owned(),
-                commit: "abc".to_owned(),
-                program: String::new(),
                 command: "warren bench link".to_owned(),
-                cpu: "A Processor".to_owned(),
-                cores: 2,
-                kernel: "Linux 6".to_owned(),
                 load_before: [0.1, 0.2, 0.3],
-                iperf3: "iperf 3.12".to_owned(),
+                ..Facts::of_nothing()
             },
             settings: SettingsNote {
                 seconds: 5,

@@ -20,7 +20,6 @@ mod measure;
 pub mod metric;
 pub mod sample;
 mod stream;
-pub(crate) mod unread;
 
 use sample::{Absent, Key, Note, Peer, SCHEMA, Sample, Settings, Store};
 
@@ -270,7 +269,7 @@ pub fn run(
         let name = vpn.name().to_owned();
         match vpn.version() {
             Ok(version) => {
-                let remark = vpn.remark().to_owned();
+                let remark = vpn.remark(&version).to_owned();
                 note.peers.push(Peer { name, version, remark });
             }
             Err(error) => {

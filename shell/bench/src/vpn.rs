@@ -66,8 +66,9 @@ pub trait Vpn: std::fmt::Debug {
     /// What someone who lacks it can do.
     fn install_hint(&self) -> &str;
 
-    /// What a reader of its figures must know: its carrier, its hub, what flatters it.
-    fn remark(&self) -> &str {
+    /// What a reader of the figures of this `version` must know: its carrier, its hub, what
+    /// flatters it.
+    fn remark(&self, _version: &str) -> &str {
         ""
     }
 

@@ -318,8 +318,7 @@ impl Engine {
             self.node.set_relay_rooms(rooms);
         }
         while self.node.poll_packets(&mut self.inbox) || !self.inbox.is_empty() {
-            let (device, coalescer) = (&self.device, &mut self.coalescer);
-            deliver(device, coalescer, &mut self.inbox, &mut [], &mut self.refused);
+            deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut [], &mut self.refused);
         }
     }
 

@@ -23,7 +23,8 @@
 //! hostile programs: namespaces here keep tests apart, they do not jail them.
 //!
 //! In order of use: [`netns`] makes hosts, [`process`] holds what runs in them, [`topology`]
-//! plans and builds whole networks, [`wire`] impairs them, [`proxy`] reads what passes,
+//! plans and builds whole networks, [`wire`] impairs them, [`proxy`] reads what passes, [`tls`] has
+//! both ends of what is secret to nobody in particular,
 //! [`standing`] leaves them up between two commands, [`sys`] is the few system calls that the
 //! standard library lacks, and the only place with unsafe code.
 
@@ -33,6 +34,7 @@ pub mod process;
 pub mod proxy;
 pub mod standing;
 pub mod sys;
+pub mod tls;
 pub mod topology;
 pub mod wire;
 

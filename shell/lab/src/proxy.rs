@@ -7,12 +7,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use rustls::pki_types::{PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ServerConfig};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use trust::AnyCertificate;
 
 /// Bytes of a request's head, at most.
 const HEAD_BYTES_MAX: u64 = 16 << 10;
@@ -44,23 +42,8 @@ struct Own {
 
 impl Own {
     fn new() -> Result<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let made = rcgen::generate_simple_self_signed(["intercepted.invalid".to_owned()])?;
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())
-            .map_err(|why| anyhow::anyhow!("our own key: {why}"))?;
-        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)?;
-        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(AnyCertificate::new(provider))
-            .with_no_client_auth();
-        Ok(Self {
-            acceptor: TlsAcceptor::from(Arc::new(server)),
-            connector: TlsConnector::from(Arc::new(client)),
-        })
+        let (server, client) = crate::tls::ends("intercepted.invalid")?;
+        Ok(Self { acceptor: TlsAcceptor::from(server), connector: TlsConnector::from(client) })
     }
 
     async fn intercept(&self, stream: TcpStream) -> io::Result<()> {

@@ -4,7 +4,7 @@
 //! server by the key in their token, so that what TLS says of it protects nothing (`dial`); a
 //! database by `sslmode=require` is asked for secrecy alone, as libpq does (`server`); a proxy that
 //! opens TLS takes whom it finds inside (`lab`); and a download that is measured comes from the
-//! program that compares it (`bench`).
+//! program that compares it (`lab`, for `bench`).
 //!
 //! # The life of a handshake
 //!

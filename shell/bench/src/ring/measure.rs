@@ -8,12 +8,12 @@ use lab::netns::Host;
 use lab::sys;
 
 use super::stream::{self, Flow, Job, Kind, Transfer, UDP_BYTES, transfer};
-use super::unread::{Echoes, Unread};
 use super::{SHARED_TIMES, Test, Turn, download};
 use crate::ground::{Ground, IFNAME, WireCount};
 use crate::load;
 use crate::ping;
 use crate::ratio::{Percentile, Spread};
+use crate::unread::{Echoes, Unread};
 use crate::vpn::Running;
 
 /// Pings on an idle link, and the time between two. Source 002 had 100, of which one alone makes
@@ -31,6 +31,9 @@ const FLOOD_SHARE_MIN: f64 = 0.9;
 /// Ping ends by itself; it is not waited for any longer than that.
 const FLOOD_REST: Duration = Duration::from_secs(30);
 const FLOOD_LATE: Duration = Duration::from_millis(300);
+/// How the ways of a flow begin the names of its figures.
+const FORTH: &str = "forward";
+const BACK: &str = "back";
 /// Time between two pings under load.
 const LOADED_PING_EVERY_S: f64 = 0.1;
 const PORT: u16 = 5_201;
@@ -219,9 +222,9 @@ impl Scene<'_> {
     fn tcp(&mut self, streams: u32) -> Result<()> {
         let (from, to) = (self.turn.from, self.turn.to);
         let forth = self.forth(Kind::Tcp(streams))?;
-        self.put_forth(&forth);
+        self.put_flow(FORTH, &forth);
         let back = transfer(&self.job(to, from, Kind::Tcp(streams))).context("the way back")?[0];
-        self.put_back(&back);
+        self.put_flow(BACK, &back);
         Ok(())
     }
 
@@ -257,29 +260,17 @@ impl Scene<'_> {
         Ok(flow)
     }
 
-    fn put_forth(&mut self, flow: &Flow) {
-        self.put("forward_mbit_s", flow.mbit_s());
+    /// What a flow had, under the name of its way: `forward` or `back`.
+    fn put_flow(&mut self, way: &str, flow: &Flow) {
+        self.put(&format!("{way}_mbit_s"), flow.mbit_s());
         if let Some(again) = flow.retransmits {
-            self.put("forward_retransmits", again);
+            self.put(&format!("{way}_retransmits"), again);
         }
         if let Some(percent) = flow.again_percent() {
-            self.put("forward_again_percent", percent);
+            self.put(&format!("{way}_again_percent"), percent);
         }
         if let Some(cwnd) = flow.cwnd_bytes {
-            self.put("forward_cwnd_kb", cwnd / 1e3);
-        }
-    }
-
-    fn put_back(&mut self, flow: &Flow) {
-        self.put("back_mbit_s", flow.mbit_s());
-        if let Some(again) = flow.retransmits {
-            self.put("back_retransmits", again);
-        }
-        if let Some(percent) = flow.again_percent() {
-            self.put("back_again_percent", percent);
-        }
-        if let Some(cwnd) = flow.cwnd_bytes {
-            self.put("back_cwnd_kb", cwnd / 1e3);
+            self.put(&format!("{way}_cwnd_kb"), cwnd / 1e3);
         }
     }
 
@@ -290,8 +281,8 @@ impl Scene<'_> {
             Ok((before, transfer(&self.job(from, to, Kind::Both))?))
         })?;
         self.after(before, flows.iter().map(|flow| flow.received_bytes).sum())?;
-        self.put_forth(&flows[0]);
-        self.put_back(&flows[1]);
+        self.put_flow(FORTH, &flows[0]);
+        self.put_flow(BACK, &flows[1]);
         self.put("sum_mbit_s", flows.iter().map(Flow::mbit_s).sum());
         Ok(())
     }
@@ -351,7 +342,7 @@ impl Scene<'_> {
         let (from, to) = (self.turn.from, self.turn.to);
         let back = again(|| transfer(&self.job(to, from, Kind::Udp)));
         let back = back.context("the way back")?[0];
-        self.put_back(&back);
+        self.put_flow(BACK, &back);
         Ok(())
     }
 
@@ -400,7 +391,7 @@ impl Scene<'_> {
 
     fn grid(&mut self) -> Result<()> {
         let flow = self.forth(Kind::Tcp(1))?;
-        self.put_forth(&flow);
+        self.put_flow(FORTH, &flow);
         Ok(())
     }
 

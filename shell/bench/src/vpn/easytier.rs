@@ -48,7 +48,7 @@ impl Vpn for EasyTier {
          easytier-pyo3; the crate easytier is too old to stand for it"
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, _version: &str) -> &str {
         match self.kcp {
             true => {
                 "over UDP; ends TCP locally and sends it nearly twice, with congestion control \

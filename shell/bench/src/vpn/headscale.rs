@@ -61,7 +61,7 @@ impl Vpn for Headscale {
          tailscale.com/cmd/tailscaled@v1.102.5, the same for cmd/tailscale"
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, _version: &str) -> &str {
         "over UDP; the data path is tailscaled's, directly between hosts; \
          the server's processor time counts"
     }

@@ -43,7 +43,7 @@ impl Vpn for Nebula {
          the package nebula of Debian 12 (1.6.1) is too old to stand for it"
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, _version: &str) -> &str {
         "over UDP, AES"
     }
 

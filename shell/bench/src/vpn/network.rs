@@ -57,7 +57,7 @@ impl Vpn for Network {
         "make build"
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, _version: &str) -> &str {
         "over UDP, with server, maps and paths; the server's processor time counts"
     }
 

@@ -42,7 +42,7 @@ impl Vpn for OpenVpn {
          WARREN_BENCH_OPENVPN names one that is not on PATH"
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, _version: &str) -> &str {
         "over UDP, AES-256-GCM, without DCO; between the second and the third host packets cross \
          the first"
     }

@@ -38,7 +38,7 @@ impl Vpn for Tinc {
         "install the package tinc; WARREN_BENCH_TINCD names a daemon that is not on PATH"
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, _version: &str) -> &str {
         "over UDP; defaults: AES-256-CBC with SHA-256, replay window of 256 packets"
     }
 

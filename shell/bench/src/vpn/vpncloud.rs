@@ -37,7 +37,7 @@ impl Vpn for VpnCloud {
          is not on PATH"
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, _version: &str) -> &str {
         "over UDP"
     }
 

@@ -41,20 +41,13 @@ pub struct WireGuard {
     program: Option<PathBuf>,
     /// Ours under its own name, but with frames switched off.
     frames_off: bool,
-    /// Of before its authors made it quick.
-    is_old: bool,
 }
 
 impl WireGuard {
     /// Ours.
     #[must_use]
     pub fn warren(program: &Path) -> Self {
-        Self {
-            kind: Kind::Warren,
-            program: Some(program.to_owned()),
-            frames_off: false,
-            is_old: false,
-        }
+        Self { kind: Kind::Warren, program: Some(program.to_owned()), frames_off: false }
     }
 
     /// Speaks plain WireGuard from now on, under the same name.
@@ -68,30 +61,20 @@ impl WireGuard {
     /// this contestant is absent.
     #[must_use]
     pub fn warren_plain(program: &Path) -> Self {
-        Self {
-            kind: Kind::WarrenPlain,
-            program: Some(program.to_owned()),
-            frames_off: true,
-            is_old: false,
-        }
+        Self { kind: Kind::WarrenPlain, program: Some(program.to_owned()), frames_off: true }
     }
 
     /// The rival: what `WARREN_BENCH_WIREGUARD_GO` names, or the newest of those on PATH and in
     /// the folder where Go installs; built from source it is called `wireguard`.
     #[must_use]
     pub fn wireguard_go() -> Self {
-        let program = newest_wireguard_go();
-        let said = program.as_deref().and_then(|program| {
-            go_module(program).or_else(|| first_line(program.to_str()?, &["--version"]).ok())
-        });
-        let is_old = said.and_then(|said| year(&said)).is_some_and(|year| year < QUICK_SINCE);
-        Self { kind: Kind::Go, program, frames_off: false, is_old }
+        Self { kind: Kind::Go, program: newest_wireguard_go(), frames_off: false }
     }
 
     /// The one in the kernel.
     #[must_use]
     pub fn kernel() -> Self {
-        Self { kind: Kind::Kernel, program: None, frames_off: false, is_old: false }
+        Self { kind: Kind::Kernel, program: None, frames_off: false }
     }
 
     fn daemon(&self) -> Result<Daemon> {
@@ -165,11 +148,11 @@ impl Vpn for WireGuard {
         }
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, version: &str) -> &str {
         match self.kind {
             Kind::Kernel => "over UDP; has no process: compare the machine's processor time",
             Kind::Warren => "over UDP, with frames and repair",
-            Kind::Go if self.is_old => {
+            Kind::Go if year(version).is_some_and(|year| year < QUICK_SINCE) => {
                 "over UDP, plain WireGuard; of before 2023, when it became several times as quick: \
                  beside this one processor time says little"
             }
@@ -267,9 +250,10 @@ fn newest_wireguard_go() -> Option<PathBuf> {
     known.max_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, program)| program)
 }
 
-/// The year of a version of Go's, as of `wireguard-go v0.0.20220316`.
+/// The year of a version of Go's, as of `wireguard-go v0.0.20220316`; of the module where it is
+/// named behind that.
 fn year(version: &str) -> Option<u32> {
-    let (_, date) = version.split_once("v0.0.")?;
+    let (_, date) = version.rsplit_once("v0.0.")?;
     date.trim_start_matches("0-").get(..4)?.parse().ok()
 }
 

@@ -49,7 +49,7 @@ impl Vpn for Yggdrasil {
          package yggdrasil of Debian 12 (0.4.7) is too old to stand for it"
     }
 
-    fn remark(&self) -> &str {
+    fn remark(&self, _version: &str) -> &str {
         "over TCP; between the second and the third host packets cross the first; its MTU of \
          65535 flatters it in TCP tests"
     }

@@ -8,9 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use lab::sys;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
-use trust::AnyCertificate;
 
 use super::LIMIT;
 
@@ -29,21 +28,9 @@ pub(super) struct Tls {
 
 impl Tls {
     pub(super) fn new() -> Result<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let made = rcgen::generate_simple_self_signed(["cache".to_owned()])?;
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())
-            .map_err(|why| anyhow::anyhow!("our own key: {why}"))?;
-        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)?;
-        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(AnyCertificate::new(provider))
-            .with_no_client_auth();
+        let (server, client) = lab::tls::ends("cache")?;
         let name = ServerName::try_from("cache").context("our own name")?;
-        Ok(Self { server: Arc::new(server), client: Arc::new(client), name })
+        Ok(Self { server, client, name })
     }
 
     /// The server's end of a connection; the handshake is made as bytes are asked for.
