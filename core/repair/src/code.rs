@@ -100,12 +100,12 @@ pub fn rebuild(
         return Ok(0);
     }
     let inverse = Inverse::new(data, repair);
-    let mut rows = [Row::ZERO; REPAIR_MAX];
+    let mut rows = [[0; DATA_MAX]; REPAIR_MAX];
     let mut inputs: [&[u8]; DATA_MAX] = [&[]; DATA_MAX];
     for (at, &(_, chunk)) in repair.iter().enumerate() {
         inputs[at] = chunk;
         for (row, coefficients) in rows.iter_mut().zip(&inverse.rows[..missing]) {
-            row.set(at, coefficients[at]);
+            row[at] = coefficients[at];
         }
     }
     let present = data.iter().enumerate().filter_map(|(j, chunk)| Some((j, (*chunk)?)));
@@ -114,9 +114,9 @@ pub fn rebuild(
         for (row, coefficients) in rows.iter_mut().zip(&inverse.rows[..missing]) {
             let terms = coefficients.iter().zip(repair);
             let product = terms.fold(0, |sum, (a, &(i, _))| {
-                sum ^ field::multiply(*a, coefficient(usize::from(i), column))
+                sum ^ field::multiply(*a, ENCODING[usize::from(i)][column])
             });
-            row.set(at, product);
+            row[at] = product;
         }
     }
     kernel::combine(&inputs[..data.len()], &rows[..missing], len, rebuilt);
@@ -162,12 +162,12 @@ const fn coefficient(row: usize, column: usize) -> u8 {
 static ENCODING: [Row; REPAIR_MAX] = encoding();
 
 const fn encoding() -> [Row; REPAIR_MAX] {
-    let mut rows = [Row::ZERO; REPAIR_MAX];
+    let mut rows = [[0; DATA_MAX]; REPAIR_MAX];
     let mut row = 0;
     while row < REPAIR_MAX {
         let mut column = 0;
         while column < DATA_MAX {
-            rows[row].set(column, coefficient(row, column));
+            rows[row][column] = coefficient(row, column);
             column += 1;
         }
         row += 1;
@@ -191,7 +191,7 @@ impl Inverse {
         for (at, &(row, _)) in repair.iter().enumerate() {
             let missing = data.iter().enumerate().filter(|(_, chunk)| chunk.is_none());
             for (cell, (column, _)) in left[at].iter_mut().zip(missing) {
-                *cell = coefficient(usize::from(row), column);
+                *cell = ENCODING[usize::from(row)][column];
             }
             right[at][at] = 1;
         }

@@ -1,176 +1,147 @@
 //! Sums of products over whole chunks: the only loop of this crate that touches every byte.
 //!
-//! An output is a sum of inputs times coefficients. Written by the bits of the coefficients it is
-//! `out = S0 + 2 (S1 + 2 (S2 + ..))`, where `Sb` is the plain sum of those inputs whose
-//! coefficient has bit `b`. So no byte is ever looked up: there are only exclusive ors, and seven
-//! doublings an output. The sums of every subset of four neighbouring inputs are made once for
-//! each tile of [`TILE_LEN`] bytes and shared by all outputs ("four Russians", Arlazarov, Dinic,
-//! Kronrod and Faradzhev 1970), so an output costs two loads for each input, not four, and no
-//! store. LLVM turns all of it into vector instructions of whatever the target has; nothing
-//! needs a byte shuffle, which plain x86-64 lacks and safe Rust cannot ask for at run time.
+//! A product with a constant is the sum of the products of the byte's two halves, and those are
+//! looked up, sixteen, 32 or 64 bytes at a time, in two tables of sixteen bytes that lie in a
+//! vector register each (Plank, Greenan and Miller, "Screaming fast Galois field arithmetic using
+//! Intel SIMD instructions", FAST 2013). Which vectors the processor has is asked when the program
+//! runs.
 
-use crate::field::REDUCTION;
+use fearless_simd::{Level, Simd, SimdBase, dispatch, u8x16};
+
+use crate::field;
 
 /// Most inputs.
 pub(crate) const INPUTS_MAX: usize = 64;
 /// Most outputs.
 pub(crate) const OUTPUTS_MAX: usize = 32;
 
-/// Bytes worked on at a time; what it makes of a tile of 64 inputs stays in the first cache.
-const TILE_LEN: usize = 128;
-const WORDS: usize = TILE_LEN / 8;
-/// Inputs whose subset sums are shared.
-const GROUP: usize = 4;
-const GROUPS_MAX: usize = INPUTS_MAX / GROUP;
+/// Outputs that are summed up at once, in registers.
+const ROWS: usize = 4;
+/// Vectors of each that are: what is looked up in is loaded once for all of them.
+const VECTORS: usize = 2;
+/// Bytes of that many vectors, the longest that there are.
+const TILE_LEN_MAX: usize = VECTORS * 64;
 
-type Tile = [u64; WORDS];
-/// The sums of all subsets of a group.
-type Subsets = [Tile; 1 << GROUP];
+/// Coefficients of one output, by the number of the input.
+pub(crate) type Row = [u8; INPUTS_MAX];
 
-const ZERO: Tile = [0; WORDS];
+/// Of each coefficient the products with every low and every high half of a byte.
+static PRODUCTS: [[[u8; 16]; 2]; 256] = products();
 
-/// Coefficients of one output, turned by their bits: for each bit and group of inputs, the
-/// subset of the group that has the bit.
-#[derive(Clone, Copy)]
-pub(crate) struct Row {
-    subsets: [[u8; GROUPS_MAX]; 8],
-    /// Bits that any coefficient has, counted from the lowest.
-    bits: usize,
-}
-
-impl Row {
-    /// All coefficients zero.
-    pub(crate) const ZERO: Self = Self { subsets: [[0; GROUPS_MAX]; 8], bits: 0 };
-
-    /// Sets the coefficient of one input that was zero before.
-    pub(crate) const fn set(&mut self, input: usize, coefficient: u8) {
-        let mut bit = 0;
-        while bit < 8 {
-            if coefficient >> bit & 1 == 1 {
-                self.subsets[bit][input / GROUP] |= 1 << (input % GROUP);
-                if self.bits <= bit {
-                    self.bits = bit + 1;
-                }
-            }
-            bit += 1;
-        }
+const fn products() -> [[[u8; 16]; 2]; 256] {
+    let mut all = [[[0; 16]; 2]; 256];
+    let mut at = 0;
+    while at < 256 * 16 {
+        let (coefficient, half) = (at / 16, at % 16);
+        all[coefficient][0][half] = field::multiply(coefficient as u8, half as u8);
+        all[coefficient][1][half] = field::multiply(coefficient as u8, (half << 4) as u8);
+        at += 1;
     }
+    all
 }
 
 /// Writes one output of `len` bytes for each of `rows`, one behind the other. Inputs shorter than
 /// `len` count as filled up with zeros. `outputs` is `rows.len() * len` bytes long, and there are
 /// at most [`INPUTS_MAX`] inputs.
-#[expect(clippy::large_stack_arrays, reason = "32 KiB, once, in a leaf; a heap would be asked")]
 pub(crate) fn combine(inputs: &[&[u8]], rows: &[Row], len: usize, outputs: &mut [u8]) {
+    combine_on(Level::new(), inputs, rows, len, outputs);
+}
+
+/// [`combine`] with the vectors of `level`.
+fn combine_on(level: Level, inputs: &[&[u8]], rows: &[Row], len: usize, outputs: &mut [u8]) {
     debug_assert!(inputs.len() <= INPUTS_MAX && outputs.len() == rows.len() * len);
-    if rows.iter().all(|row| row.bits <= 1) {
-        return add(inputs, rows, len, outputs);
-    }
-    let mut sums = [[ZERO; 1 << GROUP]; GROUPS_MAX];
-    let mut at = 0;
-    while at < len {
-        let size = TILE_LEN.min(len - at);
-        let mut groups = 0;
-        for (group, sums) in inputs.chunks(GROUP).zip(&mut sums) {
-            subset_sums(group, at, sums);
-            groups += 1;
+    for (rows, outputs) in rows.chunks(ROWS).zip(outputs.chunks_mut(len * ROWS)) {
+        match rows {
+            [a] if a[..inputs.len()].iter().all(|coefficient| *coefficient == 1) => {
+                dispatch!(level, _simd => add(inputs, outputs));
+            }
+            [a] => dispatch!(level, simd => sums(simd, inputs, [a], outputs)),
+            [a, b] => dispatch!(level, simd => sums(simd, inputs, [a, b], outputs)),
+            [a, b, c] => dispatch!(level, simd => sums(simd, inputs, [a, b, c], outputs)),
+            [a, b, c, d, ..] => dispatch!(level, simd => sums(simd, inputs, [a, b, c, d], outputs)),
+            [] => {}
         }
-        for (row, output) in rows.iter().zip(outputs.chunks_exact_mut(len)) {
-            let tile = evaluate(row, &sums[..groups]);
-            store(&tile, &mut output[at..at + size]);
-        }
-        at += size;
     }
 }
 
-/// [`combine`] where no coefficient is larger than one.
-fn add(inputs: &[&[u8]], rows: &[Row], len: usize, outputs: &mut [u8]) {
-    for (row, output) in rows.iter().zip(outputs.chunks_exact_mut(len)) {
-        output.fill(0);
-        for (index, input) in inputs.iter().enumerate() {
-            if row.subsets[0][index / GROUP] >> (index % GROUP) & 1 == 1 {
-                output.iter_mut().zip(*input).for_each(|(sum, byte)| *sum ^= byte);
+/// The sum of all inputs.
+#[inline(always)]
+fn add(inputs: &[&[u8]], output: &mut [u8]) {
+    output.fill(0);
+    for input in inputs {
+        output.iter_mut().zip(*input).for_each(|(sum, byte)| *sum ^= byte);
+    }
+}
+
+/// The outputs for `rows`, as many as the registers hold, tile by tile.
+#[inline(always)]
+fn sums<S: Simd, const N: usize>(simd: S, inputs: &[&[u8]], rows: [&Row; N], outputs: &mut [u8]) {
+    let (len, tile_len) = (outputs.len() / N, VECTORS * S::u8s::LEN);
+    for at in (0..len).step_by(tile_len) {
+        let mut sums = [[S::u8s::splat(simd, 0); VECTORS]; N];
+        for (number, input) in inputs.iter().enumerate() {
+            let halves = load(simd, input.get(at..).unwrap_or_default())
+                .map(|bytes| (bytes & 15, bytes >> 4));
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                let [low, high] = PRODUCTS[usize::from(row[number])]
+                    .each_ref()
+                    .map(|table| S::u8s::block_splat(u8x16::load_array_ref(simd, table)));
+                for (sum, (lows, highs)) in sums.iter_mut().zip(halves) {
+                    *sum ^= low.swizzle_dyn_within_blocks(lows);
+                    *sum ^= high.swizzle_dyn_within_blocks(highs);
+                }
             }
         }
-    }
-}
-
-#[inline]
-fn subset_sums(group: &[&[u8]], at: usize, sums: &mut Subsets) {
-    let mut tiles = [ZERO; GROUP];
-    for (tile, input) in tiles.iter_mut().zip(group) {
-        *tile = load(input.get(at..).unwrap_or_default());
-    }
-    for (index, tile) in tiles.iter().enumerate() {
-        let (known, new) = sums.split_at_mut(1 << index);
-        for (new, known) in new.iter_mut().zip(known) {
-            *new = sum(known, tile);
+        for (sums, output) in sums.iter().zip(outputs.chunks_exact_mut(len)) {
+            store::<S>(sums, &mut output[at..]);
         }
     }
-}
-
-#[inline]
-fn evaluate(row: &Row, sums: &[Subsets]) -> Tile {
-    let mut value = ZERO;
-    for subsets in row.subsets[..row.bits].iter().rev() {
-        value = doubled(&value);
-        for (sums, subset) in sums.iter().zip(subsets) {
-            value = sum(&value, &sums[usize::from(subset & 15)]);
-        }
-    }
-    value
-}
-
-#[inline]
-fn sum(a: &Tile, b: &Tile) -> Tile {
-    std::array::from_fn(|word| a[word] ^ b[word])
-}
-
-/// Every byte doubled in the field.
-#[inline]
-fn doubled(tile: &Tile) -> Tile {
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    tile.map(|word| {
-        let carries = (word & HIGH) >> 7;
-        // One carry a byte: the product with the reduction stays within its byte, and is written
-        // as shifts, which vector units have for this width.
-        let reduced = carries | carries << 2 | carries << 3 | carries << 4;
-        ((word & !HIGH) << 1) ^ reduced
-    })
 }
 
 /// The first bytes as a tile, filled up with zeros.
-#[inline]
-fn load(bytes: &[u8]) -> Tile {
-    let mut whole = [0; TILE_LEN];
-    match bytes.first_chunk::<TILE_LEN>() {
-        Some(first) => whole = *first,
-        None => whole[..bytes.len()].copy_from_slice(bytes),
+#[inline(always)]
+fn load<S: Simd>(simd: S, bytes: &[u8]) -> [S::u8s; VECTORS] {
+    let width = S::u8s::LEN;
+    let tile = |bytes: &[u8]| {
+        std::array::from_fn(|v| S::u8s::from_slice(simd, &bytes[v * width..(v + 1) * width]))
+    };
+    if bytes.len() >= VECTORS * width {
+        return tile(bytes);
     }
-    let (words, _) = whole.as_chunks::<8>();
-    std::array::from_fn(|word| u64::from_le_bytes(words[word]))
+    let mut whole = [0; TILE_LEN_MAX];
+    whole[..bytes.len()].copy_from_slice(bytes);
+    tile(&whole)
 }
 
-#[inline]
-fn store(tile: &Tile, bytes: &mut [u8]) {
-    if let Some(whole) = bytes.first_chunk_mut::<TILE_LEN>() {
-        for (bytes, word) in whole.as_chunks_mut::<8>().0.iter_mut().zip(tile) {
-            *bytes = word.to_le_bytes();
-        }
-        return;
+/// Writes a tile, or as much of it as there is room for.
+#[inline(always)]
+fn store<S: Simd>(tile: &[S::u8s; VECTORS], bytes: &mut [u8]) {
+    let width = S::u8s::LEN;
+    let mut whole = [0; TILE_LEN_MAX];
+    for (vector, place) in tile.iter().zip(whole.chunks_exact_mut(width)) {
+        vector.store_slice(place);
     }
-    for (bytes, word) in bytes.chunks_mut(8).zip(tile) {
-        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
-    }
+    let len = bytes.len().min(VECTORS * width);
+    bytes[..len].copy_from_slice(&whole[..len]);
 }
-
-// The shifts in `doubled` spell the reduction.
-const _: () = assert!(REDUCTION == 1 | 1 << 2 | 1 << 3 | 1 << 4);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field;
+
+    /// What this processor can do, the least of it last.
+    fn levels() -> Vec<Level> {
+        let best = Level::new();
+        #[cfg(target_arch = "x86_64")]
+        let lesser = [
+            best.as_avx2().map(Level::Avx2),
+            best.as_sse4_2().map(Level::Sse4_2),
+            best.as_sse2().map(Level::Sse2),
+        ];
+        #[cfg(not(target_arch = "x86_64"))]
+        let lesser: [Option<Level>; 0] = [];
+        std::iter::once(best).chain(lesser.into_iter().flatten()).collect()
+    }
 
     #[test]
     fn sums_of_products_are_those_of_the_field_for_every_length_and_coefficient() {
@@ -185,32 +156,28 @@ mod tests {
                 })
                 .collect();
             let borrowed: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-            let mut coefficients = vec![0; 3 * count];
-            rng.fill(&mut coefficients);
-            let mut rows = [Row::ZERO; 3];
-            for (row, coefficients) in rows.iter_mut().zip(coefficients.chunks(count)) {
-                for (input, &coefficient) in coefficients.iter().enumerate() {
-                    row.set(input, coefficient);
-                }
-            }
-            let mut outputs = vec![0xaa; 3 * len];
-            combine(&borrowed, &rows, len, &mut outputs);
-            for (place, &byte) in outputs.iter().enumerate() {
-                let expected = (0..count).fold(0, |sum, input| {
-                    let value = inputs[input].get(place % len).copied().unwrap_or(0);
-                    sum ^ field::multiply(coefficients[place / len * count + input], value)
-                });
-                assert_eq!(byte, expected, "byte {place}, {count} inputs of at most {len}");
+            let mut rows = vec![[0; INPUTS_MAX]; 1 + len % (2 * ROWS)];
+            rows.iter_mut().for_each(|row| rng.fill(row));
+            let product = |row: &Row, place: usize| {
+                inputs.iter().zip(row).fold(0, |sum, (input, coefficient)| {
+                    let value = input.get(place).copied().unwrap_or(0);
+                    sum ^ field::multiply(*coefficient, value)
+                })
+            };
+            let places = rows.iter().flat_map(|row| (0..len).map(move |place| (row, place)));
+            let expected: Vec<u8> = places.map(|(row, place)| product(row, place)).collect();
+            for level in levels() {
+                let mut outputs = vec![0xaa; rows.len() * len];
+                combine_on(level, &borrowed, &rows, len, &mut outputs);
+                assert_eq!(outputs, expected, "{level:?}, {count} inputs of at most {len}");
             }
         }
     }
 
     #[test]
     fn coefficients_of_one_are_plain_sums() {
-        let mut row = Row::ZERO;
-        (0..3).for_each(|input| row.set(input, 1));
         let mut output = [9; 5];
-        combine(&[&[1; 5], &[2; 3], &[4; 5]], &[row], 5, &mut output);
+        combine(&[&[1; 5], &[2; 3], &[4; 5]], &[[1; INPUTS_MAX]], 5, &mut output);
         assert_eq!(output, [7, 7, 7, 5, 5]);
     }
 }
