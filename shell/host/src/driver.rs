@@ -6,20 +6,21 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use node::{Change, Clock, Node, Slumber, Stamps, Status};
-use noise::{Identity, Random};
+use noise::Random;
 
 use crate::KernelRandom;
 use crate::engine::Engine;
 use crate::hooks::Hooks;
 use crate::mail::{self, Mail, Remote};
+use crate::moderation::{Moderation, PAUSE};
 use crate::monitor::Monitor;
 use crate::signals::{Asked, Signals};
-use crate::sys::{Interest, Poll, Ready};
+use crate::sys::{self, Interest, Poll, Ready};
 use crate::tun::Device;
-use crate::uapi::{BindError, Errno, Reply, Request, Server, Turn};
+use crate::uapi::{BindError, Errno, Server, Turn};
 use crate::udp::Sockets;
-use crate::weather;
 
+mod configure;
 mod rounds;
 
 /// How often the loop looks whether the interface is up: after a move to another namespace no
@@ -300,6 +301,8 @@ impl Driver {
         let mut more_out = false;
         let mut more_in = Vec::new();
         let mut unread_turns = 0;
+        let mut moderation = Moderation::default();
+        sys::sleep_exactly();
         let mut next_look = self.rest.engine.clock.now;
         loop {
             let now = self.rest.engine.clock.now;
@@ -348,6 +351,12 @@ impl Driver {
             rest.engine.settle(busy, unread_turns % UNREAD_TURNS > 0);
             rest.heed_streams()?;
             rest.heed_blocked()?;
+            if !more_out && more_in.is_empty() {
+                let moved = rest.engine.take_moved();
+                if moderation.handle_turn(rest.engine.clock.now.0, moved) {
+                    std::thread::sleep(PAUSE);
+                }
+            }
         }
     }
 
@@ -430,98 +439,6 @@ impl Rest {
         if self.is_over { Sorted::End(End::Asked) } else { Sorted::Done }
     }
 
-    fn answer(&mut self, request: Request) -> Reply {
-        match request {
-            Request::Get => Reply::Status(self.status()),
-            Request::Weather => {
-                Reply::Weather(weather::links(&self.engine, &self.status()).to_string())
-            }
-            Request::Set(_) if self.is_managed => Reply::Refused(Errno(-libc::EPERM)),
-            Request::Set(changes) => match self.configure(&changes) {
-                Ok(()) => Reply::Done,
-                Err((text, errno)) => {
-                    tracing::error!("configuration refused: {text}");
-                    Reply::Refused(errno)
-                }
-            },
-        }
-    }
-
-    fn status(&self) -> Status {
-        let node = &self.engine.node;
-        let port = self.engine.sockets.as_ref().map_or(self.listen_port, Sockets::port);
-        Status {
-            private_key: node.identity().map(|identity| identity.private().clone()),
-            listen_port: port,
-            fwmark: self.fwmark,
-            peers: node.peers(self.engine.clock.now, Engine::wall()),
-        }
-    }
-
-    fn configure(&mut self, changes: &[Change]) -> Result<(), Refused> {
-        for change in changes {
-            let node = &mut self.engine.node;
-            match change {
-                Change::PrivateKey(key) => {
-                    let identity = key.clone().map(Identity::new);
-                    node.set_identity(identity, &mut self.random);
-                }
-                Change::ListenPort(port) => self.listen(*port)?,
-                Change::Fwmark(mark) => self.mark(*mark)?,
-                Change::ReplacePeers => node.remove_peers(),
-                Change::Peer(peer) => node
-                    .change_peer(peer, &mut self.random)
-                    .map_err(|error| (error.to_string(), Errno(-libc::ENOSPC)))?,
-            }
-        }
-        self.engine.tick();
-        self.engine.settle(true, false);
-        Ok(())
-    }
-
-    fn listen(&mut self, port: u16) -> Result<(), Refused> {
-        if let Some(sockets) = &self.engine.sockets
-            && (port == 0 || sockets.port() != port)
-        {
-            self.open(port)?;
-        }
-        self.listen_port = port;
-        Ok(())
-    }
-
-    fn mark(&mut self, mark: u32) -> Result<(), Refused> {
-        if let Some(sockets) = &self.engine.sockets {
-            sockets.set_fwmark(mark).map_err(|error| {
-                let errno = Errno(-error.raw_os_error().unwrap_or(libc::EPERM));
-                (format!("fwmark: {error}; it needs CAP_NET_ADMIN"), errno)
-            })?;
-        }
-        self.fwmark = mark;
-        self.engine.node.forget_sources();
-        Ok(())
-    }
-
-    /// Opens sockets on `port` in place of those there are.
-    fn open(&mut self, port: u16) -> Result<(), Refused> {
-        let mut sockets = Sockets::bind(port, self.fwmark).map_err(|error| {
-            let errno = match error.kind() {
-                io::ErrorKind::AddrInUse => Errno::PORT_IN_USE,
-                _ => Errno(-error.raw_os_error().unwrap_or(libc::EIO)),
-            };
-            (error.to_string(), errno)
-        })?;
-        for fd in sockets.fds() {
-            self.poll.watch(fd, Interest::READ).map_err(|e| (e.to_string(), Errno::IO))?;
-        }
-        if self.is_managed {
-            sockets.keep_whole();
-        }
-        tracing::info!(port = sockets.port(), "listening");
-        self.engine.node.set_listen_port(sockets.port());
-        self.engine.set_sockets(Some(sockets));
-        Ok(())
-    }
-
     /// Watches streams that are new, and waits for room in those that are full.
     fn heed_streams(&mut self) -> Result<(), Error> {
         while let Some((fd, is_full)) = self.engine.streams.poll_interest() {
@@ -582,16 +499,6 @@ impl Rest {
                 }
                 Sorted::Done
             }
-        }
-    }
-
-    fn reload(&mut self, reload: Reload<'_>) {
-        match reload() {
-            Ok(changes) => match self.configure(&changes) {
-                Ok(()) => tracing::info!("configuration read again"),
-                Err((text, _)) => tracing::error!("reload: {text}; the rest stays as it was"),
-            },
-            Err(text) => tracing::error!("reload: {text}; nothing was changed"),
         }
     }
 }

@@ -68,6 +68,8 @@ pub struct Engine {
     bucket: Bucket,
     /// What the device, and sockets that are no more, did not take.
     refused: Refused,
+    /// Messages taken from the device, the sockets and the streams since it was asked last.
+    moved: u64,
 }
 
 impl Engine {
@@ -93,7 +95,14 @@ impl Engine {
             pressure: Pressure::default(),
             bucket,
             refused: Refused::default(),
+            moved: 0,
         }
+    }
+
+    /// How many messages were taken from the device, the sockets and the streams since the last
+    /// call.
+    pub(crate) fn take_moved(&mut self) -> u64 {
+        std::mem::take(&mut self.moved)
     }
 
     /// Sends and receives by `sockets` from now on.
@@ -160,6 +169,7 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
+        self.moved += units;
         (taken.emptied, taken.blocked) = (!more, out.batch.first().is_some());
         let told = self.pressure.handle_turn(self.clock.now.0, taken);
         self.hold_back(told);
@@ -245,6 +255,7 @@ impl Engine {
         }
         deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory, &mut self.refused);
         self.message_len = received / got;
+        self.moved += got as u64;
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
         Ok(got == wanted)
@@ -289,6 +300,7 @@ impl Engine {
         let (device, coalescer) = (&self.device, &mut self.coalescer);
         deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
         let more = arrived.more;
+        self.moved += count;
         self.streams.give_back(arrived, count, is_bad);
         more
     }

@@ -36,6 +36,7 @@ pub mod engine;
 pub mod gateway;
 mod hooks;
 pub mod mail;
+mod moderation;
 pub mod monitor;
 pub mod names;
 pub mod netlink;

@@ -1,0 +1,117 @@
+//! What is asked of a node from outside: by `wg`, by the configuration, at SIGHUP.
+
+use std::io;
+
+use node::{Change, Status};
+use noise::Identity;
+
+use super::{Refused, Reload, Rest};
+use crate::engine::Engine;
+use crate::sys::Interest;
+use crate::uapi::{Errno, Reply, Request};
+use crate::udp::Sockets;
+use crate::weather;
+
+impl Rest {
+    pub(super) fn answer(&mut self, request: Request) -> Reply {
+        match request {
+            Request::Get => Reply::Status(self.status()),
+            Request::Weather => {
+                Reply::Weather(weather::links(&self.engine, &self.status()).to_string())
+            }
+            Request::Set(_) if self.is_managed => Reply::Refused(Errno(-libc::EPERM)),
+            Request::Set(changes) => match self.configure(&changes) {
+                Ok(()) => Reply::Done,
+                Err((text, errno)) => {
+                    tracing::error!("configuration refused: {text}");
+                    Reply::Refused(errno)
+                }
+            },
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let node = &self.engine.node;
+        let port = self.engine.sockets.as_ref().map_or(self.listen_port, Sockets::port);
+        Status {
+            private_key: node.identity().map(|identity| identity.private().clone()),
+            listen_port: port,
+            fwmark: self.fwmark,
+            peers: node.peers(self.engine.clock.now, Engine::wall()),
+        }
+    }
+
+    pub(super) fn configure(&mut self, changes: &[Change]) -> Result<(), Refused> {
+        for change in changes {
+            let node = &mut self.engine.node;
+            match change {
+                Change::PrivateKey(key) => {
+                    let identity = key.clone().map(Identity::new);
+                    node.set_identity(identity, &mut self.random);
+                }
+                Change::ListenPort(port) => self.listen(*port)?,
+                Change::Fwmark(mark) => self.mark(*mark)?,
+                Change::ReplacePeers => node.remove_peers(),
+                Change::Peer(peer) => node
+                    .change_peer(peer, &mut self.random)
+                    .map_err(|error| (error.to_string(), Errno(-libc::ENOSPC)))?,
+            }
+        }
+        self.engine.tick();
+        self.engine.settle(true, false);
+        Ok(())
+    }
+
+    fn listen(&mut self, port: u16) -> Result<(), Refused> {
+        if let Some(sockets) = &self.engine.sockets
+            && (port == 0 || sockets.port() != port)
+        {
+            self.open(port)?;
+        }
+        self.listen_port = port;
+        Ok(())
+    }
+
+    fn mark(&mut self, mark: u32) -> Result<(), Refused> {
+        if let Some(sockets) = &self.engine.sockets {
+            sockets.set_fwmark(mark).map_err(|error| {
+                let errno = Errno(-error.raw_os_error().unwrap_or(libc::EPERM));
+                (format!("fwmark: {error}; it needs CAP_NET_ADMIN"), errno)
+            })?;
+        }
+        self.fwmark = mark;
+        self.engine.node.forget_sources();
+        Ok(())
+    }
+
+    /// Opens sockets on `port` in place of those there are.
+    pub(super) fn open(&mut self, port: u16) -> Result<(), Refused> {
+        let mut sockets = Sockets::bind(port, self.fwmark).map_err(|error| {
+            let errno = match error.kind() {
+                io::ErrorKind::AddrInUse => Errno::PORT_IN_USE,
+                _ => Errno(-error.raw_os_error().unwrap_or(libc::EIO)),
+            };
+            (error.to_string(), errno)
+        })?;
+        for fd in sockets.fds() {
+            self.poll.watch(fd, Interest::READ).map_err(|e| (e.to_string(), Errno::IO))?;
+        }
+        if self.is_managed {
+            sockets.keep_whole();
+        }
+        tracing::info!(port = sockets.port(), "listening");
+        self.engine.node.set_listen_port(sockets.port());
+        self.engine.set_sockets(Some(sockets));
+        Ok(())
+    }
+
+    pub(super) fn reload(&mut self, reload: Reload<'_>) {
+        match reload() {
+            Ok(changes) => match self.configure(&changes) {
+                Ok(()) => tracing::info!("configuration read again"),
+                Err((text, _)) => tracing::error!("reload: {text}; the rest stays as it was"),
+            },
+            Err(text) => tracing::error!("reload: {text}; nothing was changed"),
+        }
+    }
+}
