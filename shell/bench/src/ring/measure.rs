@@ -40,6 +40,8 @@ const PORT: u16 = 5_201;
 /// Times that a transfer may begin that iperf3 does not get to load the line with, for reasons of
 /// its own: at 2.5 % of loss each way that is one in twenty of UDP.
 const TRIES: u32 = 3;
+/// How long is waited after a connection of iperf3's broke.
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// The wire publishes its counters every 20 ms.
 const PUBLISHED: Duration = Duration::from_millis(50);
@@ -334,15 +336,17 @@ impl Scene<'_> {
     }
 
     fn udp(&mut self) -> Result<()> {
-        let flow = again(|| self.forth(Kind::Udp))?;
+        let mut broken = 0.0;
+        let flow = again_told(&mut broken, || self.forth(Kind::Udp))?;
         self.put("forward_mbit_s", flow.mbit_s());
         self.put("sent_mbit_s", flow.sent_mbit_s());
         self.put("lost_percent", flow.lost_percent());
         self.put("unread_percent", flow.unread_bytes / flow.sent_bytes * 100.0);
         let (from, to) = (self.turn.from, self.turn.to);
-        let back = again(|| transfer(&self.job(to, from, Kind::Udp)));
-        let back = back.context("the way back")?[0];
+        let job = self.job(to, from, Kind::Udp);
+        let back = again_told(&mut broken, || transfer(&job)).context("the way back")?[0];
         self.put_flow(BACK, &back);
+        self.put("connections_broken", broken);
         Ok(())
     }
 
@@ -481,6 +485,21 @@ fn again<T>(mut transfer: impl FnMut() -> Result<T>) -> Result<T> {
             Err(error) if tries < TRIES && stream::never_began(&error) => tries += 1,
             flow => return flow,
         }
+    }
+}
+
+/// As [`again`], of datagrams: also what iperf3 could not tell of, since its connection broke. How
+/// often that was is added to `broken`.
+fn again_told<T>(broken: &mut f64, mut transfer: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut tries = 1;
+    loop {
+        match again(&mut transfer) {
+            Err(error) if tries < TRIES && stream::lost_touch(&error) => tries += 1,
+            flow => return flow,
+        }
+        *broken += 1.0;
+        // What the peer remembers of the connection is to be over.
+        std::thread::sleep(PAUSE);
     }
 }
 

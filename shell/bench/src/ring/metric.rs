@@ -51,6 +51,7 @@ pub const METRICS: &[Metric] = &[
     metric("lost_percent", "lost of what was sent", "%", Low),
     metric("unanswered_percent", "arrived, and left unanswered by the kernel", "%", Low),
     metric("unread_percent", "arrived, and found the program's buffer full", "%", Low),
+    metric("connections_broken", "begun again, since iperf3's connection broke", "times", Low),
     metric("forward_retransmits", "sent again, forth", "segments", Low),
     metric("back_retransmits", "sent again, back", "segments", Low),
     metric("forward_again_percent", "sent again, forth", "% of segments", Low),

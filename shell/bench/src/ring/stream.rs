@@ -101,6 +101,13 @@ pub(super) fn never_began(error: &anyhow::Error) -> bool {
     streams.iter().any(|said| why.contains(said)) || why == CROSSED
 }
 
+/// Whether the TCP connection broke over which iperf3's ends tell each other what to do and what
+/// came. Where datagrams were sent meanwhile nothing is known of them.
+pub(super) fn lost_touch(error: &anyhow::Error) -> bool {
+    let why = format!("{error:#}");
+    ["control message", "control socket"].iter().any(|said| why.contains(said))
+}
+
 /// Runs one transfer to its end.
 pub(super) fn transfer(job: &Job<'_>) -> Result<Vec<Flow>> {
     Transfer::start(job)?.finish()
@@ -214,6 +221,14 @@ mod tests {
         let crossed = back.replace("\"bytes\": 1000000", "\"bytes\": 0");
         assert!(never_began(&parse(&crossed, Kind::Both).expect_err("neither way")));
         assert!(!never_began(&parse(&crossed, Kind::Tcp(1)).expect_err("one stream")));
+    }
+
+    #[test]
+    fn a_connection_that_broke_is_told_from_other_failures() {
+        let failed = |why: &str| anyhow::anyhow!("iperf3 failed: {why}").context("the way back");
+        assert!(lost_touch(&failed("unable to send control message: Broken pipe")));
+        assert!(lost_touch(&failed("control socket has closed unexpectedly")));
+        assert!(!lost_touch(&failed("unable to connect to server: Connection refused")));
     }
 
     #[test]
