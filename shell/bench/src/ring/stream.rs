@@ -98,14 +98,16 @@ const CROSSED: &str = "nothing arrived either way: iperf3 took its two streams f
 pub(super) fn never_began(error: &anyhow::Error) -> bool {
     let why = error.to_string();
     let streams = ["unable to read from stream socket", "unable to write to stream socket"];
-    streams.iter().any(|said| why.contains(said)) || why == CROSSED
+    streams.iter().any(|said| why.contains(said)) && !lost_touch(error) || why == CROSSED
 }
 
 /// Whether the TCP connection broke over which iperf3's ends tell each other what to do and what
-/// came. Where datagrams were sent meanwhile nothing is known of them.
+/// came. Where datagrams were sent meanwhile nothing is known of them. The server then ends at
+/// once, and what is still sent is refused.
 pub(super) fn lost_touch(error: &anyhow::Error) -> bool {
     let why = format!("{error:#}");
-    ["control message", "control socket"].iter().any(|said| why.contains(said))
+    let said = ["control message", "control socket", "stream socket: Connection refused"];
+    said.iter().any(|said| why.contains(said))
 }
 
 /// Runs one transfer to its end.
@@ -228,6 +230,8 @@ mod tests {
         let failed = |why: &str| anyhow::anyhow!("iperf3 failed: {why}").context("the way back");
         assert!(lost_touch(&failed("unable to send control message: Broken pipe")));
         assert!(lost_touch(&failed("control socket has closed unexpectedly")));
+        let refused = anyhow::anyhow!("unable to write to stream socket: Connection refused");
+        assert!(lost_touch(&refused) && !never_began(&refused), "it ran, and its server went");
         assert!(!lost_touch(&failed("unable to connect to server: Connection refused")));
     }
 
