@@ -69,6 +69,8 @@ struct Scene<'a> {
     ground: &'a Ground,
     vpn: Running<'a>,
     outcome: Outcome,
+    /// How long a transfer takes.
+    seconds: u32,
 }
 
 /// Measures on new ground; everything that runs there ends when this returns.
@@ -86,7 +88,8 @@ pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Out
     }
     let wire = ground.wire_count();
     let vpn = Running::start(turn.vpn, &ground.ends)?;
-    let mut scene = Scene { turn, ground: &ground, vpn, outcome: Outcome::default() };
+    let outcome = Outcome::default();
+    let mut scene = Scene { turn, ground: &ground, vpn, outcome, seconds: turn.seconds };
     let connect = scene.vpn.connect().iter().map(|time| time.as_secs_f64() * 1e3);
     let connect: Vec<f64> = connect.collect();
     if let Some(mtu) = scene.vpn.mtu() {
@@ -157,7 +160,7 @@ impl Scene<'_> {
             address: self.vpn.address(to),
             port: PORT,
             kind,
-            seconds: self.turn.seconds,
+            seconds: self.seconds,
         }
     }
 
@@ -237,13 +240,13 @@ impl Scene<'_> {
         let sent = before.sent;
         let unread = Unread::of(self.host(to))?;
         let running = Transfer::start(&self.job(from, to, kind))?;
-        let count = (f64::from(self.turn.seconds) / LOADED_PING_EVERY_S) as u32;
+        let count = (f64::from(self.seconds) / LOADED_PING_EVERY_S) as u32;
         let (count, every) = (count.to_string(), LOADED_PING_EVERY_S.to_string());
         let address = self.vpn.address(to);
         let argv = ["ping", "-n", "-c", &count, "-i", &every, "-W", "1", address];
         let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
         let mut flow = running.finish()?[0];
-        let limit = Duration::from_secs(u64::from(self.turn.seconds) + 20);
+        let limit = Duration::from_secs(u64::from(self.seconds) + 20);
         let times = ping::answers(&load::finish(&ping, limit)?);
         let unread = Unread::by_closed(unread, Unread::of(self.host(to))?);
         flow.unread_bytes = unread as f64 * f64::from(UDP_BYTES);
@@ -336,18 +339,39 @@ impl Scene<'_> {
     }
 
     fn udp(&mut self) -> Result<()> {
-        let mut broken = 0.0;
-        let flow = again_told(&mut broken, || self.forth(Kind::Udp))?;
+        let (flow, broken) = self.datagrams(|scene| scene.forth(Kind::Udp))?;
         self.put("forward_mbit_s", flow.mbit_s());
         self.put("sent_mbit_s", flow.sent_mbit_s());
         self.put("lost_percent", flow.lost_percent());
         self.put("unread_percent", flow.unread_bytes / flow.sent_bytes * 100.0);
         let (from, to) = (self.turn.from, self.turn.to);
-        let job = self.job(to, from, Kind::Udp);
-        let back = again_told(&mut broken, || transfer(&job)).context("the way back")?[0];
+        let (back, broken_back) = self
+            .datagrams(|scene| Ok(transfer(&scene.job(to, from, Kind::Udp))?[0]))
+            .context("the way back")?;
         self.put_flow(BACK, &back);
-        self.put("connections_broken", broken);
+        self.put("connections_broken", broken + broken_back);
         Ok(())
+    }
+
+    /// A transfer of datagrams. What iperf3 could not tell of, since its connection broke, begins
+    /// again and takes half the time. Returns how often that was, too.
+    fn datagrams(
+        &mut self,
+        mut transfer: impl FnMut(&mut Self) -> Result<Flow>,
+    ) -> Result<(Flow, f64)> {
+        let whole = self.seconds;
+        let mut broken = 0;
+        let flow = loop {
+            match again(|| transfer(self)) {
+                Err(error) if broken + 1 < TRIES && stream::lost_touch(&error) => broken += 1,
+                flow => break flow,
+            }
+            self.seconds = (whole >> broken).max(1);
+            // What the peer remembers of the connection is to be over.
+            std::thread::sleep(PAUSE);
+        };
+        self.seconds = whole;
+        Ok((flow?, f64::from(broken)))
     }
 
     /// What is neither TCP nor UDP, at a rate at which the wire's cost for each byte can be told.
@@ -356,12 +380,12 @@ impl Scene<'_> {
         let before = self.before()?;
         let sent = before.sent;
         let address = self.vpn.address(to);
-        let (seconds, most) = (self.turn.seconds.to_string(), FLOOD_UNDER_WAY.to_string());
+        let (seconds, most) = (self.seconds.to_string(), FLOOD_UNDER_WAY.to_string());
         let many = ["-f", "-l", &most, "-s", FLOOD_PAYLOAD, "-w", &seconds];
         let argv = [&["ping", "-n", "-q"], many.as_slice(), &[address]].concat();
         let counted = self.echoes(from, to)?;
         let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
-        let limit = Duration::from_secs(self.turn.seconds.into()) + FLOOD_REST;
+        let limit = Duration::from_secs(self.seconds.into()) + FLOOD_REST;
         let said = load::finish(&ping, limit)?;
         let told = ping::summary(&said)?;
         let in_time = (self.echoes(from, to)?.0 - counted.0) as f64;
@@ -370,7 +394,7 @@ impl Scene<'_> {
         let (came, unanswered) = self.echoes(from, to)?;
         let (came, unanswered) = ((came - counted.0) as f64, (unanswered - counted.1) as f64);
         ensure!(came > 0.0, "none of {} pings was answered", told.sent);
-        let least_s = FLOOD_SHARE_MIN * f64::from(self.turn.seconds);
+        let least_s = FLOOD_SHARE_MIN * f64::from(self.seconds);
         ensure!(told.time_s > least_s, "ping gave up after {} s: {}", told.time_s, said.trim());
         let bytes = came * FLOOD_BYTES;
         self.after(before, bytes)?;
@@ -443,7 +467,7 @@ impl Scene<'_> {
     fn shared(&mut self) -> Result<()> {
         let drops = self.ground.bottleneck_drops()?;
         let before = self.before()?;
-        let seconds = self.turn.seconds * SHARED_TIMES;
+        let seconds = self.seconds * SHARED_TIMES;
         let through = Job { seconds, ..self.job(0, 1, Kind::Tcp(1)) };
         let address = &self.ground.ends[1].outer;
         let beside = Job { address, port: PORT + 1, ..through };
@@ -485,21 +509,6 @@ fn again<T>(mut transfer: impl FnMut() -> Result<T>) -> Result<T> {
             Err(error) if tries < TRIES && stream::never_began(&error) => tries += 1,
             flow => return flow,
         }
-    }
-}
-
-/// As [`again`], of datagrams: also what iperf3 could not tell of, since its connection broke. How
-/// often that was is added to `broken`.
-fn again_told<T>(broken: &mut f64, mut transfer: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut tries = 1;
-    loop {
-        match again(&mut transfer) {
-            Err(error) if tries < TRIES && stream::lost_touch(&error) => tries += 1,
-            flow => return flow,
-        }
-        *broken += 1.0;
-        // What the peer remembers of the connection is to be over.
-        std::thread::sleep(PAUSE);
     }
 }
 
