@@ -352,8 +352,8 @@ impl Driver {
             rest.heed_streams()?;
             rest.heed_blocked()?;
             if !more_out && more_in.is_empty() {
-                let moved = rest.engine.take_moved();
-                if moderation.handle_turn(rest.engine.clock.now.0, moved) {
+                let singles = rest.engine.take_singles();
+                if moderation.handle_turn(rest.engine.clock.now.0, singles) {
                     std::thread::sleep(PAUSE);
                 }
             }

@@ -68,8 +68,8 @@ pub struct Engine {
     bucket: Bucket,
     /// What the device, and sockets that are no more, did not take.
     refused: Refused,
-    /// Messages taken from the device, the sockets and the streams since it was asked last.
-    moved: u64,
+    /// Packets other than of TCP taken from the device since it was asked last.
+    singles: u64,
 }
 
 impl Engine {
@@ -95,14 +95,13 @@ impl Engine {
             pressure: Pressure::default(),
             bucket,
             refused: Refused::default(),
-            moved: 0,
+            singles: 0,
         }
     }
 
-    /// How many messages were taken from the device, the sockets and the streams since the last
-    /// call.
-    pub(crate) fn take_moved(&mut self) -> u64 {
-        std::mem::take(&mut self.moved)
+    /// How many packets other than of TCP were taken from the device since the last call.
+    pub(crate) fn take_singles(&mut self) -> u64 {
+        std::mem::take(&mut self.singles)
     }
 
     /// Sends and receives by `sockets` from now on.
@@ -158,7 +157,9 @@ impl Engine {
             let Some((header, packet)) = self.unit[..len].split_at_mut_checked(virtio::LEN) else {
                 continue;
             };
-            taken.units += u64::from(is_unpaced(packet));
+            let protocol = protocol_of(packet);
+            taken.units += u64::from(is_unpaced(protocol));
+            self.singles += u64::from(protocol != Some(protocol::TCP));
             let header = virtio::Header::decode(header).unwrap_or_default();
             self.node.handle_packet(header, packet, self.clock.now, &mut out);
             if out.batch.len() >= flush_len {
@@ -169,7 +170,6 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
-        self.moved += units;
         (taken.emptied, taken.blocked) = (!more, out.batch.first().is_some());
         let told = self.pressure.handle_turn(self.clock.now.0, taken);
         self.hold_back(told);
@@ -255,7 +255,6 @@ impl Engine {
         }
         deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory, &mut self.refused);
         self.message_len = received / got;
-        self.moved += got as u64;
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
         Ok(got == wanted)
@@ -300,7 +299,6 @@ impl Engine {
         let (device, coalescer) = (&self.device, &mut self.coalescer);
         deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
         let more = arrived.more;
-        self.moved += count;
         self.streams.give_back(arrived, count, is_bad);
         more
     }
@@ -376,13 +374,18 @@ fn deliver(
     });
 }
 
-/// Whether an IP packet is of those that may come without pace, as far as its first header says:
-/// neither of TCP, nor of ICMP, whose questions wait for answers, and whose answers are the
-/// kernel's own, which drops them where they would have to wait.
-fn is_unpaced(packet: &[u8]) -> bool {
-    let place = if packet.first().is_some_and(|byte| byte >> 4 == 6) { 6 } else { 9 };
+/// What an IP packet carries, as far as its first header says.
+fn protocol_of(packet: &[u8]) -> Option<u8> {
+    let place = if packet.first()? >> 4 == 6 { 6 } else { 9 };
+    packet.get(place).copied()
+}
+
+/// Whether packets of that protocol may come without pace: neither those of TCP do, nor those of
+/// ICMP, whose questions wait for answers, and whose answers are the kernel's own, which drops
+/// them where they would have to wait.
+fn is_unpaced(protocol: Option<u8>) -> bool {
     let paced = [protocol::TCP, protocol::ICMP, protocol::ICMPV6];
-    packet.get(place).is_none_or(|protocol| !paced.contains(protocol))
+    protocol.is_none_or(|protocol| !paced.contains(&protocol))
 }
 
 fn read_clock(stamps: Option<&mut Stamps>) -> Clock {
@@ -413,14 +416,16 @@ mod tests {
         };
         for version in [4, 6] {
             for paced in [protocol::TCP, protocol::ICMP, protocol::ICMPV6] {
-                assert!(!is_unpaced(&packet(version, paced)), "{version}, {paced}");
+                let packet = packet(version, paced);
+                assert!(!is_unpaced(protocol_of(&packet)), "{version}, {paced}");
             }
             // Of fragments nobody looks further.
             for unpaced in [protocol::UDP, protocol::ESP, protocol::SCTP, protocol::FRAGMENT] {
-                assert!(is_unpaced(&packet(version, unpaced)), "{version}, {unpaced}");
+                let packet = packet(version, unpaced);
+                assert!(is_unpaced(protocol_of(&packet)), "{version}, {unpaced}");
             }
         }
-        assert!(is_unpaced(&[]));
+        assert!(is_unpaced(protocol_of(&[])));
     }
 
     #[test]
