@@ -12,7 +12,7 @@ use crate::KernelRandom;
 use crate::engine::Engine;
 use crate::hooks::Hooks;
 use crate::mail::{self, Mail, Remote};
-use crate::moderation::{Moderation, PAUSE};
+use crate::moderation::PAUSE;
 use crate::monitor::Monitor;
 use crate::signals::{Asked, Signals};
 use crate::sys::{self, Interest, Poll, Ready};
@@ -301,7 +301,6 @@ impl Driver {
         let mut more_out = false;
         let mut more_in = Vec::new();
         let mut unread_turns = 0;
-        let mut moderation = Moderation::default();
         sys::sleep_exactly();
         let mut next_look = self.rest.engine.clock.now;
         loop {
@@ -351,11 +350,8 @@ impl Driver {
             rest.engine.settle(busy, unread_turns % UNREAD_TURNS > 0);
             rest.heed_streams()?;
             rest.heed_blocked()?;
-            if !more_out && more_in.is_empty() {
-                let singles = rest.engine.take_singles();
-                if moderation.handle_turn(rest.engine.clock.now.0, singles) {
-                    std::thread::sleep(PAUSE);
-                }
+            if !more_out && more_in.is_empty() && rest.engine.may_pause() {
+                std::thread::sleep(PAUSE);
             }
         }
     }

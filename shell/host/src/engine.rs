@@ -15,6 +15,7 @@ use wire::virtio;
 
 use crate::KernelRandom;
 use crate::batch::{Batch, Outgoing};
+use crate::moderation::Moderation;
 use crate::pressure::{Allowance, Bucket, Pressure, Taken};
 use crate::relay::Streams;
 use crate::sys;
@@ -68,8 +69,7 @@ pub struct Engine {
     bucket: Bucket,
     /// What the device, and sockets that are no more, did not take.
     refused: Refused,
-    /// Packets other than of TCP taken from the device since it was asked last.
-    singles: u64,
+    moderation: Moderation,
 }
 
 impl Engine {
@@ -95,13 +95,13 @@ impl Engine {
             pressure: Pressure::default(),
             bucket,
             refused: Refused::default(),
-            singles: 0,
+            moderation: Moderation::default(),
         }
     }
 
-    /// How many packets other than of TCP were taken from the device since the last call.
-    pub(crate) fn take_singles(&mut self) -> u64 {
-        std::mem::take(&mut self.singles)
+    /// Whether what comes next may gather, after a turn that left nothing waiting.
+    pub(crate) fn may_pause(&mut self) -> bool {
+        self.moderation.handle_turn(self.clock.now.0)
     }
 
     /// Sends and receives by `sockets` from now on.
@@ -159,7 +159,7 @@ impl Engine {
             };
             let protocol = protocol_of(packet);
             taken.units += u64::from(is_unpaced(protocol));
-            self.singles += u64::from(protocol != Some(protocol::TCP));
+            self.moderation.note_packets(u64::from(protocol != Some(protocol::TCP)));
             let header = virtio::Header::decode(header).unwrap_or_default();
             self.node.handle_packet(header, packet, self.clock.now, &mut out);
             if out.batch.len() >= flush_len {

@@ -31,10 +31,14 @@ pub(crate) struct Moderation {
 }
 
 impl Moderation {
-    /// After a turn that began at `now_ns` and left nothing waiting, with so many single packets
-    /// from the device since the last such turn: whether what comes next may gather.
-    pub(crate) fn handle_turn(&mut self, now_ns: u64, singles: u64) -> bool {
-        self.singles += singles;
+    /// So many single packets came from the device, other than of TCP.
+    pub(crate) const fn note_packets(&mut self, count: u64) {
+        self.singles += count;
+    }
+
+    /// After a turn that began at `now_ns` and left nothing waiting: whether what comes next may
+    /// gather.
+    pub(crate) fn handle_turn(&mut self, now_ns: u64) -> bool {
         let passed_ns = now_ns.saturating_sub(self.began_ns);
         if passed_ns >= WINDOW_NS {
             self.is_dense = u128::from(self.singles) * u128::from(WINDOW_NS)
@@ -54,7 +58,12 @@ mod tests {
     fn pauses(moderation: &mut Moderation, from_ms: u64, every_us: u64, singles: u64) -> u64 {
         let turns =
             (0..20_000 / every_us).map(|turn| from_ms * 1_000_000 + turn * every_us * 1_000);
-        turns.map(|now_ns| u64::from(moderation.handle_turn(now_ns, singles))).sum()
+        let mut pauses = 0;
+        for now_ns in turns {
+            moderation.note_packets(singles);
+            pauses += u64::from(moderation.handle_turn(now_ns));
+        }
+        pauses
     }
 
     #[test]

@@ -340,7 +340,7 @@ impl Scene<'_> {
 
     fn udp(&mut self) -> Result<()> {
         let (flow, broken) = self.datagrams(|scene| scene.forth(Kind::Udp))?;
-        self.put("forward_mbit_s", flow.mbit_s());
+        self.put_flow(FORTH, &flow);
         self.put("sent_mbit_s", flow.sent_mbit_s());
         self.put("lost_percent", flow.lost_percent());
         self.put("unread_percent", flow.unread_bytes / flow.sent_bytes * 100.0);
