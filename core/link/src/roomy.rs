@@ -97,9 +97,9 @@ impl Roomy {
         self.used = true;
     }
 
-    /// Nobody can be asked now.
+    /// Nobody can be asked now, and so nothing is due, until more than the MTU is sent again.
     pub(crate) fn rest(&mut self) {
-        (self.nonce, self.tries) = (None, 0);
+        (self.nonce, self.tries, self.used) = (None, 0, false);
     }
 
     /// When [`Roomy::poll`] has something, if nothing changes.
@@ -181,6 +181,10 @@ mod tests {
         assert_eq!(roomy.room(&to(1), 1_420), 1_440);
         roomy.rest();
         assert_eq!(roomy.poll_timeout(), None, "nothing was sent since");
+        roomy.note_used();
+        assert_eq!(roomy.poll_timeout(), Some(now + CHECK));
+        roomy.rest();
+        assert_eq!(roomy.poll_timeout(), None, "what nobody can be asked is not due");
         roomy.note_used();
         assert_eq!(roomy.poll_timeout(), Some(now + CHECK));
         // The way is narrower now.
