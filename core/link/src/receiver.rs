@@ -36,6 +36,12 @@ const REPORT_US: u64 = 100_000;
 /// After the first loss of a quiet time the report goes out sooner: as soon as it can be told
 /// from lateness.
 const ALARM_US: u64 = 20_000;
+/// So it does where a new path has brought the second number of datagrams within [`FRESH_US`] of
+/// the first: the other end repairs all of them until it is told that none was lost. Where they
+/// come slower, as in a flow's beginning over long round trips, so few say too little.
+const FRESH: std::ops::Range<u32> = 100..1_000;
+/// See [`FRESH`].
+const FRESH_US: u64 = 50_000;
 /// Memory is given back after a pause of so long.
 const KEEP_US: u64 = 1_000_000;
 /// A block fills for 15 ms, and its repair leaves within some more: then it is out.
@@ -65,6 +71,8 @@ pub(crate) struct Receiver {
     counters: Counters,
     report_number: u16,
     report_us: Option<u64>,
+    /// When a new path had brought the first number of [`FRESH`].
+    fresh_us: u64,
     harvest: Harvest,
     /// What the assembler had counted at the last report.
     reported: (u64, u64),
@@ -95,6 +103,7 @@ impl Receiver {
             counters: Counters::default(),
             report_number: 0,
             report_us: None,
+            fresh_us: 0,
             harvest: Harvest::default(),
             reported: (0, 0),
             echo: None,
@@ -123,6 +132,7 @@ impl Receiver {
         if arm {
             self.harvest.count(false);
             self.arm(now_us);
+            self.note_fresh(now_us);
         }
     }
 
@@ -147,6 +157,7 @@ impl Receiver {
                 self.observer.handle_chunk(sequence, sent_us, now_us);
                 self.echo = Some((sent_us, now_us));
                 self.arm(now_us);
+                self.note_fresh(now_us);
             }
             None => self.handle_number(index, counter, true, now_us),
         }
@@ -281,10 +292,25 @@ impl Receiver {
         let is_gap = sequence > self.highest + 1 && sequence - self.highest < 1_000;
         self.highest = self.highest.max(sequence);
         if is_gap && self.protected_us.is_none_or(|at_us| at_us + KEEP_US < now_us) {
-            let alarm_us = now_us + ALARM_US;
-            self.report_us = Some(self.report_us.map_or(alarm_us, |due_us| due_us.min(alarm_us)));
+            self.hasten(now_us);
         }
         sequence
+    }
+
+    /// A datagram came on a path that may be new.
+    fn note_fresh(&mut self, now_us: u64) {
+        let came = self.observer.came();
+        if came == FRESH.start {
+            self.fresh_us = now_us;
+        } else if came == FRESH.end && now_us <= self.fresh_us + FRESH_US {
+            self.hasten(now_us);
+        }
+    }
+
+    /// A report goes out sooner.
+    fn hasten(&mut self, now_us: u64) {
+        let alarm_us = now_us + ALARM_US;
+        self.report_us = Some(self.report_us.map_or(alarm_us, |due_us| due_us.min(alarm_us)));
     }
 
     fn arm(&mut self, now_us: u64) {

@@ -231,6 +231,12 @@ impl Observer {
         u32::try_from(self.extent.max().unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
+    /// Datagrams that came since the path is this one, or since it was silent for seconds.
+    #[must_use]
+    pub fn came(&self) -> u32 {
+        self.came
+    }
+
     /// Whether enough came to believe that none comes later than [`Observer::reorder_us`] says.
     #[must_use]
     pub fn knows_reorder(&self) -> bool {

@@ -117,3 +117,28 @@ fn what_is_rebuilt_is_of_the_session_of_its_repair() {
     assert!(receiver.poll_pieces(&mut inbox));
     assert_eq!((inbox.len(), receiver.waiting()), (1, 0), "head and chunk found each other");
 }
+
+/// When the first report is due of a path that brought 1,200 chunks `gap_us` apart, after the
+/// first of them.
+fn reports_us(gap_us: u64) -> Option<u64> {
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut plain = [0; Protected::FIXED_LEN + 40];
+    let inner = &mut plain[Protected::FIXED_LEN..];
+    (inner[0], inner[3], inner[9]) = (0x45, 40, protocol::UDP);
+    let now_us = |number: u64| 1_000 + number * gap_us;
+    (0..1_200).for_each(|number| {
+        Protected::write_fixed(0, number as u32, now_us(number) as u32, 0, &mut plain);
+        let frame = frame::parse(&plain).expect("a frame");
+        let mut judge = Everything;
+        receiver.handle_frame((Index(5), number), &frame, 0, &mut judge, now_us(number));
+        assert!(receiver.poll_report(now_us(number) - 1).is_none(), "not before its time");
+    });
+    receiver.report_us.map(|due_us| due_us - 1_000)
+}
+
+#[test]
+fn a_new_path_that_brings_much_at_once_is_told_of_soon() {
+    // A Gbit/s, and just too slow.
+    assert_eq!(reports_us(12), Some(999 * 12 + ALARM_US));
+    assert_eq!(reports_us(56), Some(REPORT_US));
+}
