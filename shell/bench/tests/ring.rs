@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use bench::page;
-use bench::ring::{self, Test, sample};
+use bench::ring::{self, BASELINE, SLOW_LINE, Test, sample};
 use bench::vpn::{End, Member, NoVpn, Vpn, WARREN, WireGuard};
 
 /// The program, which cargo builds beside the tests of the whole project.
@@ -245,6 +245,20 @@ fn a_download_over_https_arrives_whole_and_is_told_apart() {
     assert!(samples[0].metrics["download_s"] > 0.0, "{:?}", samples[0].metrics);
     let text = page::compare(&folder.0, &folder.0, false).expect("comparable");
     assert!(text.contains("download over HTTPS"), "{text}");
+}
+
+/// Source 002.5 (12): its download lasts for seconds on a clear line, and is not the first.
+#[test]
+fn source_002_12_a_line_without_weather_has_a_long_download_too() {
+    let folder = Folder::new("ring-long");
+    let peers: Vec<Box<dyn Vpn>> = vec![Box::new(NoVpn)];
+    let settings = settings(&[BASELINE], &[Test::Download]);
+    let (_, samples) = run(settings, &peers, &folder.0, "wt-ring-long");
+    let of = |profile: &str| samples.iter().find(|sample| sample.key.profile == profile);
+    let metrics = &of(BASELINE).expect("measured").metrics;
+    assert!(metrics["long_download_s"] > 3.0 * metrics["download_s"], "{metrics:?}");
+    let slow = &of(SLOW_LINE).expect("measured, too").metrics;
+    assert!(!slow.contains_key("long_download_s"), "{slow:?}");
 }
 
 /// The weather of a profile is on the wire in both directions, and pings tell of it.

@@ -149,8 +149,9 @@ fn statements(cells: &Cells<'_>) -> Vec<Verdict> {
     }
     all.push(of("002.5 (8)").value(CLEAN, Test::Udp, "lost_percent", AtMost(0.05)));
     all.push(of("002.5 (12)").completes(&[Test::Download], "the download in all profiles"));
-    for profile in [CLEAN, SLOW_LINE] {
-        all.push(of("002.5 (12)").overhead(profile, AtMost(1.073)));
+    // The source's takes 8.5 s without a VPN, and is the second one.
+    for (profile, metric) in [(CLEAN, "long_download_s"), (SLOW_LINE, "download_s")] {
+        all.push(of("002.5 (12)").overhead((profile, Test::Download, metric), AtMost(1.073)));
     }
     for profile in ALL {
         all.push(of("002.5 (13)").loaded(profile));
@@ -253,9 +254,8 @@ impl Judge<'_> {
     /// What a download takes longer than without a VPN. Where that is too long, but the processors,
     /// which all hosts share, had no time left, and wireguard-go took longer still, it is the
     /// machine that was measured; a lower rate tells.
-    fn overhead(&self, profile: &str, bound: Bound) -> Verdict {
-        let cell = (profile, Test::Download, "download_s");
-        let verdict = self.ratio(profile, cell.1, cell.2, NO_VPN, bound);
+    fn overhead(&self, cell: (&str, Test, &str), bound: Bound) -> Verdict {
+        let verdict = self.ratio(cell.0, cell.1, cell.2, NO_VPN, bound);
         verdict.unless(self.processors_decide(cell))
     }
 

@@ -29,8 +29,11 @@ pub const CONNECTIONS: usize = 16;
 pub const LIMIT: Duration = Duration::from_secs(300);
 /// Length of a description.
 const ABOUT_BYTES: usize = 1_024;
-/// What all files together come to, about.
-const TOTAL_BYTES: f64 = 32e6;
+/// What all files together come to, about: as much as a line of 1 Gbit/s takes in a quarter of a
+/// second.
+pub const BYTES: f64 = 32e6;
+/// The same where that would be a beginning and no download: 3 s of such a line.
+pub const BYTES_LONG: f64 = 320e6;
 /// Content repeats after this; it cannot be compressed within it.
 const PATTERN_BYTES: usize = 1 << 16;
 const PORT: u16 = 8_080;
@@ -42,8 +45,8 @@ struct Cache {
     pattern: Vec<u8>,
 }
 
-/// Downloads everything from one host to another, over TLS with `https`; returns the time and the
-/// bytes of HTTP.
+/// Downloads files of `total` bytes together from one host to another, over TLS with `https`;
+/// returns the time in seconds and the bytes of HTTP.
 ///
 /// # Errors
 /// Returns an error when a file is cut or wrong, a connection breaks, it takes longer than
@@ -51,10 +54,10 @@ struct Cache {
 pub(super) fn run(
     (server, client): (&Host, &Host),
     address: &str,
-    seed: u64,
+    (total, seed): (f64, u64),
     https: bool,
 ) -> Result<(f64, u64)> {
-    let cache = Arc::new(Cache::new(seed));
+    let cache = Arc::new(Cache::new(total, seed));
     let tls = if https { Some(Tls::new()?) } else { None };
     let at: SocketAddr = SocketAddr::new(address.parse().context("no address")?, PORT);
     // A socket belongs to the namespace that it was made in, whichever thread uses it.
@@ -88,13 +91,13 @@ pub(super) fn run(
 }
 
 impl Cache {
-    fn new(seed: u64) -> Self {
+    fn new(total: f64, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let pattern = (0..PATTERN_BYTES).map(|_| rng.below(256) as u8).collect();
         // Sizes spread over 2^13: most files are small, most bytes are in large ones.
         let weights: Vec<f64> = (0..FILES).map(|_| 2f64.powf(rng.unit() * 13.0)).collect();
         let sum: f64 = weights.iter().sum();
-        let sizes = weights.iter().map(|w| (w / sum * TOTAL_BYTES) as usize + 1_024);
+        let sizes = weights.iter().map(|w| (w / sum * total) as usize + 1_024);
         Self { sizes: sizes.collect(), pattern }
     }
 
@@ -251,19 +254,19 @@ mod tests {
 
     #[test]
     fn the_files_are_many_small_and_some_large_and_the_same_for_a_seed() {
-        let cache = Cache::new(7);
+        let cache = Cache::new(BYTES, 7);
         let total: usize = cache.sizes.iter().sum();
         assert!((31_000_000..34_000_000).contains(&total), "{total}");
         let small = cache.sizes.iter().filter(|size| **size < 100_000).count();
         let large = cache.sizes.iter().filter(|size| **size > 1_000_000).count();
         assert!(small > FILES / 2 && large >= 5, "{small} small, {large} large");
-        assert_eq!(cache.sizes, Cache::new(7).sizes);
-        assert_ne!(cache.sizes, Cache::new(8).sizes);
+        assert_eq!(cache.sizes, Cache::new(BYTES, 7).sizes);
+        assert_ne!(cache.sizes, Cache::new(BYTES, 8).sizes);
     }
 
     #[test]
     fn only_what_there_is_has_a_size() {
-        let cache = Cache::new(1);
+        let cache = Cache::new(BYTES, 1);
         assert_eq!(cache.size("/0.about"), Some(ABOUT_BYTES));
         assert_eq!(cache.size("/119.file"), Some(cache.sizes[119]));
         for path in ["", "/", "0.file", "/120.file", "/-1.file", "/1.other", "/x.file", "/1"] {

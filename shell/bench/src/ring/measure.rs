@@ -8,7 +8,7 @@ use lab::netns::Host;
 use lab::sys;
 
 use super::stream::{self, Flow, Job, Kind, Transfer, UDP_BYTES, transfer};
-use super::{SHARED_TIMES, Test, Turn, download};
+use super::{BASELINE, SHARED_TIMES, Test, Turn, download};
 use crate::ground::{Ground, IFNAME, WireCount};
 use crate::load;
 use crate::ping;
@@ -423,20 +423,29 @@ impl Scene<'_> {
         Ok(())
     }
 
+    /// Where a line has nothing that slows it down, a second one, ten times as large, follows: the
+    /// first is over before a flow has found its rate.
     fn download(&mut self) -> Result<()> {
-        let (client, server) = (self.turn.from, self.turn.to);
         let before = self.before()?;
-        let (s, bytes) = download::run(
-            (self.host(server), self.host(client)),
-            self.vpn.address(server),
-            self.turn.seed,
-            self.turn.https,
-        )?;
+        let (mut s, mut bytes) = self.fetch(download::BYTES)?;
+        self.put("download_s", s);
+        if self.turn.key.profile == BASELINE {
+            let more = self.fetch(download::BYTES_LONG)?;
+            self.put("long_download_s", more.0);
+            (s, bytes) = (s + more.0, bytes + more.1);
+        }
         let busy = busy_s()? - before.busy_s;
         self.after(before, bytes as f64)?;
-        self.put("download_s", s);
         // Without what client and server need to begin.
         self.put_busy(busy, s)
+    }
+
+    /// A download of so many bytes; its seconds and its bytes.
+    fn fetch(&self, total: f64) -> Result<(f64, u64)> {
+        let (client, server) = (self.turn.from, self.turn.to);
+        let what = (total, self.turn.seed);
+        let hosts = (self.host(server), self.host(client));
+        download::run(hosts, self.vpn.address(server), what, self.turn.https)
     }
 
     /// Of all processors for so many seconds, what share `busy_s` is.

@@ -62,6 +62,7 @@ pub const METRICS: &[Metric] = &[
     metric("loaded_rtt_p99_ms", "round trip under load, 99th percentile", "ms", Low),
     metric("loaded_lost_percent", "pings lost under load", "%", Low),
     metric("download_s", "download", "s", Low),
+    metric("long_download_s", "download of ten times as much, after it", "s", Low),
     metric("inside_mbit_s", "flow inside", "Mbit/s", High),
     metric("outside_mbit_s", "flow outside", "Mbit/s", High),
     metric("inside_percent", "share of the flow inside", "%", High),

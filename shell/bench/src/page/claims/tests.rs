@@ -83,7 +83,7 @@ fn source_002_12_a_download_that_the_processors_decide_is_judged_on_a_slower_lin
     let note = note(&[NO_VPN, WARREN, WIREGUARD_GO]);
     let verdict = |busy: f64, theirs: f64, slow: f64| {
         let took = |peer, profile, s| {
-            let metrics = [("download_s", s), ("busy_percent", busy)];
+            let metrics = [("download_s", s), ("long_download_s", s), ("busy_percent", busy)];
             ["a-b", "b-c", "c-a"].map(|link| sample(peer, profile, "download", link, &metrics))
         };
         let samples = [
