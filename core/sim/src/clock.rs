@@ -7,18 +7,23 @@ use core::time::Duration;
 
 use noise::{Instant, Tai64n};
 
+/// Steps that one moment may have.
+const STILL_MAX: u32 = 100_000;
+
 /// The clocks of a simulated world.
 #[derive(Debug, Clone)]
 pub struct Clock {
     now: Instant,
     unix_ns: i128,
+    /// Steps since time passed last.
+    still: u32,
 }
 
 impl Clock {
     /// A world that starts at `unix_s` seconds since 1970, at the zero of its monotonic clock.
     #[must_use]
     pub fn new(unix_s: u64) -> Self {
-        Self { now: Instant::ZERO, unix_ns: i128::from(unix_s) * 1_000_000_000 }
+        Self { now: Instant::ZERO, unix_ns: i128::from(unix_s) * 1_000_000_000, still: 0 }
     }
 
     /// Monotonic time.
@@ -42,7 +47,13 @@ impl Clock {
     }
 
     /// Lets time pass up to `instant`; nothing happens if that has passed already.
+    ///
+    /// # Panics
+    /// When that was so very often in a row: a program in this world is woken for something that it
+    /// never does, and would spin in ours.
     pub fn advance_to(&mut self, instant: Instant) {
+        self.still = if instant > self.now { 0 } else { self.still + 1 };
+        assert!(self.still < STILL_MAX, "what is due at {instant:?} is never done");
         self.advance(instant.since(self.now));
     }
 
@@ -71,5 +82,12 @@ mod tests {
         assert_eq!(clock.now(), Instant(1_500_000_000));
         clock.advance_to(Instant(2_000_000_000));
         assert_eq!(clock.now(), Instant(2_000_000_000));
+    }
+
+    #[test]
+    #[should_panic(expected = "what is due at Instant(7) is never done")]
+    fn a_world_that_stands_still_fails() {
+        let mut clock = Clock::new(0);
+        (0..=STILL_MAX).for_each(|_| clock.advance_to(Instant(7)));
     }
 }

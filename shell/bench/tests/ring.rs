@@ -255,7 +255,9 @@ fn source_002_12_a_line_without_weather_has_a_long_download_too() {
     let settings = settings(&[BASELINE], &[Test::Download]);
     let (_, samples) = run(settings, &peers, &folder.0, "wt-ring-long");
     let of = |profile: &str| samples.iter().find(|sample| sample.key.profile == profile);
-    let metrics = &of(BASELINE).expect("measured").metrics;
+    let quick = of(BASELINE).expect("measured");
+    assert_eq!(quick.failed, None);
+    let metrics = &quick.metrics;
     assert!(metrics["long_download_s"] > 3.0 * metrics["download_s"], "{metrics:?}");
     let slow = &of(SLOW_LINE).expect("measured, too").metrics;
     assert!(!slow.contains_key("long_download_s"), "{slow:?}");

@@ -6,7 +6,7 @@
 //! seed: most are a few KiB, the largest several MiB. What arrives is compared byte by byte.
 //! Server and client are threads of this process with sockets in the hosts.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -61,7 +61,7 @@ pub(super) fn run(
     let tls = if https { Some(Tls::new()?) } else { None };
     let at: SocketAddr = SocketAddr::new(address.parse().context("no address")?, PORT);
     // A socket belongs to the namespace that it was made in, whichever thread uses it.
-    let listener = sys::in_netns(&server.path(), || TcpListener::bind(at))?
+    let listener = sys::in_netns(&server.path(), || listen(at))?
         .with_context(|| format!("cannot listen at {at}"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let serving = {
@@ -109,6 +109,20 @@ impl Cache {
             "about" => Some(ABOUT_BYTES),
             "file" => Some(size),
             _ => None,
+        }
+    }
+}
+
+/// Listens there, where another download has just ended: its socket lives on for a moment in a
+/// process that was forked meanwhile and has not begun its program.
+fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match TcpListener::bind(at) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
         }
     }
 }
