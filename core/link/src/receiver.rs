@@ -10,6 +10,7 @@ use noise::{Index, Instant};
 use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::budget::Budget;
 use repair::code::CHUNK_LEN_MAX;
+use repair::estimate::KNOWN_CHUNKS;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
 use repair::spread::HOLD_US;
@@ -36,10 +37,11 @@ const REPORT_US: u64 = 100_000;
 /// After the first loss of a quiet time the report goes out sooner: as soon as it can be told
 /// from lateness.
 const ALARM_US: u64 = 20_000;
-/// So it does where a new path has brought the second number of datagrams within [`FRESH_US`] of
-/// the first: the other end repairs all of them until it is told that none was lost. Where they
-/// come slower, as in a flow's beginning over long round trips, so few say too little.
-const FRESH: std::ops::Range<u32> = 100..1_000;
+/// So it does where a new path has brought as many datagrams as make it known within [`FRESH_US`]
+/// of the first of these numbers: the other end repairs all of them until it is told that none was
+/// lost. Where they come slower, as in a flow's beginning over long round trips, so few say too
+/// little.
+const FRESH: [u32; 2] = [100, KNOWN_CHUNKS as u32];
 /// See [`FRESH`].
 const FRESH_US: u64 = 50_000;
 /// Memory is given back after a pause of so long.
@@ -129,10 +131,10 @@ impl Receiver {
         }
         let sequence = self.sequence(index, counter, now_us);
         self.observer.handle_number(sequence, now_us);
+        self.note_fresh(now_us);
         if arm {
             self.harvest.count(false);
             self.arm(now_us);
-            self.note_fresh(now_us);
         }
     }
 
@@ -155,9 +157,9 @@ impl Receiver {
             Some(sent_us) => {
                 let sequence = self.sequence(index, counter, now_us);
                 self.observer.handle_chunk(sequence, sent_us, now_us);
+                self.note_fresh(now_us);
                 self.echo = Some((sent_us, now_us));
                 self.arm(now_us);
-                self.note_fresh(now_us);
             }
             None => self.handle_number(index, counter, true, now_us),
         }
@@ -297,12 +299,12 @@ impl Receiver {
         sequence
     }
 
-    /// A datagram came on a path that may be new.
+    /// A datagram came on a path that may be new. Call for each that the observer counts.
     fn note_fresh(&mut self, now_us: u64) {
         let came = self.observer.came();
-        if came == FRESH.start {
+        if came == FRESH[0] {
             self.fresh_us = now_us;
-        } else if came == FRESH.end && now_us <= self.fresh_us + FRESH_US {
+        } else if came == FRESH[1] && now_us <= self.fresh_us + FRESH_US {
             self.hasten(now_us);
         }
     }

@@ -118,15 +118,18 @@ fn what_is_rebuilt_is_of_the_session_of_its_repair() {
     assert_eq!((inbox.len(), receiver.waiting()), (1, 0), "head and chunk found each other");
 }
 
-/// When the first report is due of a path that brought 1,200 chunks `gap_us` apart, after the
-/// first of them.
-fn reports_us(gap_us: u64) -> Option<u64> {
+/// When the first report is due of a path that brought 1,200 datagrams `gap_us` apart, after the
+/// first of them: chunks, but for the one of the number `other`, which has no data.
+fn reports_us(gap_us: u64, other: u64) -> Option<u64> {
     let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
     let mut plain = [0; Protected::FIXED_LEN + 40];
     let inner = &mut plain[Protected::FIXED_LEN..];
     (inner[0], inner[3], inner[9]) = (0x45, 40, protocol::UDP);
     let now_us = |number: u64| 1_000 + number * gap_us;
     (0..1_200).for_each(|number| {
+        if number == other {
+            return receiver.handle_number(Index(5), number, false, now_us(number));
+        }
         Protected::write_fixed(0, number as u32, now_us(number) as u32, 0, &mut plain);
         let frame = frame::parse(&plain).expect("a frame");
         let mut judge = Everything;
@@ -139,6 +142,8 @@ fn reports_us(gap_us: u64) -> Option<u64> {
 #[test]
 fn a_new_path_that_brings_much_at_once_is_told_of_soon() {
     // A Gbit/s, and just too slow.
-    assert_eq!(reports_us(12), Some(999 * 12 + ALARM_US));
-    assert_eq!(reports_us(56), Some(REPORT_US));
+    assert_eq!(reports_us(12, u64::MAX), Some(999 * 12 + ALARM_US));
+    assert_eq!(reports_us(56, u64::MAX), Some(REPORT_US));
+    // Whichever datagram is the hundredth, and whichever the thousandth.
+    assert_eq!([99, 999].map(|other| reports_us(12, other)), [Some(999 * 12 + ALARM_US); 2]);
 }

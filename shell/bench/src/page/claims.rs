@@ -255,7 +255,8 @@ impl Judge<'_> {
     /// which all hosts share, had no time left, and wireguard-go took longer still, it is the
     /// machine that was measured; a lower rate tells.
     fn overhead(&self, cell: (&str, Test, &str), bound: Bound) -> Verdict {
-        let verdict = self.ratio(cell.0, cell.1, cell.2, NO_VPN, bound);
+        let (profile, test, metric) = cell;
+        let verdict = self.ratio(profile, test, metric, NO_VPN, bound);
         verdict.unless(self.processors_decide(cell))
     }
 

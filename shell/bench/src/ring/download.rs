@@ -113,8 +113,8 @@ impl Cache {
     }
 }
 
-/// Listens there, where another download has just ended: its socket lives on for a moment in a
-/// process that was forked meanwhile and has not begun its program.
+/// Listens there, where another download may just have ended: its socket can live on for a moment,
+/// in a process that was forked meanwhile and has not begun its program.
 fn listen(at: SocketAddr) -> io::Result<TcpListener> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
