@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use noise::{Context, Identity, Indices, Instant, Peer, PeerId, PrivateKey, PublicKey, Tai64n};
-use wire::frame;
 use wire::wireguard::{self, TRANSPORT_HEADER_LEN};
+use wire::{frame, virtio};
 
 use crate::Seeded;
 use crate::machine::{Machine, address, inner};
@@ -65,8 +65,45 @@ fn is_from_peer(packet: &[u8]) -> bool {
     packet[0] >> 4 == 4 && packet[12..16] == [10, 0, 0, 1]
 }
 
+/// One step.
+fn step(plain: &[u8]) -> Vec<u8> {
+    [&[plain.len() as u8][..], plain].concat()
+}
+
+/// Two superpackets of one number, of which the second has a chunk that the first has not: by their
+/// protocol, the length of their headers and their kind.
+fn twice(hello: &[u8], (protocol, header_len, gso_type): (u8, usize, u8)) -> Vec<u8> {
+    let joined = |sent_us, segments: u16| {
+        let mut header = inner(1, 2, 40)[..header_len].to_vec();
+        let payload_len = 10 * segments;
+        header[2..4].copy_from_slice(&(header_len as u16 + payload_len).to_be_bytes());
+        (header[9], header[20 + 12 * usize::from(header_len > 28)]) = (protocol, 0x50);
+        let parts = frame::Head {
+            unit: 3,
+            tag: 1,
+            ordered: true,
+            gso_type,
+            segment_size: 10,
+            number: 0,
+            sent_us,
+            payload_len,
+            header: &header,
+        };
+        let mut head = vec![0; parts.len()];
+        parts.write(&mut head);
+        step(&head)
+    };
+    let part = |index, len| {
+        let mut chunk = vec![7; frame::Chunk::FIXED_LEN + len];
+        frame::Chunk::write_fixed(3, index, &mut chunk);
+        step(&chunk)
+    };
+    let first = [joined(1, 2), part(0, 10), part(200, 0)].concat();
+    let second = [joined(2, 10), part(9, 10), vec![0], part(1, 10)].concat();
+    [hello, &first, &second].concat()
+}
+
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let step = |plain: &[u8]| [&[plain.len() as u8][..], plain].concat();
     let hello = step(&frame::Hello { features: link::features(), ..Default::default() }.build());
     let mut probe = [0; 40];
     frame::Probe { path: 1, nonce: 2, len: 40 }.write(&mut probe);
@@ -124,6 +161,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         [hello.clone(), step(&bundle), step(&protect(2, &bundle))].concat(),
         [hello.clone(), step(&head), step(&squeezed(&chunk)), step(&squeezed(&bundle))].concat(),
         [hello.clone(), step(&protect(0, &squeezed(&packet))), step(&squeezed(&ordered))].concat(),
+        twice(&hello, (17, 28, virtio::GSO_UDP_L4)),
+        twice(&hello, (6, 40, virtio::GSO_TCPV4)),
         [&hello[..], &paths].concat(),
         [&hello[..], &paths, &[0]].concat(),
         [hello, step(&ordered), step(&report), vec![0; 12]].concat(),

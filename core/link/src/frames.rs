@@ -130,7 +130,6 @@ impl Frames {
             let first = hello.first_number;
             if first != 0 && halves.receiver.set_first(first) {
                 halves.sender.renumber(salt);
-                halves.receiver.handle_source_moved();
             }
         }
         !hello.heard
@@ -192,8 +191,10 @@ impl Frames {
                 halves.receiver.handle_number(index, counter, false, now_us);
                 halves.sender.handle_report(report, now);
             }
-            Frame::Hello(_) | Frame::Unknown(_) => return Err(noise::Drop::Malformed),
-            _ if !carries_data(frame) => return Err(noise::Drop::Malformed),
+            _ if !carries_data(frame) => {
+                halves.receiver.handle_number(index, counter, false, now_us);
+                return Err(noise::Drop::Malformed);
+            }
             _ => halves.receiver.handle_frame(received, frame, start, judge, now_us),
         }
         Ok(())
@@ -212,6 +213,13 @@ impl Frames {
                 self.unobserved = Some((index, highest));
             }
             None => {}
+        }
+    }
+
+    /// What a peer may send has changed.
+    pub(crate) fn handle_rules_changed(&mut self) {
+        if let Some(halves) = &mut self.halves {
+            halves.receiver.handle_rules_changed();
         }
     }
 

@@ -34,8 +34,9 @@ enum Entry {
 pub struct Inbox {
     entries: Vec<Entry>,
     units: Vec<Unit>,
-    /// Whose unit the last of `units` is, so that its next chunk need not bring it again.
-    last: Option<(u32, u16)>,
+    /// Whose unit the last of `units` is, by peer and serial, so that its next chunk need not bring
+    /// it again.
+    last: Option<(u32, u32)>,
     own: Vec<u8>,
     bytes: usize,
     congested: bool,
@@ -116,17 +117,17 @@ impl Inbox {
         self.entries.push(Entry::Packet(place));
     }
 
-    /// Adds a chunk of the peer's unit `number`.
+    /// Adds a chunk of the peer's unit `serial`, which has a chunk of this index and length.
     pub(crate) fn push_chunk(
         &mut self,
-        (peer, number): (u32, u16),
+        (peer, serial): (u32, u32),
         unit: &Unit,
         index: usize,
         marked: bool,
         place: Place,
     ) {
-        if self.last != Some((peer, number)) {
-            self.last = Some((peer, number));
+        if self.last != Some((peer, serial)) {
+            self.last = Some((peer, serial));
             self.units.push(*unit);
         }
         self.bytes += place.len();

@@ -1,7 +1,8 @@
 //! The link to one peer.
 //!
 //! Stages, in the order in which they appear below: `send`, `receive`, the three handshake
-//! messages. What a link does of itself is in `actions`, what concerns several paths in `managed`.
+//! messages. What a link does of itself is in `actions`, what concerns several paths in `managed`,
+//! what it tells of itself in `shown`.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -26,7 +27,6 @@ use crate::piece::Judge;
 use crate::roomy::Roomy;
 use crate::staged::Staged;
 use crate::way::Way;
-use crate::weather::Weather;
 
 /// What a link needs from outside for anything that may send: our keys and indices, randomness,
 /// the two clocks, and the inner MTU, above which nothing is padded (threat DP-24).
@@ -221,20 +221,12 @@ impl Link {
         }
     }
 
-    /// What the peer can do on the session that is sent on; none if it is a plain peer.
-    #[must_use]
-    pub fn hello(&self) -> Option<Hello> {
-        let (current, _) = self.peer.current()?;
-        self.frames.as_ref()?.hello(current)
-    }
-
-    /// What is known of the path's weather, and done about it; none toward a peer that speaks no
-    /// frames on the session that is sent on.
-    #[must_use]
-    pub fn weather(&self) -> Option<Weather> {
-        self.hello()?;
-        let halves = self.frames.as_ref()?.halves()?;
-        Some(Weather::of(self.peer.cipher(), &halves.sender, &halves.receiver, self.order_us))
+    /// What the peer may send has changed: superpackets of which only the head was judged are
+    /// judged again before more of them is taken.
+    pub fn handle_rules_changed(&mut self) {
+        if let Some(frames) = &mut self.frames {
+            frames.handle_rules_changed();
+        }
     }
 
     /// What the peer said of more having been sent than could be taken, since this was asked last.
@@ -445,7 +437,11 @@ impl Link {
                 frames.handle_frame((index, counter), frame, start + plain.start, judge, now)?;
                 Ok(is_data)
             }
-            Err(_) => Err(Drop::Malformed),
+            Err(_) => {
+                // It came: nothing is to be repaired for its sake.
+                frames.note_bare(index, counter, false, now);
+                Err(Drop::Malformed)
+            }
         }
     }
 
@@ -583,3 +579,4 @@ fn context<'a>(world: &'a mut World<'_>) -> Option<Context<'a>> {
 
 mod actions;
 mod managed;
+mod shown;

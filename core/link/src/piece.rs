@@ -14,7 +14,8 @@ pub trait Judge {
 }
 
 /// Pieces by what became of them, beside what `repair` counts. What was taken was passed on, or
-/// dropped for one of five reasons (congestion, headless, no room, refused, unopened), or waits.
+/// dropped for one of seven reasons (congestion, headless, inconsistent, late, no room, refused,
+/// unopened), or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets and chunks that came, whole, compressed or rebuilt, and were no repetitions.
@@ -27,8 +28,12 @@ pub struct Counters {
     pub marked: u64,
     /// Rebuilt, and dropped so that the flow sees the congestion that it met.
     pub congestion: u64,
-    /// Chunks whose head did not come in time.
+    /// Chunks whose head did not come in time, or is not heeded any more.
     pub headless: u64,
+    /// Protected ones that contradict what came of their block before.
+    pub inconsistent: u64,
+    /// Protected ones whose block is forgotten.
+    pub late: u64,
     /// Chunks and packets without room to wait.
     pub no_room: u64,
     /// Of a unit or a packet that the machine does not take, or that is none.
@@ -40,11 +45,37 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// With those of another link.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            taken: self.taken + other.taken,
+            passed: self.passed + other.passed,
+            rebuilt: self.rebuilt + other.rebuilt,
+            marked: self.marked + other.marked,
+            congestion: self.congestion + other.congestion,
+            headless: self.headless + other.headless,
+            inconsistent: self.inconsistent + other.inconsistent,
+            late: self.late + other.late,
+            no_room: self.no_room + other.no_room,
+            refused: self.refused + other.refused,
+            opened: self.opened + other.opened,
+            unopened: self.unopened + other.unopened,
+        }
+    }
+
+    /// Counts one that was taken and dropped.
+    pub(crate) fn note(&mut self, reason: fn(&mut Self) -> &mut u64) {
+        self.taken += 1;
+        *reason(self) += 1;
+    }
+
     /// Pieces that were passed on or dropped.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        let Self { passed, congestion, headless, no_room, refused, unopened, .. } = self;
-        passed + congestion + headless + no_room + refused + unopened
+        let Self { congestion, headless, inconsistent, late, .. } = self;
+        let Self { passed, no_room, refused, unopened, .. } = self;
+        passed + congestion + headless + inconsistent + late + no_room + refused + unopened
     }
 }
 
@@ -52,6 +83,12 @@ impl Counters {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) number: u16,
+    /// Tells it from all other units of the link: numbers come again.
+    pub(crate) serial: u32,
+    /// When its head came.
+    pub(crate) since_us: u64,
+    /// Which rules it was judged by.
+    pub(crate) rules: u32,
     /// The session that its head came on: another one may belong to a peer that began anew.
     pub(crate) ordinal: Ordinal,
     /// Tells a copy of the head from the head of another unit with this number.
@@ -66,11 +103,19 @@ pub(crate) struct Open {
 /// Something that will be passed on.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    /// Its unit's number and its index there; none of a whole packet.
-    pub(crate) chunk: Option<(u16, u8)>,
+    /// Which one of a unit it is; none of a whole packet.
+    pub(crate) chunk: Option<Part>,
     /// Congestion was met.
     pub(crate) marked: bool,
     pub(crate) at: At,
+}
+
+/// A chunk's unit, by its number and its serial, and its place there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) number: u16,
+    pub(crate) serial: u32,
+    pub(crate) index: u8,
 }
 
 #[derive(Debug)]

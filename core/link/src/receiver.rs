@@ -10,7 +10,6 @@ use noise::{Index, Instant};
 use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::budget::Budget;
 use repair::code::CHUNK_LEN_MAX;
-use repair::estimate::KNOWN_CHUNKS;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
 use repair::spread::HOLD_US;
@@ -21,29 +20,18 @@ use wire::packet::{self, Ecn, Packet};
 use crate::codel::Codel;
 use crate::inbox::{Inbox, Place};
 use crate::load::Harvest;
-use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Orphan, Piece};
+use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Orphan, Part, Piece};
 use crate::pool::Pool;
-use crate::report::told;
 use crate::squeeze;
 
 /// Units whose chunks may still come.
 pub const UNITS_MAX: usize = 1_024;
 /// Chunks that wait for the head of their unit.
 pub const ORPHANS_MAX: usize = 512;
+/// For how long a head is heeded: chunks come within a round trip or two, repair included.
+const UNIT_US: u64 = 1_000_000;
 /// How long they wait: as long as a block.
 const ORPHAN_US: u64 = repair::block::PATIENCE_US_MAX;
-/// Time between two reports under traffic.
-const REPORT_US: u64 = 100_000;
-/// After the first loss of a quiet time the report goes out sooner: as soon as it can be told
-/// from lateness.
-const ALARM_US: u64 = 20_000;
-/// So it does where a new path has brought as many datagrams as make it known within [`FRESH_US`]
-/// of the first of these numbers: the other end repairs all of them until it is told that none was
-/// lost. Where they come slower, as in a flow's beginning over long round trips, so few say too
-/// little.
-const FRESH: [u32; 2] = [100, KNOWN_CHUNKS as u32];
-/// See [`FRESH`].
-const FRESH_US: u64 = 50_000;
 /// Memory is given back after a pause of so long.
 const KEEP_US: u64 = 1_000_000;
 /// A block fills for 15 ms, and its repair leaves within some more: then it is out.
@@ -66,6 +54,9 @@ pub(crate) struct Receiver {
     /// Nothing stands for what was given up on purpose: nobody shall wait for it.
     order: Order<Option<Piece>>,
     units: Vec<Option<Open>>,
+    serial: u32,
+    /// Counts what may pass as it changes.
+    rules: u32,
     orphans: VecDeque<Orphan>,
     pool: Pool,
     /// Pieces that wait for nothing but room in an inbox.
@@ -73,7 +64,7 @@ pub(crate) struct Receiver {
     counters: Counters,
     report_number: u16,
     report_us: Option<u64>,
-    /// When a new path had brought the first number of [`FRESH`].
+    /// When a new path had brought the first number of [`reports::FRESH`].
     fresh_us: u64,
     harvest: Harvest,
     /// What the assembler had counted at the last report.
@@ -99,6 +90,8 @@ impl Receiver {
             assembler: Assembler::sharing(BYTES_MAX, budget),
             order: Order::new(),
             units: Vec::new(),
+            serial: 0,
+            rules: 0,
             orphans: VecDeque::new(),
             pool: Pool::new(budget),
             ready: VecDeque::new(),
@@ -223,33 +216,21 @@ impl Receiver {
         self.order.set_wait_us_max(most_us);
     }
 
-    /// What number the peer's flows begin with; whether it was another one before.
+    /// What number the peer's flows begin with; whether it was another one before. Then the peer
+    /// began anew: its clock and its blocks are others, and so is the way.
     pub(crate) fn set_first(&mut self, first: u32) -> bool {
-        self.order.set_first(first)
+        let is_another = self.order.set_first(first);
+        if is_another {
+            self.echo = None;
+            self.assembler.begin_anew();
+            self.handle_source_moved();
+        }
+        is_another
     }
 
     /// The path is another one: its delay says nothing about the one before.
     pub(crate) fn handle_source_moved(&mut self) {
         self.observer.handle_path_change();
-    }
-
-    /// The report that is due.
-    pub(crate) fn poll_report(&mut self, now_us: u64) -> Option<frame::Report> {
-        self.report_us.filter(|&due_us| due_us <= now_us)?;
-        let counted = self.assembler.counters();
-        let (lost, rebuilt) = self.reported;
-        self.reported = (counted.lost, counted.rebuilt);
-        let rebuilt = (counted.rebuilt - rebuilt) as u32;
-        let missing = (counted.lost - lost) as u32 + rebuilt;
-        let seen = self.observer.poll_report(missing, rebuilt, now_us);
-        let (clear, queued) = (seen.clear, seen.queued);
-        let lost = [clear.judged + queued.judged, clear.lost + queued.lost];
-        self.harvest.handle_report(lost, [missing, rebuilt], now_us);
-        self.report_us = self.observer.is_waiting().then_some(now_us + REPORT_US);
-        self.report_number = self.report_number.wrapping_add(1);
-        let held_us = self.echo.map_or(u32::MAX, |(_, at_us)| (now_us - at_us) as u32);
-        let echo_us = self.echo.map_or(0, |(sent_us, _)| sent_us);
-        Some(told(&seen, self.report_number, (echo_us, held_us)))
     }
 
     /// When to call [`Receiver::handle_timeout`] and to ask for a report next.
@@ -267,16 +248,6 @@ impl Receiver {
     /// What became of pieces.
     pub(crate) fn counters(&self) -> (Counters, repair::block::Counters, repair::order::Counters) {
         (self.counters, self.assembler.counters(), self.order.counters())
-    }
-
-    /// Share of datagrams lost of those that came lately, and what repair left of it.
-    pub(crate) fn losses(&self) -> (f64, f64) {
-        self.harvest.losses()
-    }
-
-    /// How late datagrams come behind younger ones, microseconds.
-    pub(crate) fn reorder_us(&self) -> u32 {
-        self.observer.reorder_us()
     }
 
     /// A datagram came that may have come another way than packets do.
@@ -299,27 +270,6 @@ impl Receiver {
         sequence
     }
 
-    /// A datagram came on a path that may be new. Call for each that the observer counts.
-    fn note_fresh(&mut self, now_us: u64) {
-        let came = self.observer.came();
-        if came == FRESH[0] {
-            self.fresh_us = now_us;
-        } else if came == FRESH[1] && now_us <= self.fresh_us + FRESH_US {
-            self.hasten(now_us);
-        }
-    }
-
-    /// A report goes out sooner.
-    fn hasten(&mut self, now_us: u64) {
-        let alarm_us = now_us + ALARM_US;
-        self.report_us = Some(self.report_us.map_or(alarm_us, |due_us| due_us.min(alarm_us)));
-    }
-
-    fn arm(&mut self, now_us: u64) {
-        self.active_us = now_us;
-        self.report_us.get_or_insert(now_us + REPORT_US);
-    }
-
     fn open(
         &mut self,
         protected: &Protected<'_>,
@@ -334,8 +284,13 @@ impl Receiver {
         if frame::is_frame(inner) {
             self.ordered_us = self.protected_us;
         }
-        if self.assembler.handle_data(block, shape, index, inner, now_us) == Arrival::Deliver {
-            self.take(inner, Origin::Lent(start + Protected::FIXED_LEN), judge, now_us);
+        match self.assembler.handle_data(block, shape, index, inner, now_us) {
+            Arrival::Deliver => {
+                self.take(inner, Origin::Lent(start + Protected::FIXED_LEN), judge, now_us);
+            }
+            Arrival::Late => self.counters.note(|counters| &mut counters.late),
+            Arrival::Inconsistent => self.counters.note(|counters| &mut counters.inconsistent),
+            Arrival::Duplicate | Arrival::Kept => {}
         }
     }
 
@@ -369,7 +324,7 @@ impl Receiver {
         match *frame {
             Frame::Head(ref head) => self.take_head(head, judge, now_us),
             Frame::Chunk(ref chunk) => {
-                self.take_chunk(chunk, origin.behind(Chunk::FIXED_LEN), now_us);
+                self.take_chunk(chunk, origin.behind(Chunk::FIXED_LEN), judge, now_us);
             }
             Frame::Ordered(ref ordered) => self.take_ordered(ordered, origin, judge, now_us),
             Frame::Bundle(ref bundle) => self.take_bundle(bundle, origin, judge, now_us),
@@ -452,7 +407,7 @@ impl Receiver {
     /// congestion that it met, and can be told by its loss alone.
     fn put(
         &mut self,
-        chunk: Option<(u16, u8)>,
+        chunk: Option<Part>,
         bytes: &[u8],
         order: Option<(u8, u32)>,
         ecn: Option<Ecn>,
@@ -558,12 +513,13 @@ impl Receiver {
                 place
             }
         };
-        if let Some((number, index)) = chunk {
-            let Some(unit) = self.unit(number).and_then(|open| open.unit.as_ref()) else {
+        if let Some(Part { number, serial, index }) = chunk {
+            let open = self.unit(number).filter(|open| open.serial == serial);
+            let Some(unit) = open.and_then(|open| open.unit.as_ref()) else {
                 self.counters.headless += 1;
                 return;
             };
-            inbox.push_chunk((self.peer, number), unit, usize::from(index), marked, place);
+            inbox.push_chunk((self.peer, serial), unit, usize::from(index), marked, place);
         } else {
             inbox.push_packet(place, marked);
         }
@@ -572,6 +528,7 @@ impl Receiver {
     }
 }
 
+mod reports;
 mod sessions;
 #[cfg(test)]
 mod tests;

@@ -350,8 +350,8 @@ impl Sender {
         way: &mut Way<'_, O>,
     ) -> Result<(), Refusal> {
         let len = packet.segment_len(index);
-        if len > CHUNK_LEN_MAX {
-            // Beyond what the code takes: it travels bare.
+        if !(CUT_AT + 1..=CHUNK_LEN_MAX).contains(&len) {
+            // Beyond what the code takes, or with nothing behind its head: it travels bare.
             self.note_bare(len);
             return way.seal(len, |plain| {
                 packet.write_segment(index, plain);

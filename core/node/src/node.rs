@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use link::{
-    Budget, Destination, Endpoint, Inbox, Judge, Link, ORDER, Outbox, Outcome, Refusal, World,
+    Budget, Destination, Endpoint, Inbox, Judge, Link, ORDER, Outbox, Outcome, PieceCounters,
+    Refusal, World,
 };
 use noise::{
     Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
@@ -80,6 +81,8 @@ pub struct Node {
     /// What our own machine is told about packets that do not fit.
     replies: VecDeque<Vec<u8>>,
     counters: Counters,
+    /// What came in frames of peers that are gone.
+    pieces_gone: PieceCounters,
 }
 
 impl std::fmt::Debug for Node {
@@ -133,6 +136,7 @@ impl Node {
             reach: Asker::default(),
             replies: VecDeque::new(),
             counters: Counters::default(),
+            pieces_gone: PieceCounters::default(),
         }
     }
 

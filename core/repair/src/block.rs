@@ -487,6 +487,12 @@ impl Assembler {
         }
     }
 
+    /// The sender began anew, and its numbers with it: all blocks are given up.
+    pub fn begin_anew(&mut self) {
+        self.forget();
+        self.blocks = Vec::new();
+    }
+
     fn forget(&mut self) {
         while let Some(id) = self.opened.pop_front() {
             self.give_up(id);

@@ -60,6 +60,9 @@ const WATCH_US: u64 = 2_000_000;
 const FULL_US: u64 = 50_000;
 /// Over so long is averaged whether a queue stands.
 const STANDS_US: f64 = 333_000.0;
+/// The least time between two tables: a peer sends a report each round trip or 100 ms, and one that
+/// sends more must not cost a table for each.
+const TABLE_US: u64 = 5_000;
 
 /// The controller of one path's redundancy.
 #[derive(Debug)]
@@ -90,6 +93,7 @@ pub struct Control {
     rtt_least: Recent,
     /// Lanes that pay; the tables are for blocks dealt to so many.
     depth: usize,
+    tabled_us: Option<u64>,
 }
 
 impl Default for Control {
@@ -122,12 +126,14 @@ impl Control {
             rtt_us: None,
             rtt_least: Recent::new(RTT_US),
             depth: 1,
+            tabled_us: None,
         };
         control.tabulate();
         control
     }
 
-    /// Takes a report in and makes the table anew. `sent` is what was sent since the last report.
+    /// Takes a report in and makes the table anew, if the last one is not of just now. `sent` is
+    /// what was sent since the last report.
     pub fn handle_report(&mut self, report: &Report, sent: Sent, now_us: u64) {
         self.estimator.handle_report(report, now_us);
         if report.clear.lost > 0 || report.queued.lost > 0 {
@@ -137,7 +143,10 @@ impl Control {
         self.weigh(report, sent);
         self.try_again(now_us);
         self.note_line(sent.all, (report.queue_us, report.reorder_us), now_us);
-        self.tabulate();
+        if self.tabled_us.is_none_or(|at_us| at_us.saturating_add(TABLE_US) <= now_us) {
+            self.tabled_us = Some(now_us);
+            self.tabulate();
+        }
     }
 
     /// Takes in a round trip, without what it waited in queues. Call before

@@ -14,6 +14,8 @@ pub const TAGS: usize = 256;
 pub const WAITING_MAX: usize = 32;
 /// How far ahead a piece may be.
 pub const SPAN: u32 = 4_096;
+/// Room for so many is kept when none waits any more.
+const PLACES_KEPT: usize = 256;
 /// Bytes that wait for one peer.
 pub const BYTES_MAX: usize = 4 << 20;
 /// Longest time that any piece waits, unless somebody asks for another.
@@ -59,11 +61,12 @@ struct Waiting<T> {
     at_us: u64,
 }
 
-/// What is ahead in one flow: the first place is that of the number after the next.
+/// What is ahead in one flow, each with its number, in their order: memory is of what waits, and
+/// not of how far ahead it is.
 #[derive(Debug)]
 struct Queue<T> {
     tag: Option<u8>,
-    places: VecDeque<Option<Waiting<T>>>,
+    places: VecDeque<(u32, Waiting<T>)>,
     /// When the piece came that has waited longest.
     since_us: u64,
 }
@@ -165,7 +168,7 @@ impl<T> Order<T> {
         }
         let has_room = ahead <= SPAN && self.wait_us > 0 && self.bytes + len <= BYTES_MAX;
         if let Some(index) = has_room.then(|| self.queue(tag)).flatten() {
-            return self.wait(index, tag, ahead as usize - 1, Waiting { item, len, at_us: now_us });
+            return self.wait(index, (tag, number), Waiting { item, len, at_us: now_us });
         }
         self.counters.overflowed += 1;
         self.flush(tag);
@@ -211,8 +214,8 @@ impl<T> Order<T> {
 
     /// What waits, and what is ready.
     pub fn pieces(&self) -> impl Iterator<Item = &T> {
-        let waiting = self.queues.iter().flat_map(|queue| queue.places.iter().flatten());
-        self.ready.iter().chain(waiting.map(|waiting| &waiting.item))
+        let waiting = self.queues.iter().flat_map(|queue| queue.places.iter());
+        self.ready.iter().chain(waiting.map(|(_, waiting)| &waiting.item))
     }
 
     /// Bytes that wait.
@@ -233,45 +236,45 @@ impl<T> Order<T> {
         free.or_else(|| self.queues.len().checked_sub(1).filter(|&i| self.queues[i].tag.is_none()))
     }
 
-    fn wait(&mut self, index: usize, tag: u8, place: usize, waiting: Waiting<T>) {
+    fn wait(&mut self, index: usize, (tag, number): (u8, u32), waiting: Waiting<T>) {
+        let next = self.flows[usize::from(tag)].next.unwrap_or(number);
         let queue = &mut self.queues[index];
         if queue.tag.is_none() {
             (queue.tag, queue.since_us) = (Some(tag), waiting.at_us);
             self.flows[usize::from(tag)].queue = Some(index as u8);
         }
-        if queue.places.len() <= place {
-            queue.places.resize_with(place + 1, || None);
-        }
-        match &mut queue.places[place] {
+        let ahead = |of: u32| of.wrapping_sub(next);
+        let place = queue.places.partition_point(|(of, _)| ahead(*of) < ahead(number));
+        if queue.places.get(place).is_some_and(|(of, _)| *of == number) {
             // Repeated: whoever reads the flow can tell.
-            Some(_) => {
-                self.counters.late += 1;
-                self.ready.push_back(waiting.item);
-            }
-            free => {
-                self.counters.waited += 1;
-                self.bytes += waiting.len;
-                *free = Some(waiting);
-            }
+            self.counters.late += 1;
+            self.ready.push_back(waiting.item);
+        } else {
+            self.counters.waited += 1;
+            self.bytes += waiting.len;
+            queue.places.insert(place, (number, waiting));
         }
     }
 
-    /// Moves a flow on to `next`, which the first place of its queue stands for just now, and
-    /// passes on what follows without a gap.
+    /// Moves a flow on to `next`, and passes on what follows without a gap.
     fn advance(&mut self, tag: u8, mut next: u32) {
         let flow = &mut self.flows[usize::from(tag)];
         if let Some(index) = flow.queue {
             let queue = &mut self.queues[usize::from(index)];
-            while let Some(Some(waiting)) = queue.places.pop_front() {
+            while let Some((_, waiting)) = queue.places.pop_front_if(|(of, _)| *of == next) {
                 self.bytes -= waiting.len;
                 self.counters.note_wait(self.now_us.saturating_sub(waiting.at_us));
                 self.ready.push_back(waiting.item);
                 next = next.wrapping_add(1);
             }
-            let oldest = queue.places.iter().flatten().map(|waiting| waiting.at_us).min();
-            match oldest {
+            match queue.places.iter().map(|(_, waiting)| waiting.at_us).min() {
                 Some(at_us) => queue.since_us = at_us,
-                None => (queue.tag, flow.queue) = (None, None),
+                None => {
+                    (queue.tag, flow.queue) = (None, None);
+                    if queue.places.capacity() > PLACES_KEPT {
+                        queue.places = VecDeque::new();
+                    }
+                }
             }
         }
         flow.next = Some(next);
@@ -292,14 +295,11 @@ impl<T> Order<T> {
     /// Gives up the first gap of a flow.
     fn skip(&mut self, index: usize, tag: u8) {
         let mut next = self.flows[usize::from(tag)].next.unwrap_or(0);
-        while let Some(place) = self.queues[index].places.pop_front() {
-            next = next.wrapping_add(1);
-            if let Some(waiting) = place {
-                self.bytes -= waiting.len;
-                self.counters.note_wait(self.now_us.saturating_sub(waiting.at_us));
-                self.ready.push_back(waiting.item);
-                break;
-            }
+        if let Some((number, waiting)) = self.queues[index].places.pop_front() {
+            self.bytes -= waiting.len;
+            self.counters.note_wait(self.now_us.saturating_sub(waiting.at_us));
+            self.ready.push_back(waiting.item);
+            next = number;
         }
         self.advance(tag, next.wrapping_add(1));
     }
@@ -493,5 +493,25 @@ mod tests {
         }
         let places: usize = order.queues.iter().map(|queue| queue.places.len()).sum();
         assert!(places <= WAITING_MAX * SPAN as usize);
+    }
+
+    #[test]
+    fn bc_10_memory_is_of_what_waits_and_not_of_how_far_ahead_it_is() {
+        let mut order = Order::new();
+        order.set_wait_us(30_000);
+        let room = |order: &Order<u32>| -> usize {
+            order.queues.iter().map(|queue| queue.places.capacity()).sum()
+        };
+        for tag in 0..WAITING_MAX as u8 {
+            order.handle_piece(tag, 0, 0, 1, 0);
+            order.handle_piece(tag, SPAN, 0, 1, 0);
+        }
+        assert!(order.queues.len() == WAITING_MAX && room(&order) < 16 * WAITING_MAX);
+        // Some that did wait leave nothing much behind.
+        (2..SPAN).for_each(|number| order.handle_piece(0, number, 0, 1, 0));
+        assert!(room(&order) >= SPAN as usize - 2);
+        order.handle_timeout(30_000);
+        assert_eq!(drain(&mut order).len(), 2 * WAITING_MAX + SPAN as usize - 2);
+        assert!(room(&order) <= PLACES_KEPT * WAITING_MAX);
     }
 }

@@ -307,7 +307,12 @@ impl Lane {
         let count = self.lens.len();
         let repair = match count {
             0..=FEW => control.few_chunks(self.upper, count).min((*saved / PRICE) as usize),
-            _ => control.repair_chunks(self.upper, count),
+            // A repair chunk is as long as the longest: half of the bytes, and not of the chunks.
+            _ => {
+                let bytes: usize = self.lens.iter().map(|&len| usize::from(len)).sum();
+                let longest = usize::from(self.lens.iter().max().copied().unwrap_or(1)).max(1);
+                control.repair_chunks(self.upper, count).min(bytes.div_ceil(CAP * longest))
+            }
         };
         *saved = saved.saturating_sub(repair as u32 * PRICE);
         let mut data: [&[u8]; LANE_CHUNKS] = [&[]; LANE_CHUNKS];
@@ -409,6 +414,30 @@ mod tests {
         }
         assert!(each > 0 && spread.poll_repair(&control, 5 + PAUSE_US).is_none());
         assert_eq!(spread.poll_timeout(), None);
+    }
+
+    /// A repair chunk is as long as the longest of its block.
+    #[test]
+    fn bc_09_few_large_chunks_among_small_ones_are_not_repaired_with_more_than_half_the_bytes() {
+        let control = known(2_500, 10_000);
+        for (large, small) in [(0, 60), (4, 60), (20, 60), (64, 1_400)] {
+            let (mut spread, mut next) = (Spread::new(), 0);
+            let (mut bytes, mut repaired, mut count) = (0, 0, 0);
+            for n in 0..LANE_CHUNKS {
+                let len = if n < large { 1_400 } else { small };
+                let kind = (Upper::Tcp, Wait::Ordered);
+                spread.handle_chunk(&vec![1; len], kind, &mut next, 0).expect("room");
+                bytes += len;
+            }
+            assert!(spread.poll_repair(&control, 1_000_000).is_none(), "the block closes");
+            while let Some(repair) = spread.poll_repair(&control, 2_000_000) {
+                (repaired, count) = (repaired + repair.coded.1.len(), count + 1);
+            }
+            assert!(count > 0 && repaired <= bytes / CAP + 1_400, "{large}: {repaired} of {bytes}");
+            if large == 0 || large == 64 {
+                assert_eq!(count, control.repair_chunks(Upper::Tcp, LANE_CHUNKS));
+            }
+        }
     }
 
     /// A path that is known: of 10,000 chunks so many lost, and so many sent a second.

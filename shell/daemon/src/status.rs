@@ -45,7 +45,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         let known = |peer: &PeerStatus| Some((peer.key, node.weather(&peer.key)?));
         let links: BTreeMap<PublicKey, Weather> = status.peers.iter().filter_map(known).collect();
         let reach = node.reach();
-        let drops = desk.drops(links.values());
+        let drops = desk.drops();
         let relays = desk.relays();
         (status, links, paths, drops, reach, relays)
     })?;

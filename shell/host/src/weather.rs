@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use link::CHUNK_LEN_MAX;
+use link::{CHUNK_LEN_MAX, PieceCounters};
 use node::{PeerStatus, Status, Weather};
 use serde_json::{Value, json};
 
@@ -32,42 +32,36 @@ pub(crate) fn links(engine: &Engine, status: &Status) -> Value {
         peer
     };
     let peers: Vec<Value> = status.peers.iter().zip(&weathers).map(peer).collect();
-    let drops = drops(engine, weathers.iter().flatten());
+    let drops = drops(engine);
     json!({ "port": status.listen_port, "peers": peers, "drops": drops })
 }
 
 impl Desk<'_> {
-    /// What did not go on, by reason: of the node, of what came in frames on its `links`, and what
-    /// the kernel did not take.
-    pub fn drops<'a>(
-        &mut self,
-        links: impl Iterator<Item = &'a Weather> + Clone,
-    ) -> BTreeMap<&'static str, u64> {
-        drops(self.engine(), links)
+    /// What did not go on, by reason: of the node, of what came in frames, and what the kernel did
+    /// not take.
+    pub fn drops(&mut self) -> BTreeMap<&'static str, u64> {
+        drops(self.engine())
     }
 }
 
-fn drops<'a>(
-    engine: &Engine,
-    links: impl Iterator<Item = &'a Weather> + Clone,
-) -> BTreeMap<&'static str, u64> {
+fn drops(engine: &Engine) -> BTreeMap<&'static str, u64> {
     let refused = engine.refused();
     let kernels = [("interface-refused", refused.units), ("send-refused", refused.datagrams)];
     let kernels = kernels.into_iter().filter(|(_, count)| *count > 0);
     let drops = engine.node.counters().drops().map(|(reason, count)| (reason.name(), count));
-    drops.chain(dropped_in_frames(links)).chain(kernels).collect()
+    drops.chain(dropped_in_frames(&engine.node.pieces())).chain(kernels).collect()
 }
 
-/// Packets and pieces that came in frames and did not go on, by what became of them.
-fn dropped_in_frames<'a>(
-    links: impl Iterator<Item = &'a Weather> + Clone,
-) -> impl Iterator<Item = (&'static str, u64)> {
-    let sum = |of: fn(&Weather) -> u64| links.clone().map(of).sum();
-    let counts: [(&str, u64); 4] = [
-        ("frame-refused", sum(|link| link.pieces.refused)),
-        ("frame-headless", sum(|link| link.pieces.headless)),
-        ("frame-no-room", sum(|link| link.pieces.no_room)),
-        ("frame-unopened", sum(|link| link.pieces.unopened)),
+/// Packets and pieces that came in frames and did not go on, by what became of them. What was
+/// dropped for its flow to see congestion stands with the link.
+fn dropped_in_frames(pieces: &PieceCounters) -> impl Iterator<Item = (&'static str, u64)> {
+    let counts = [
+        ("frame-refused", pieces.refused),
+        ("frame-headless", pieces.headless),
+        ("frame-inconsistent", pieces.inconsistent),
+        ("frame-late", pieces.late),
+        ("frame-no-room", pieces.no_room),
+        ("frame-unopened", pieces.unopened),
     ];
     counts.into_iter().filter(|(_, count)| *count > 0)
 }

@@ -6,6 +6,7 @@ use repair::table::Upper;
 use wire::frame::Head;
 use wire::virtio;
 
+use super::reports::{ALARM_US, REPORT_US};
 use super::*;
 
 /// Takes everything.
@@ -146,4 +147,155 @@ fn a_new_path_that_brings_much_at_once_is_told_of_soon() {
     assert_eq!(reports_us(56, u64::MAX), Some(REPORT_US));
     // Whichever datagram is the hundredth, and whichever the thousandth.
     assert_eq!([99, 999].map(|other| reports_us(12, other)), [Some(999 * 12 + ALARM_US); 2]);
+}
+
+/// Takes all, or nothing.
+struct All(bool);
+
+impl Judge for All {
+    fn admits(&mut self, _: &[u8]) -> bool {
+        self.0
+    }
+}
+
+/// The head of a superpacket of UDP with so many datagrams of ten bytes, always of the same number.
+fn joined(sent_us: u32, segments: u16, number: Option<u32>) -> Vec<u8> {
+    let payload_len = 10 * segments;
+    let mut header = [0; 28];
+    (header[0], header[9]) = (0x45, protocol::UDP);
+    header[2..4].copy_from_slice(&(28 + payload_len).to_be_bytes());
+    let parts = Head {
+        unit: 7,
+        tag: 3,
+        ordered: number.is_some(),
+        gso_type: virtio::GSO_UDP_L4,
+        segment_size: 10,
+        number: number.unwrap_or(0),
+        sent_us,
+        payload_len,
+        header: &header,
+    };
+    let mut head = vec![0; parts.len()];
+    parts.write(&mut head);
+    head
+}
+
+/// One of its chunks.
+fn chunk(index: u8, len: usize) -> Vec<u8> {
+    let mut chunk = vec![0; Chunk::FIXED_LEN + len];
+    Chunk::write_fixed(7, index, &mut chunk);
+    chunk
+}
+
+fn take(receiver: &mut Receiver, plain: &[u8], (admits, now_us): (bool, u64)) {
+    let frame = frame::parse(plain).expect("a frame");
+    let counter = receiver.highest + 1;
+    receiver.handle_frame((Index(5), counter), &frame, 0, &mut All(admits), now_us);
+}
+
+/// What the machine is given.
+fn passed(receiver: &mut Receiver) -> usize {
+    let mut inbox = Inbox::with_capacity(4);
+    assert!(receiver.poll_pieces(&mut inbox));
+    inbox.take_packets(&mut chunk(0, 100)).len()
+}
+
+/// Threat BC-07.
+#[test]
+fn bc_07_a_chunk_that_its_unit_does_not_have_is_refused() {
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    take(&mut receiver, &joined(900, 2, None), (true, 1_000));
+    for (index, len) in [(200, 0), (2, 0), (2, 10), (1, 9)] {
+        take(&mut receiver, &chunk(index, len), (true, 1_000));
+    }
+    assert_eq!((receiver.counters.refused, passed(&mut receiver)), (4, 0));
+    take(&mut receiver, &chunk(1, 10), (true, 1_000));
+    assert_eq!(passed(&mut receiver), 1);
+}
+
+/// Threat BC-07.
+#[test]
+fn bc_07_a_unit_with_the_number_of_another_is_not_taken_for_it() {
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    take(&mut receiver, &joined(900, 2, None), (true, 1_000));
+    take(&mut receiver, &chunk(0, 10), (true, 1_000));
+    assert_eq!(passed(&mut receiver), 1);
+    // In one batch: a chunk for either.
+    let mut inbox = Inbox::with_capacity(4);
+    take(&mut receiver, &chunk(1, 10), (true, 1_000));
+    assert!(receiver.poll_pieces(&mut inbox));
+    take(&mut receiver, &joined(901, 10, None), (true, 1_000));
+    take(&mut receiver, &chunk(9, 10), (true, 1_000));
+    assert!(receiver.poll_pieces(&mut inbox));
+    assert_eq!(inbox.take_packets(&mut chunk(0, 100)).len(), 2);
+    // And one that waits for its order while its number is given to another.
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    receiver.set_first(0);
+    take(&mut receiver, &joined(900, 10, Some(0)), (true, 1_000));
+    let protected = |index, inner: &[u8]| {
+        let mut plain = vec![0; Protected::FIXED_LEN];
+        Protected::write_fixed(index, 9, 900, 0, &mut plain);
+        [plain, inner.to_vec()].concat()
+    };
+    take(&mut receiver, &protected(0, &chunk(9, 10)), (true, 1_000));
+    assert_eq!((passed(&mut receiver), receiver.waiting()), (0, 1));
+    take(&mut receiver, &joined(901, 2, Some(20)), (true, 1_000));
+    receiver.handle_timeout(1_000 + WAIT_US_MAX);
+    assert_eq!((passed(&mut receiver), receiver.counters.headless), (0, 1));
+    assert_eq!(receiver.waiting(), 0);
+}
+
+/// Threat PF-07: a superpacket of which only the head was judged ends with the rules that let it.
+#[test]
+fn pf_07_a_superpacket_under_way_is_judged_again_when_the_rules_change() {
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    take(&mut receiver, &joined(900, 4, None), (true, 1_000));
+    take(&mut receiver, &chunk(0, 10), (false, 1_000));
+    assert_eq!(passed(&mut receiver), 1, "it was judged");
+    receiver.handle_rules_changed();
+    take(&mut receiver, &chunk(1, 10), (true, 1_000));
+    assert_eq!(passed(&mut receiver), 1, "it may still");
+    receiver.handle_rules_changed();
+    take(&mut receiver, &chunk(2, 10), (false, 1_000));
+    take(&mut receiver, &chunk(3, 10), (true, 1_000));
+    assert_eq!((passed(&mut receiver), receiver.counters.refused), (0, 2));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    take(&mut receiver, &joined(900, 4, None), (true, 1_000));
+    take(&mut receiver, &chunk(0, 10), (true, 1_000 + UNIT_US));
+    assert_eq!((passed(&mut receiver), receiver.waiting()), (0, 1), "nor is it heeded for ever");
+}
+
+#[test]
+fn a_peer_that_began_anew_may_number_its_blocks_as_it_likes() {
+    let packet = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 0, 17][..], &[0; 30]].concat();
+    let protected = |block: u32| {
+        let mut plain = vec![0; Protected::FIXED_LEN];
+        Protected::write_fixed(0, block, 900, 0, &mut plain);
+        [plain, packet.clone()].concat()
+    };
+    for (anew, late) in [(false, 1), (true, 0)] {
+        let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+        receiver.set_first(1);
+        take(&mut receiver, &protected(9_000), (true, 1_000));
+        if anew {
+            assert!(receiver.set_first(2) && receiver.echo.is_none());
+        }
+        take(&mut receiver, &protected(5_000), (true, 2_000));
+        assert_eq!(receiver.counters.late, late);
+        assert_eq!(receiver.counters.taken, 2, "each is counted");
+        assert_eq!(receiver.counters.ended() as usize + receiver.waiting(), 2);
+    }
+}
+
+/// Clocks drift apart: what was told long ago says no round trip.
+#[test]
+fn an_old_clock_is_not_told_back() {
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    take(&mut receiver, &joined(900, 2, None), (true, 1_000));
+    let told = |receiver: &mut Receiver, now_us| {
+        receiver.handle_number(Index(5), receiver.highest + 1, true, now_us - REPORT_US);
+        receiver.poll_report(now_us).map(|report| report.held_us)
+    };
+    assert_eq!(told(&mut receiver, 101_000), Some(100_000));
+    assert_eq!(told(&mut receiver, 20_000_000), Some(u32::MAX));
 }

@@ -4,8 +4,8 @@ use wire::frame::{Chunk, Head};
 use wire::packet;
 use wire::unit::Unit;
 
-use super::{ORPHANS_MAX, Receiver, UNITS_MAX, heeded};
-use crate::piece::{Judge, Open, Origin, Orphan};
+use super::{ORPHANS_MAX, Receiver, UNIT_US, UNITS_MAX, heeded};
+use crate::piece::{Judge, Open, Origin, Orphan, Part};
 
 impl Receiver {
     pub(super) fn take_head(&mut self, head: &Head<'_>, judge: &mut impl Judge, now_us: u64) {
@@ -22,8 +22,12 @@ impl Receiver {
         }
         let unit = Unit::new(head).ok().filter(|_| judge.admits(head.header));
         let view = packet::parse_quoted(head.header).ok();
+        self.serial = self.serial.wrapping_add(1);
         *place = Some(Open {
             number: head.unit,
+            serial: self.serial,
+            since_us: now_us,
+            rules: self.rules,
             ordinal,
             sent_us: head.sent_us,
             unit,
@@ -36,7 +40,7 @@ impl Receiver {
             if (orphan.unit, orphan.ordinal) == (head.unit, ordinal) {
                 let Orphan { unit, index, kept, rebuilt, .. } = orphan;
                 let chunk = Chunk { unit, index, payload: &[] };
-                self.take_chunk(&chunk, Origin::Waited { kept, rebuilt }, now_us);
+                self.take_chunk(&chunk, Origin::Waited { kept, rebuilt }, judge, now_us);
             } else {
                 self.orphans.push_back(orphan);
             }
@@ -49,22 +53,51 @@ impl Receiver {
         open.filter(|open| open.number == number)
     }
 
-    pub(super) fn take_chunk(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
+    pub(super) fn take_chunk(
+        &mut self,
+        chunk: &Chunk<'_>,
+        origin: Origin,
+        judge: &mut impl Judge,
+        now_us: u64,
+    ) {
+        self.judge_again(chunk.unit, judge);
         self.counters.taken += u64::from(!matches!(origin, Origin::Waited { .. }));
-        let open = self.unit(chunk.unit).filter(|open| open.ordinal == self.ordinal);
-        let Some(&Open { ref unit, order, ecn, .. }) = open else {
+        // A head was judged when it came, and is not heeded for ever.
+        let is_heeded = |open: &&Open| {
+            open.ordinal == self.ordinal && now_us < open.since_us.saturating_add(UNIT_US)
+        };
+        let open = self.unit(chunk.unit).filter(is_heeded);
+        let Some(&Open { ref unit, order, ecn, serial, .. }) = open else {
             return self.keep_orphan(chunk, origin, now_us);
         };
         let index = usize::from(chunk.index);
         let len = origin.len(chunk.payload);
         let order = order.map(|(tag, first)| (tag, first.wrapping_add(index as u32)));
-        if unit.as_ref().is_none_or(|unit| unit.chunk_len(index) != len) {
+        // Of an index that the unit does not have, the length is zero.
+        if len == 0 || unit.as_ref().is_none_or(|unit| unit.chunk_len(index) != len) {
             self.counters.refused += 1;
             self.drop_waited(origin);
             return self.give_up(order, now_us);
         }
-        let place = Some((chunk.unit, chunk.index));
-        self.put(place, chunk.payload, order, ecn, origin, now_us);
+        let part = Part { number: chunk.unit, serial, index: chunk.index };
+        self.put(Some(part), chunk.payload, order, ecn, origin, now_us);
+    }
+
+    /// What may pass has changed: heads that came before are to be judged again (threat PF-07).
+    pub(crate) fn handle_rules_changed(&mut self) {
+        self.rules = self.rules.wrapping_add(1);
+    }
+
+    /// Judges the head of a unit again, if the rules have changed since.
+    fn judge_again(&mut self, number: u16, judge: &mut impl Judge) {
+        let rules = self.rules;
+        let place = self.units.get_mut(usize::from(number) % UNITS_MAX);
+        if let Some(Some(open)) = place
+            && open.rules != rules
+        {
+            open.rules = rules;
+            open.unit = open.unit.filter(|unit| judge.admits(unit.header()));
+        }
     }
 
     fn keep_orphan(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {

@@ -107,6 +107,22 @@ impl Node {
         self.peers.link_ref(self.peers.id(key)?)?.weather()
     }
 
+    /// What came in frames, by what became of it: of all peers, and of those that are gone.
+    #[must_use]
+    pub fn pieces(&self) -> PieceCounters {
+        let links = self.peers.iter().map(|(_, link)| link.pieces());
+        links.fold(self.pieces_gone, |sum, pieces| sum.plus(&pieces))
+    }
+
+    /// What may pass has changed: nothing goes on for having been judged before.
+    pub(super) fn handle_rules_changed(&mut self) {
+        for id in self.peers.ids() {
+            if let Some(link) = self.peers.link(id) {
+                link.handle_rules_changed();
+            }
+        }
+    }
+
     fn own_hello(&self) -> Option<Hello> {
         let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
         self.frames.then(|| Hello { mtu, features: link::features(), ..Hello::default() })
@@ -248,6 +264,9 @@ impl Node {
                 self.allowed.insert(allowed.prefix, id).map_err(full)?;
             }
         }
+        if change.replace_allowed_ips || !change.allowed_ips.is_empty() {
+            self.handle_rules_changed();
+        }
         self.touch(id);
         Ok(())
     }
@@ -291,6 +310,7 @@ impl Node {
         self.allowed.remove_owner(id);
         self.guard.forget(id);
         if let Some(mut link) = self.peers.remove(id) {
+            self.pieces_gone = self.pieces_gone.plus(&link.pieces());
             let dropped = link.clear(&mut self.indices);
             self.counters.drop(Reason::StageExpired, dropped);
         }

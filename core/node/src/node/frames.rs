@@ -55,6 +55,36 @@ fn two_that_speak_frames_learn_of_each_other_on_every_session() {
     }
 }
 
+/// A packet of TCP with `len` bytes in all, headers included.
+fn filled(from: u8, to: u8, len: usize) -> Vec<u8> {
+    let mut packet = vec![7; len];
+    packet[..40].fill(0);
+    (packet[0], packet[8], packet[9]) = (0x45, 64, 6);
+    packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+    packet[12..16].copy_from_slice(&[10, 0, 0, from]);
+    packet[16..20].copy_from_slice(&[10, 0, 0, to]);
+    (packet[32], packet[33]) = (0x50, 0x10);
+    packet
+}
+
+#[test]
+fn the_largest_packet_passes_whatever_the_interface_takes() {
+    for (first, mtu) in (0..).map(|n| 31 + 2 * n).zip([68, 100, 127, 128, 129, 160, 576, 1_420]) {
+        let (mut a, mut b) = numbered(first, true);
+        a.node.set_mtu(mtu);
+        b.node.set_mtu(mtu);
+        a.send(&packet_to(first, first + 1, 1));
+        settle(&mut a, &mut b);
+        b.delivered.clear();
+        for len in [40, mtu - 20, mtu] {
+            let packet = filled(first, first + 1, len);
+            a.send(&packet);
+            settle(&mut a, &mut b);
+            assert_eq!(b.delivered.pop(), Some(packet), "{len} bytes of {mtu}");
+        }
+    }
+}
+
 #[test]
 fn a_plain_peer_is_told_nothing_whoever_begins() {
     for (first, speaks) in [(1, true), (3, false)] {

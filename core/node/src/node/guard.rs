@@ -91,6 +91,7 @@ impl Node {
     /// would not let begin (threat PF-07); how many those are. `None` is no policy: whatever a
     /// peer may send by its allowed addresses passes. Rules without entries let nothing pass.
     pub fn set_policy(&mut self, rules: Option<Rules>, random: &mut dyn Random) -> usize {
+        self.handle_rules_changed();
         let Some(rules) = rules else {
             self.guard = Guard::default();
             return 0;

@@ -22,6 +22,19 @@ fn a_clear_sky_costs_nothing() {
 }
 
 #[test]
+fn bc_09_reports_that_come_faster_than_a_peer_sends_them_do_not_cost_a_table_each() {
+    let mut control = fed(&report(5_000, 0));
+    let now_us = 20_000_000;
+    control.handle_report(&report(5_000, 0), Sent::of_tcp(5_000), now_us);
+    for n in 1..50 {
+        control.handle_report(&report(5_000, 500), Sent::of_tcp(5_000), now_us + n * 100);
+        assert!(control.is_calm(Upper::Other), "report {n}");
+    }
+    control.handle_report(&report(5_000, 500), Sent::of_tcp(5_000), now_us + TABLE_US);
+    assert!(!control.is_calm(Upper::Other), "what they said counts");
+}
+
+#[test]
 fn a_path_that_is_not_known_is_not_trusted() {
     let mut control = Control::new();
     assert!(

@@ -30,6 +30,47 @@ fn losses_runs_and_windows_are_counted_exactly() {
     assert_eq!(observer.poll_report(0, 0, end_us + 300_000).clear, Losses::default());
 }
 
+/// Numbers of which none came are judged a word at a time, to the same end.
+#[test]
+fn long_gaps_are_counted_as_exactly_as_short_ones() {
+    for (from, to) in [(64, 128), (70, 300), (1, 5_000), (63, 16_000), (128, 129)] {
+        let mut observer = Observer::new();
+        let lost = |s: u64| (from..to).contains(&s);
+        let all = to.next_multiple_of(64) + 640;
+        let end_us = feed(&mut observer, (0..all).map(|s| (!lost(s)).then_some(1_000)));
+        let report = observer.poll_report(0, 0, end_us + 200_000);
+        let windows = (0..all / 64).map(|w| (w * 64..w * 64 + 64).filter(|&s| lost(s)).count());
+        let windows: Vec<u32> = windows.map(|count| count as u32).collect();
+        let expected = Losses {
+            judged: all as u32,
+            lost: (to - from) as u32,
+            runs: 1,
+            windows: windows.len() as u32,
+            window_losses: windows.iter().sum(),
+            window_squares: windows.iter().map(|count| count * count).sum(),
+        };
+        assert_eq!((report.clear, report.queued), (expected, Losses::default()), "{from} to {to}");
+    }
+}
+
+/// A queue of which nobody has told for a second is none that stands.
+#[test]
+fn an_old_queue_is_not_told_of_for_ever() {
+    let mut observer = Observer::new();
+    let end_us = feed(&mut observer, (0..4_000).map(|s| Some(if s < 2_000 { 0 } else { 20_000 })));
+    observer.poll_report(0, 0, end_us);
+    let mut told = Vec::new();
+    for n in 0..20_000 {
+        let now_us = end_us + n * 100;
+        observer.handle_number(4_000 + n, now_us);
+        if n % 1_000 == 999 {
+            told.push(observer.poll_report(0, 0, now_us).queue_us);
+        }
+    }
+    assert!(told[0] >= 15_000, "it may stand still: {told:?}");
+    assert_eq!(told[11..], [0; 9], "{told:?}");
+}
+
 /// What travels as it is tells no delay, and of ten reports a second each has its own jitter:
 /// one of them says nothing of a queue.
 #[test]

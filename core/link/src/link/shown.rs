@@ -1,0 +1,32 @@
+//! What a link tells of itself.
+
+use wire::frame::Hello;
+
+use super::Link;
+use crate::piece::Counters;
+use crate::weather::Weather;
+
+impl Link {
+    /// What the peer can do on the session that is sent on; none if it is a plain peer.
+    #[must_use]
+    pub fn hello(&self) -> Option<Hello> {
+        let (current, _) = self.peer.current()?;
+        self.frames.as_ref()?.hello(current)
+    }
+
+    /// What is known of the path's weather, and done about it; none toward a peer that speaks no
+    /// frames on the session that is sent on.
+    #[must_use]
+    pub fn weather(&self) -> Option<Weather> {
+        self.hello()?;
+        let halves = self.frames.as_ref()?.halves()?;
+        Some(Weather::of(self.peer.cipher(), &halves.sender, &halves.receiver, self.order_us))
+    }
+
+    /// Pieces that came in frames, by what became of them, whatever was said on which session.
+    #[must_use]
+    pub fn pieces(&self) -> Counters {
+        let halves = self.frames.as_ref().and_then(|frames| frames.halves());
+        halves.map_or_else(Counters::default, |halves| halves.receiver.counters().0)
+    }
+}
