@@ -84,7 +84,8 @@ struct Run {
     #[arg(long, conflicts_with_all = ["tests", "grid"])]
     grid_only: bool,
     /// Kernel settings of the hosts: those of the machine, tolerance of reordering, or that
-    /// and larger buffers, as in the comparison that the profiles come from.
+    /// and larger buffers, as in the comparison that the profiles come from; or the latest
+    /// round trip taken for the shortest, which is another way to bear reordering.
     #[arg(long, default_value = "default", value_parser = PossibleValuesParser::new(TUNINGS))]
     tuning: String,
     /// Download over HTTPS instead of HTTP.

@@ -74,12 +74,14 @@ impl Facts {
     /// That what is measured `now` may stand beside what was measured then.
     ///
     /// # Errors
-    /// Returns an error when the program, the processor or the kernel is another one.
+    /// Returns an error when the program, the processors, the kernel or iperf3 is another one.
     pub fn ensure_same(&self, now: &Self) -> Result<()> {
         let pairs = [
             ("this program", &self.program, &now.program),
             ("the processor", &self.cpu, &now.cpu),
+            ("the number of processors", &self.cores.to_string(), &now.cores.to_string()),
             ("the kernel", &self.kernel, &now.kernel),
+            ("iperf3", &self.iperf3, &now.iperf3),
         ];
         for (what, then, now) in pairs {
             ensure!(then == now, "{what} was '{then}' and is now '{now}': begin a new run");
@@ -163,7 +165,9 @@ mod tests {
         for (changed, named) in [
             (other(|facts| facts.program = digest(b"another")), "this program was"),
             (other(|facts| facts.cpu = "another".to_owned()), "the processor was"),
+            (other(|facts| facts.cores += 1), "the number of processors was"),
             (other(|facts| facts.kernel = "another".to_owned()), "the kernel was"),
+            (other(|facts| facts.iperf3 = "another".to_owned()), "iperf3 was"),
         ] {
             let error = then.ensure_same(&changed).unwrap_err().to_string();
             assert!(error.contains(named) && error.contains("begin a new run"), "{error}");

@@ -40,8 +40,9 @@ pub fn write(dir: &Path) -> Result<[PathBuf; 2]> {
 }
 
 /// What is different between two runs: for each test, profile and peer that both have whole,
-/// medians, their ranges and their ratio, with what was asked differently above it. Of each test
-/// its first figure, in both directions, or with `all` every one that either run has.
+/// medians, their ranges and their ratio, with what was asked differently and who took part above
+/// it. Of each test its first figure and both directions, or with `all` every one that either run
+/// has.
 ///
 /// # Errors
 /// Returns an error when either folder holds no run.
@@ -57,8 +58,19 @@ pub fn compare(a: &Path, b: &Path, all: bool) -> Result<String> {
             if marks.is_empty() { String::new() } else { format!("; {}", marks.join(", ")) };
         let _ = writeln!(
             text,
-            "- {name}: {}, commit {}, {}; {} s, {} rounds, {} links, seed {}, tuning {}{marks}",
-            facts.date, facts.commit, facts.cpu, s.seconds, s.rounds, s.links, s.seed, s.tuning
+            "- {name}: {}, commit {}, {}, {} cores, {}; {} s, {} rounds, {} links, seed {}, tuning \
+             {}{marks}; {}",
+            facts.date,
+            facts.commit,
+            facts.cpu,
+            facts.cores,
+            facts.kernel,
+            s.seconds,
+            s.rounds,
+            s.links,
+            s.seed,
+            s.tuning,
+            note.peers.iter().map(versioned).collect::<Vec<_>>().join("; ")
         );
     }
     text += "\nMedians, with least, most and how many there were. Where ranges overlap, or\n\
@@ -66,7 +78,7 @@ pub fn compare(a: &Path, b: &Path, all: bool) -> Result<String> {
     text += "\n| test | profile | peer | figure | A | B | B ÷ A | log-change, log % | ranges |\n";
     text += "|---|---|---|---|---:|---:|---:|---:|---|\n";
     for test in Test::ALL.into_iter().chain([Test::Grid]) {
-        for profile in cells_a.profiles(test) {
+        for profile in either(cells_a.profiles(test), cells_b.profiles(test)) {
             for peer in cells_a.peers().filter(|peer| cells_b.took_part(peer)) {
                 for name in figures(test, all) {
                     text += &compare_line(&cells_a, &cells_b, profile, test, peer, name);
@@ -86,14 +98,25 @@ pub fn compare(a: &Path, b: &Path, all: bool) -> Result<String> {
     Ok(text)
 }
 
-/// The figures of a test that are compared: its first one, the other direction, and with `all` the
+/// The profiles of one run, then those that only the other has.
+fn either<'a>(a: Vec<&'a str>, b: Vec<&'a str>) -> Vec<&'a str> {
+    let only_b: Vec<&str> = b.into_iter().filter(|profile| !a.contains(profile)).collect();
+    [a, only_b].concat()
+}
+
+/// A name, and the version that does not say it again.
+fn versioned(peer: &sample::Peer) -> String {
+    format!("{} ({})", peer.name, peer.version)
+}
+
+/// The figures of a test that are compared: its first one, both directions, and with `all` the
 /// rest.
 fn figures(test: Test, all: bool) -> impl Iterator<Item = &'static str> {
     let first = sections::primary(test);
-    let back = (first == sections::FORTH).then_some(sections::BACK);
+    let ways = sections::ways(test).into_iter().filter(move |way| *way != first);
     let rest = metric::METRICS.iter().map(|metric| metric.name);
-    let rest = rest.filter(move |name| all && *name != first && Some(*name) != back);
-    [first].into_iter().chain(back).chain(rest)
+    let is_rest = move |name: &&str| *name != first && !sections::ways(test).contains(name);
+    [first].into_iter().chain(ways).chain(rest.filter(is_rest).filter(move |_| all))
 }
 
 fn compare_line(
@@ -249,6 +272,16 @@ mod tests {
         assert_eq!(spread_text(Some(low)), "2 (1 to 3; 3)");
         assert_eq!(spread_text(Some(of(&[7.0]))), "7 (1)");
         assert_eq!(spread_text(None), "failed or missing");
+    }
+
+    #[test]
+    fn both_runs_say_what_is_compared() {
+        assert_eq!(either(vec!["low", "high"], vec!["high", "grid"]), ["low", "high", "grid"]);
+        let of = |test| figures(test, false).collect::<Vec<_>>();
+        assert_eq!(of(Test::Tcp), [sections::FORTH, sections::BACK]);
+        assert_eq!(of(Test::Both), ["sum_mbit_s", sections::FORTH, sections::BACK]);
+        assert_eq!(of(Test::Parallel)[1..], ["forward_sum_mbit_s", "back_sum_mbit_s"]);
+        assert_eq!(figures(Test::Both, true).count(), metric::METRICS.len());
     }
 
     #[test]

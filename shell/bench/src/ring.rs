@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::netns::Net;
+use lab::netns::{InUse, Net};
 use lab::sys;
 use sim::impair::Impairment;
 use sim::profile;
@@ -28,7 +28,7 @@ pub const LINKS: [(&str, usize, usize); 3] = [("a-b", 0, 1), ("b-c", 1, 2), ("c-
 /// The link's name of a test that needs all hosts.
 pub const RING: &str = "ring";
 /// Kernel settings that a run can have.
-pub const TUNINGS: [&str; 3] = ["default", "reorder", "full"];
+pub const TUNINGS: [&str; 4] = ["default", "reorder", "full", "latest-rtt"];
 /// The profile's name of the bottleneck that two flows share.
 pub const BOTTLENECK: &str = "bottleneck";
 /// The profile of a line without weather, 1 Gbit/s.
@@ -151,6 +151,11 @@ impl Test {
         matches!(self, Self::Connect | Self::Parallel | Self::Reconnect)
     }
 
+    /// Whether it is measured once a round, and not on each link.
+    pub(crate) fn is_once(self) -> bool {
+        self.needs_whole_ring() || matches!(self, Self::Shared | Self::Grid)
+    }
+
     /// How long one takes, about, without the lab.
     fn expected_s(self, seconds: u32) -> f64 {
         let s = f64::from(seconds);
@@ -201,7 +206,8 @@ pub fn impairment(profile: &str) -> Result<Impairment> {
 }
 
 /// What each word of `--tuning` sets in the kernel of a host; nothing for `default`. Since Linux
-/// 6.17 TCP cannot be told to do without RACK, so `tcp_recovery=0` does little there.
+/// 6.17 TCP cannot be told to do without RACK, so `tcp_recovery=0` does little there. RACK bears
+/// disorder by a share of the shortest round trip, which is the latest one with `latest-rtt`.
 #[must_use]
 pub fn sysctls(tuning: &str) -> &'static [&'static str] {
     const ALL: [&str; 5] = [
@@ -214,6 +220,7 @@ pub fn sysctls(tuning: &str) -> &'static [&'static str] {
     match tuning {
         "full" => &ALL,
         "reorder" => &ALL[..3],
+        "latest-rtt" => &["net.ipv4.tcp_min_rtt_wlen=0"],
         _ => &[],
     }
 }
@@ -251,37 +258,45 @@ pub fn run(
     command: &str,
 ) -> Result<()> {
     check(&settings)?;
-    if !is_short(&settings) {
+    let (present, skipped) = call(peers);
+    ensure!(!present.is_empty(), "none of these peers is on this machine: {}", absent(&skipped));
+    ensure!(sys::is_root(), "network namespaces need root: run this with sudo");
+    let store = Store::create(dir)?;
+    if !settings.is_short() {
         wait_until_calm();
     }
     let facts = Facts::gather(command);
-    let mut note = Note {
+    let note = Note {
         schema: SCHEMA,
         kind: "ring".to_owned(),
         resumed: Vec::new(),
         marks: marks(&settings, &facts),
         facts,
         settings,
-        peers: Vec::new(),
-        skipped: Vec::new(),
+        peers: present,
+        skipped,
     };
+    store.write_note(&note)?;
+    go_on(store, &note, Vec::new(), peers, prefix)
+}
+
+/// Who is on this machine, and who is not.
+fn call(peers: &[Box<dyn Vpn>]) -> (Vec<Peer>, Vec<Absent>) {
+    let (mut present, mut skipped) = (Vec::new(), Vec::new());
     for vpn in peers {
         let name = vpn.name().to_owned();
         match vpn.version() {
             Ok(version) => {
                 let remark = vpn.remark(&version).to_owned();
-                note.peers.push(Peer { name, version, remark });
+                present.push(Peer { name, version, remark });
             }
             Err(error) => {
                 let (why, hint) = (format!("{error:#}"), vpn.install_hint().to_owned());
-                note.skipped.push(Absent { name, why, hint });
+                skipped.push(Absent { name, why, hint });
             }
         }
     }
-    ensure!(!note.peers.is_empty(), "none of these peers is on this machine: {}", absent(&note));
-    ensure!(sys::is_root(), "network namespaces need root: run this with sudo");
-    let store = Store::create(dir, &note)?;
-    go_on(store, &note, Vec::new(), peers, prefix)
+    (present, skipped)
 }
 
 /// Goes on with the run in `dir`, with the settings that it began with.
@@ -292,8 +307,7 @@ pub fn run(
 pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -> Result<()> {
     let (store, mut note, samples) = Store::resume(dir)?;
     check(&note.settings)?;
-    let facts = Facts::gather(command);
-    note.facts.ensure_same(&facts)?;
+    note.facts.ensure_same(&Facts::gather(command))?;
     for peer in &note.peers {
         let vpn = peers.iter().find(|vpn| vpn.name() == peer.name);
         let version = vpn.with_context(|| format!("unknown peer {}", peer.name))?.version()?;
@@ -304,6 +318,10 @@ pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -
             peer.version
         );
     }
+    if !note.settings.is_short() {
+        wait_until_calm();
+    }
+    let facts = Facts::gather(command);
     for mark in marks(&note.settings, &facts) {
         if !note.marks.iter().any(|(word, _)| *word == mark.0) {
             note.marks.push(mark);
@@ -345,7 +363,7 @@ fn go_on(
         let Key { round, profile, test, link, peer } = &turn.key;
         let what = format!("round {round}, {profile}, {test}, {link}: {peer}");
         progress.begin_step(&what);
-        let sample = sample(turn, prefix, &note.settings.tuning);
+        let sample = sample(turn, prefix, &note.settings.tuning)?;
         // What was interrupted is no failure of the one whose turn it was.
         sys::check_interrupted().context("stopped; --resume goes on from here")?;
         if let Some(why) = &sample.failed {
@@ -358,15 +376,20 @@ fn go_on(
     Ok(())
 }
 
-fn sample(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Sample {
+/// One measurement, or its failure; what nobody's VPN can help is an error.
+fn sample(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Sample> {
     let load_before = load_averages_now()[0];
-    let (outcome, failed) = match measure::measure(turn, prefix, tuning) {
+    let mut wire = None;
+    let (outcome, failed) = match measure::measure(turn, prefix, tuning, &mut wire) {
         Ok(outcome) => (outcome, None),
+        Err(error) if error.is::<InUse>() => {
+            return Err(error.context("stopped; --resume goes on from here"));
+        }
         Err(error) => (measure::Outcome::default(), Some(format!("{error:#}"))),
     };
-    let measure::Outcome { metrics, series, wire } = outcome;
+    let measure::Outcome { metrics, series } = outcome;
     let (key, seed) = (turn.key.clone(), turn.seed);
-    Sample { schema: SCHEMA, key, seed, load_before, metrics, series, wire, failed }
+    Ok(Sample { schema: SCHEMA, key, seed, load_before, metrics, series, wire, failed })
 }
 
 /// Everybody in turn for each link of each test of each profile, all of that in each round.
@@ -397,8 +420,7 @@ fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a
     }
     for round in 1..=settings.rounds {
         for (profile, test) in &plan {
-            let one = test.needs_whole_ring() || matches!(test, Test::Shared | Test::Grid);
-            let links = if one { 1 } else { settings.links as usize };
+            let links = if test.is_once() { 1 } else { settings.links as usize };
             for (place, (name, from, to)) in LINKS.into_iter().enumerate().take(links) {
                 let link = if test.needs_whole_ring() { RING } else { name };
                 for vpn in present {
@@ -451,11 +473,6 @@ fn check(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Whether the run claims nothing.
-fn is_short(settings: &Settings) -> bool {
-    settings.seconds < HONEST_SECONDS || settings.rounds * settings.links < HONEST_COUNT
-}
-
 /// What was done just before, a build for instance, is not to take part.
 fn wait_until_calm() {
     let (begin, progress) = (Instant::now(), Progress::new(0.0));
@@ -470,20 +487,20 @@ fn wait_until_calm() {
 
 /// Why a run proves nothing, if it does not.
 fn marks(settings: &Settings, facts: &Facts) -> Vec<(String, String)> {
-    let short = is_short(settings).then(|| {
-        let count = settings.rounds * settings.links;
+    let short = settings.is_short().then(|| {
         format!(
-            "transfers of {} s, {count} of each kind; a claim takes {HONEST_SECONDS} s and \
+            "transfers of {} s, {} of each kind at most; a claim takes {HONEST_SECONDS} s and \
              {HONEST_COUNT}",
-            settings.seconds
+            settings.seconds,
+            settings.count_max()
         )
     });
     let marks = Mark::all(facts, short).into_iter();
     marks.map(|Mark { mark, why }| (mark.to_owned(), why)).collect()
 }
 
-fn absent(note: &Note) -> String {
-    let said = note.skipped.iter().map(|a| format!("{} ({}); {}", a.name, a.why, a.hint));
+fn absent(skipped: &[Absent]) -> String {
+    let said = skipped.iter().map(|a| format!("{} ({}); {}", a.name, a.why, a.hint));
     said.collect::<Vec<_>>().join("\n")
 }
 

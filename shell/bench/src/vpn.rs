@@ -31,6 +31,8 @@ pub use wireguard::WireGuard;
 pub const WARREN: &str = "Warren";
 /// Ours with repair and all other frames switched off.
 pub const WARREN_PLAIN: &str = "Warren without repair";
+/// A whole network of ours, with its server.
+pub const WARREN_NETWORK: &str = "Warren, network";
 /// The rival's.
 pub const WIREGUARD_GO: &str = "wireguard-go";
 /// The rival to beat in bad weather.

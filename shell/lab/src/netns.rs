@@ -468,6 +468,21 @@ pub fn kept_labs() -> Vec<String> {
     names
 }
 
+/// A lab of another program that runs has the prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InUse {
+    /// Which.
+    pub prefix: String,
+}
+
+impl std::fmt::Display for InUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "another running program uses the prefix {}: wait for its end", self.prefix)
+    }
+}
+
+impl std::error::Error for InUse {}
+
 /// A prefix is ours while this lives.
 #[derive(Debug)]
 struct Lock(File);
@@ -487,7 +502,7 @@ fn take_lock(prefix: &str) -> Result<Lock> {
     made.with_context(|| format!("cannot make {}", dir.display()))?;
     let lock = File::create(dir.join("lock")).context("cannot make the lab's lock")?;
     if lock.try_lock().is_err() {
-        bail!("another running program uses the prefix {prefix}: choose another, or end it");
+        return Err(InUse { prefix: prefix.to_owned() }.into());
     }
     Ok(Lock(lock))
 }

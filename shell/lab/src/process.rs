@@ -50,6 +50,12 @@ impl Process {
         Ok(Self { pid: child.id(), child: Mutex::new(child), name, log: log.to_owned() })
     }
 
+    /// The program's name, without its folder.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or_default()
+    }
+
     /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -50,12 +50,7 @@ impl<'a> Cells<'a> {
         let samples = self.of(profile, test, peer);
         let failed = samples.iter().filter(|sample| sample.failed.is_some()).count();
         let settings = &self.note.settings;
-        let once = matches!(
-            test,
-            Test::Connect | Test::Parallel | Test::Reconnect | Test::Shared | Test::Grid
-        );
-        let links = if once { 1 } else { settings.links };
-        let expected = (settings.rounds * links) as usize;
+        let expected = settings.count_of(test) as usize;
         match (samples.len(), failed) {
             (0, _) => State::Empty,
             (n, failed) if failed > 0 => State::Failed(failed, n),
@@ -115,9 +110,19 @@ impl<'a> Cells<'a> {
         ours: &str,
         theirs: &str,
     ) -> Option<Spread> {
+        self.paired((profile, metric), (test, ours), (test, theirs))
+    }
+
+    /// Ratios of one figure of two tests or peers on the same link in the same round.
+    pub(crate) fn paired(
+        &self,
+        (profile, metric): (&str, &str),
+        (test, ours): (Test, &str),
+        (of_test, theirs): (Test, &str),
+    ) -> Option<Spread> {
         let ours_all = self.values(profile, test, ours, metric)?;
-        self.values(profile, test, theirs, metric)?;
-        let of_theirs = self.of(profile, test, theirs);
+        self.values(profile, of_test, theirs, metric)?;
+        let of_theirs = self.of(profile, of_test, theirs);
         let mut above = Vec::new();
         let mut below = Vec::new();
         for (sample, value) in self.of(profile, test, ours).iter().zip(ours_all) {

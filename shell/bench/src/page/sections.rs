@@ -66,6 +66,14 @@ pub(crate) fn primary(test: Test) -> &'static str {
     }
 }
 
+/// The names of its two directions, where it has such.
+pub(crate) fn ways(test: Test) -> [&'static str; 2] {
+    match test {
+        Test::Parallel => ["forward_sum_mbit_s", "back_sum_mbit_s"],
+        _ => [FORTH, BACK],
+    }
+}
+
 /// The whole report, in order.
 pub(crate) fn all(cells: &Cells<'_>) -> Vec<Section> {
     let mut sections = vec![facts(cells), required(cells), overview(cells)];
@@ -147,8 +155,9 @@ fn required(cells: &Cells<'_>) -> Section {
     let paragraphs = vec![format!(
         "{} hold, {} do not hold, {} were not measured; {} of these verdicts rest on one or two \
          measurements, n says which, and such a one is no proof. Ratios are taken on the same link \
-         in the same round; medians decide. “Bound” is what is required of Warren in bad weather, \
-         the numbers are statements of source 002.",
+         in the same round, but of medians where a test of all links stands beside one of each; \
+         medians decide. “Bound” is what is required of Warren in bad weather, the numbers are \
+         statements of source 002.",
         count(Some(true)),
         count(Some(false)),
         count(None),
@@ -205,16 +214,16 @@ fn overview(cells: &Cells<'_>) -> Section {
     Section { title, paragraphs, tables, narrow: true, ..Section::default() }
 }
 
-/// What a test is about, where it was measured: forth, and back if it goes both ways.
+/// What a test is about, where it was measured, and each way of what goes both ways.
 fn shown(cells: &Cells<'_>, test: Test) -> impl Iterator<Item = &'static Metric> {
-    let is_there = |name: &str| {
+    let is_there = move |name: &str| {
         let mut profiles = cells.profiles(test).into_iter();
         profiles.any(|p| cells.peers().any(|peer| cells.spread(p, test, peer, name).is_some()))
     };
     let is_about = !cells.profiles(test).is_empty();
     let first = metric::named(primary(test)).filter(|_| is_about);
-    let back = metric::named(BACK).filter(|_| primary(test) != BACK && is_there(BACK));
-    first.into_iter().chain(back)
+    let ways = ways(test).into_iter().filter(move |way| *way != primary(test) && is_there(way));
+    first.into_iter().chain(ways.filter_map(metric::named))
 }
 
 /// A cell with a median, or the failure that forbids one.
@@ -259,11 +268,12 @@ fn one_test(cells: &Cells<'_>, test: Test) -> Option<Section> {
         for metric in shown(cells, test) {
             section.charts.push(box_chart(cells, profile, test, metric));
         }
-        for (x, title) in [
-            ("forward_again_percent", "sent again against throughput"),
-            ("loaded_rtt_mean_ms", "latency under load against throughput"),
+        for (x, y, title) in [
+            ("forward_again_percent", FORTH, "sent again against throughput, forth"),
+            ("back_again_percent", BACK, "sent again against throughput, back"),
+            ("loaded_rtt_mean_ms", FORTH, "latency under load against throughput, forth"),
         ] {
-            section.charts.push(plane(cells, profile, test, x, title));
+            section.charts.push(plane(cells, (profile, test), (x, y), title));
         }
     }
     section.charts.retain(|chart| !chart.is_empty());
@@ -293,8 +303,8 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
         if i == 0 {
             let more = ["smallest", "largest", "÷ no VPN", "÷ wireguard-go", "log-change, log %"];
             head.extend(more.map(str::to_owned));
-        } else if metric.name == BACK {
-            head.extend(["÷ no VPN, back", "÷ wireguard-go, back"].map(str::to_owned));
+        } else if ways(test).contains(&metric.name) {
+            head.extend([NO_VPN, WIREGUARD_GO].map(|of| format!("÷ {of}, {}", metric.title)));
         }
     }
     let mut rows = Vec::new();
@@ -315,7 +325,7 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
             row.push(text(spread.map(|s| s.median)));
             let key = (profile, test, metric.name);
             let to = |other| cells.ratio(key, peer, other).map(|s| s.median);
-            if metric.name == BACK {
+            if i > 0 && ways(test).contains(&metric.name) {
                 row.extend([text(to(NO_VPN)), text(to(WIREGUARD_GO))]);
             }
             if i == 0 {
@@ -383,12 +393,17 @@ fn box_chart(cells: &Cells<'_>, profile: &str, test: Test, metric: &Metric) -> S
     svg::boxes(&format!("{profile}: {title}"), metric.unit, &rows)
 }
 
-fn plane(cells: &Cells<'_>, profile: &str, test: Test, x: &str, title: &str) -> String {
+fn plane(
+    cells: &Cells<'_>,
+    (profile, test): (&str, Test),
+    (x, y): (&str, &str),
+    title: &str,
+) -> String {
     let point = |peer: &str| {
         Some(Point {
             label: peer.to_owned(),
             x: cells.spread(profile, test, peer, x)?.median,
-            y: cells.spread(profile, test, peer, FORTH)?.median,
+            y: cells.spread(profile, test, peer, y)?.median,
             marked: peer == WARREN,
         })
     };

@@ -51,7 +51,6 @@ const PUBLISHED: Duration = Duration::from_millis(50);
 pub(super) struct Outcome {
     pub(super) metrics: BTreeMap<String, f64>,
     pub(super) series: BTreeMap<String, Vec<f64>>,
-    pub(super) wire: Option<WireCount>,
 }
 
 /// Readings before a load, to be compared with those after it.
@@ -69,12 +68,20 @@ struct Scene<'a> {
     ground: &'a Ground,
     vpn: Running<'a>,
     outcome: Outcome,
+    /// What the wire did during a load that was set apart.
+    wire: Option<WireCount>,
     /// How long a transfer takes.
     seconds: u32,
 }
 
-/// Measures on new ground; everything that runs there ends when this returns.
-pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Outcome> {
+/// Measures on new ground; everything that runs there ends when this returns. What the wire did is
+/// told in `wire`, also of a failure.
+pub(super) fn measure(
+    turn: &Turn<'_>,
+    prefix: &str,
+    tuning: &str,
+    wire: &mut Option<WireCount>,
+) -> Result<Outcome> {
     let ground = match turn.test {
         Test::Shared => Ground::lay_bottleneck(prefix)?,
         _ => Ground::lay_ring(prefix, turn.impairment, turn.superpackets, turn.seed)?,
@@ -86,10 +93,10 @@ pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Out
     if turn.test == Test::Udp && turn.impairment.rate_bps > 0 {
         ground.add_cards(turn.impairment.rate_bps)?;
     }
-    let wire = ground.wire_count();
+    let begun = ground.wire_count();
     let vpn = Running::start(turn.vpn, &ground.ends)?;
-    let outcome = Outcome::default();
-    let mut scene = Scene { turn, ground: &ground, vpn, outcome, seconds: turn.seconds };
+    let (outcome, seconds) = (Outcome::default(), turn.seconds);
+    let mut scene = Scene { turn, ground: &ground, vpn, outcome, wire: None, seconds };
     let connect = scene.vpn.connect().iter().map(|time| time.as_secs_f64() * 1e3);
     let connect: Vec<f64> = connect.collect();
     if let Some(mtu) = scene.vpn.mtu() {
@@ -102,14 +109,13 @@ pub(super) fn measure(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Out
         scene.put("connect_ms", connect.iter().copied().fold(0.0, f64::max));
         scene.outcome.series.insert("connect_ms".to_owned(), connect);
     }
-    match scene.load().and_then(|()| scene.vpn.check()) {
-        Ok(()) => {
-            // Where no load is set apart, all that was done is the load.
-            std::thread::sleep(PUBLISHED);
-            let whole = wire.zip(ground.wire_count()).map(|(old, new)| new.since(old));
-            scene.outcome.wire = scene.outcome.wire.or(whole);
-            Ok(scene.outcome)
-        }
+    let done = scene.load().and_then(|()| scene.vpn.check());
+    // Where no load is set apart, all that was done is the load.
+    std::thread::sleep(PUBLISHED);
+    let whole = begun.zip(ground.wire_count()).map(|(old, new)| new.since(old));
+    *wire = scene.wire.or(whole);
+    match done {
+        Ok(()) => Ok(scene.outcome),
         Err(error) => {
             let logs = scene.vpn.logs();
             let logs = logs.trim();
@@ -184,7 +190,7 @@ impl Scene<'_> {
         if let Some((old, new)) = before.wire.zip(self.ground.wire_count()) {
             let wire = new.since(old);
             pump_s = wire.pump_cpu_s;
-            self.outcome.wire = Some(wire);
+            self.wire = Some(wire);
             ensure!(wire.failed == 0, "the wire itself refused or had no room for: {wire:?}");
         }
         let rss = self.vpn.rss_kib();
@@ -299,6 +305,7 @@ impl Scene<'_> {
         self.after(before, all().map(|flow| flow.received_bytes).sum())?;
         self.put("sum_mbit_s", all().map(Flow::mbit_s).sum());
         self.put("forward_sum_mbit_s", flows.iter().map(|both| both[0].mbit_s()).sum());
+        self.put("back_sum_mbit_s", flows.iter().map(|both| both[1].mbit_s()).sum());
         let again: f64 = flows.iter().filter_map(|both| both[0].retransmits).sum();
         self.put("forward_retransmits", again);
         let again: f64 = flows.iter().filter_map(|both| both[1].retransmits).sum();

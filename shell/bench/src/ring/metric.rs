@@ -47,6 +47,7 @@ pub const METRICS: &[Metric] = &[
     metric("back_mbit_s", "back", "Mbit/s", High),
     metric("sum_mbit_s", "sum of all flows", "Mbit/s", High),
     metric("forward_sum_mbit_s", "sum of the three flows forth", "Mbit/s", High),
+    metric("back_sum_mbit_s", "sum of the three flows back", "Mbit/s", High),
     metric("sent_mbit_s", "offered", "Mbit/s", High),
     metric("lost_percent", "lost of what was sent", "%", Low),
     metric("unanswered_percent", "arrived, and left unanswered by the kernel", "%", Low),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
 use crate::ground::WireCount;
+use crate::ring::{HONEST_COUNT, HONEST_SECONDS, Test};
 
 /// Version of the layout; it grows when a reader of the old one would be wrong.
 pub const SCHEMA: u32 = 1;
@@ -63,6 +64,26 @@ pub struct Settings {
     /// Whether what is downloaded comes over TLS.
     #[serde(default)]
     pub https: bool,
+}
+
+impl Settings {
+    /// How often a test is done in each profile for each peer.
+    pub(crate) fn count_of(&self, test: Test) -> u32 {
+        self.rounds * if test.is_once() { 1 } else { self.links }
+    }
+
+    /// The same of what is done most often.
+    pub(crate) fn count_max(&self) -> u32 {
+        let tests = self.tests.iter().filter_map(|word| Test::named(word));
+        let all = tests.chain(self.grid.then_some(Test::Grid)).map(|test| self.count_of(test));
+        all.max().unwrap_or(0)
+    }
+
+    /// Whether the run claims nothing. What is measured less often than [`HONEST_COUNT`] in a run
+    /// that does is told apart by its verdict.
+    pub(crate) fn is_short(&self) -> bool {
+        self.seconds < HONEST_SECONDS || self.count_max() < HONEST_COUNT
+    }
 }
 
 /// Someone who took part.
@@ -128,29 +149,29 @@ pub struct Key {
     pub peer: String,
 }
 
-/// A run's folder, open for more.
+/// A run's folder, open for more, and nobody else's while this lives.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
     file: File,
+    _lock: File,
 }
 
 impl Store {
-    /// Makes a new run in `dir`.
+    /// Makes a new run in `dir`; its note is still to be written.
     ///
     /// # Errors
     /// Returns an error when there is already one, or the folder cannot be written.
-    pub fn create(dir: &Path, note: &Note) -> Result<Self> {
+    pub fn create(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir)
             .with_context(|| format!("cannot make the folder {}", dir.display()))?;
+        let lock = lock(dir)?;
         ensure!(
             !dir.join(NOTE).exists(),
             "{} already holds a run: add --resume to go on with it, or name another folder",
             dir.display()
         );
-        let store = Self { dir: dir.to_owned(), file: open(dir)? };
-        store.write_note(note)?;
-        Ok(store)
+        Ok(Self { dir: dir.to_owned(), file: open(dir)?, _lock: lock })
     }
 
     /// Goes on with the run in `dir`: its note, and what is measured already.
@@ -158,11 +179,13 @@ impl Store {
     /// # Errors
     /// As [`read`]; also when the folder cannot be written.
     pub fn resume(dir: &Path) -> Result<(Self, Note, Vec<Sample>)> {
+        read(dir)?;
+        let lock = lock(dir)?;
         let (note, samples) = read(dir)?;
         // A torn line is cut off before more is added.
         let whole: String = samples.iter().map(line).collect::<Result<_>>()?;
         replace(&dir.join(SAMPLES), &whole)?;
-        Ok((Self { dir: dir.to_owned(), file: open(dir)? }, note, samples))
+        Ok((Self { dir: dir.to_owned(), file: open(dir)?, _lock: lock }, note, samples))
     }
 
     /// Adds a finished measurement; it is on the disk when this returns.
@@ -217,6 +240,14 @@ pub fn read(dir: &Path) -> Result<(Note, Vec<Sample>)> {
         }
     }
     Ok((note, samples))
+}
+
+/// Two that write into one folder would each lose what the other measured.
+fn lock(dir: &Path) -> Result<File> {
+    let lock = File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
+    let is_free = lock.try_lock().is_ok();
+    ensure!(is_free, "another run is writing into {}: wait for its end", dir.display());
+    Ok(lock)
 }
 
 fn open(dir: &Path) -> Result<File> {
@@ -305,14 +336,19 @@ pub(crate) mod tests {
     #[test]
     fn a_torn_last_line_is_measured_again_and_nothing_else_is_lost() {
         let dir = folder("torn");
-        let mut store = Store::create(&dir, &note(&["Warren"])).expect("a new run");
-        assert!(Store::create(&dir, &note(&[])).is_err(), "a run is not overwritten");
+        let mut store = Store::create(&dir).expect("a new run");
+        store.write_note(&note(&["Warren"])).expect("written");
+        let error = format!("{:#}", Store::resume(&dir).expect_err("two at once"));
+        assert!(error.contains("another run is writing into"), "{error}");
         for link in ["a-b", "b-c"] {
             store.add(&sample("Warren", "low", "tcp", link, &[("x_s", 1.5)])).expect("written");
         }
         let path = dir.join(SAMPLES);
         let text = fs::read_to_string(&path).expect("there");
         fs::write(&path, &text[..text.len() - 5]).expect("written");
+        drop(store);
+        let error = format!("{:#}", Store::create(&dir).expect_err("a run is not overwritten"));
+        assert!(error.contains("add --resume"), "{error}");
         let (mut store, note, samples) = Store::resume(&dir).expect("a run");
         assert_eq!((samples.len(), &samples[0].key.link[..]), (1, "a-b"));
         assert_eq!(note.settings.seconds, 30);
@@ -327,7 +363,8 @@ pub(crate) mod tests {
     fn what_is_no_run_is_refused_with_its_place() {
         let dir = folder("refused");
         assert!(read(&dir).is_err());
-        let store = Store::create(&dir, &note(&[])).expect("a new run");
+        let store = Store::create(&dir).expect("a new run");
+        store.write_note(&note(&[])).expect("written");
         fs::write(dir.join(SAMPLES), "{}\n{}\n").expect("written");
         let error = format!("{:#}", read(&dir).expect_err("no samples"));
         assert!(error.contains("line 1"), "{error}");

@@ -45,6 +45,7 @@ pub(super) enum Kind {
 pub(super) struct Flow {
     pub(super) received_bytes: f64,
     pub(super) sent_bytes: f64,
+    pub(super) sent_s: f64,
     pub(super) received_s: f64,
     /// UDP only: arrived, but the reader's buffer was full.
     pub(super) unread_bytes: f64,
@@ -121,7 +122,7 @@ impl Flow {
     }
 
     pub(super) fn sent_mbit_s(&self) -> f64 {
-        self.sent_bytes * 8.0 / self.received_s / 1e6
+        self.sent_bytes * 8.0 / self.sent_s / 1e6
     }
 
     pub(super) fn lost_percent(&self) -> f64 {
@@ -189,6 +190,7 @@ fn flow(end: &Value, suffix: &str, forth: bool) -> Result<Flow> {
     Ok(Flow {
         received_bytes,
         sent_bytes: number("sum_sent", "bytes")?,
+        sent_s: number("sum_sent", "seconds")?,
         received_s,
         unread_bytes: 0.0,
         retransmits: end[format!("sum_sent{suffix}")]["retransmits"].as_f64(),
@@ -239,6 +241,7 @@ mod tests {
     fn both_directions_are_kept_apart() {
         let flows = parse(BOTH, Kind::Both).expect("a report");
         assert_eq!((flows[0].mbit_s(), flows[1].mbit_s()), (4.0, 2.0));
+        assert_eq!(flows[0].sent_mbit_s(), 16.0, "in its own time");
         assert_eq!((flows[0].retransmits, flows[1].retransmits), (Some(7.0), Some(3.0)));
         assert_eq!(flows[0].cwnd_bytes, Some(4_000.0));
         assert_eq!(flows[0].lost_percent(), 50.0);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::{Address, Daemon, End, Member, Vpn, first_line};
+use super::{Address, Daemon, End, Member, Vpn, WARREN_NETWORK, first_line};
 
 const IFNAME: &str = "wn0";
 const PORT: u16 = 443;
@@ -42,7 +42,7 @@ impl Network {
 
 impl Vpn for Network {
     fn name(&self) -> &str {
-        "Warren, network"
+        WARREN_NETWORK
     }
 
     fn word(&self) -> &str {

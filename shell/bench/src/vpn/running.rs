@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::Process;
+use lab::netns::Host;
 use lab::sys;
 
 use super::{Address, Daemon, End, Member, Vpn};
@@ -121,18 +122,24 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// What all processes printed last.
+    /// What all processes printed last, each under its host and its name.
     #[must_use]
     pub fn logs(&self) -> String {
-        let tail = |process: &Process| {
+        let tail = |(host, process): (&Host, &Process)| {
             let log = process.log();
             let mut start = log.len().saturating_sub(LOG_BYTES_MAX);
             while !log.is_char_boundary(start) {
                 start += 1;
             }
-            log[start..].to_owned() + "\n"
+            let said = log[start..].trim_end();
+            let heading = format!("{}, {}:", host.name(), process.name());
+            (!said.is_empty()).then(|| format!("{heading}\n{said}\n"))
         };
-        self.processes().map(tail).collect()
+        let hosts = self.ends.iter().map(|end| &end.host).zip(&self.processes);
+        hosts
+            .flat_map(|(host, all)| all.iter().map(move |one| (host, one)))
+            .filter_map(tail)
+            .collect()
     }
 
     /// Ends what runs in a host as a power cut would, without a word to anybody.

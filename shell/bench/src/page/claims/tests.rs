@@ -1,6 +1,7 @@
 //! Verdicts on runs that are made up.
 
 use super::*;
+use crate::ring::grid;
 use crate::ring::sample::tests::{note, sample};
 use crate::ring::sample::{Note, Sample};
 
@@ -42,7 +43,7 @@ fn source_002_6_every_verdict_is_one_of_three() {
 /// Source 002.5 (1) and (2): all tests on all links, and one that fails is named.
 #[test]
 fn source_002_2_what_warren_does_not_get_through_is_named() {
-    let mut note = note(&[WARREN]);
+    let mut note = note(&[WARREN, WIREGUARD_GO]);
     note.settings.tests = Test::ALL.map(|test| test.word().to_owned()).to_vec();
     let mut samples = Vec::new();
     for test in Test::ALL {
@@ -51,8 +52,10 @@ fn source_002_2_what_warren_does_not_get_through_is_named() {
         let profiles: &[&str] =
             if test == Test::Shared { &[crate::ring::BOTTLENECK] } else { &ALL };
         for profile in profiles {
-            let one = |link: &&str| sample(WARREN, profile, test.word(), link, &[]);
-            samples.extend(links.iter().map(one));
+            for peer in [WARREN, WIREGUARD_GO] {
+                let one = |link: &&str| sample(peer, profile, test.word(), link, &[]);
+                samples.extend(links.iter().map(one));
+            }
         }
     }
     let judged = |note: &Note, samples: &[Sample]| {
@@ -65,6 +68,9 @@ fn source_002_2_what_warren_does_not_get_through_is_named() {
     };
     let (everything, completes) = judged(&note, &samples);
     assert_eq!((everything, completes.0), (Some(true), Some(true)), "{}", completes.1);
+    assert_eq!(judged(&note, &samples[1..]).0, None, "it is not finished");
+    let alone = Note { peers: note.peers[..1].to_vec(), ..note.clone() };
+    assert_eq!(judged(&alone, &samples).0, None, "beside nobody");
     let failed = samples.iter_mut().find(|sample| sample.key.profile == "high").expect("one");
     failed.failed = Some("it broke".to_owned());
     let test = failed.key.test.clone();
@@ -124,11 +130,12 @@ fn the_worst_cell_of_the_grid_decides() {
     let verdicts = verdicts(&Cells::new(&note, &samples));
     let verdict = about(&verdicts, "bound", "grid: forth");
     assert_eq!(verdict.holds, Some(false));
-    assert_eq!(verdict.found, format!("0.5 (n = 1) × at {}", profiles[7]));
+    let found = "beyond the bound in 1 of 48 cells";
+    assert_eq!(verdict.found, format!("0.5 (n = 1) × at {}; {found}", profiles[7]));
     assert!(verdict.is_of_few());
     let bytes = about(&verdicts, "bound", "grid: bytes on the wire");
     assert_eq!(bytes.holds, Some(false));
-    assert!(bytes.found.ends_with("; 3 of 48 cells are above"), "{}", bytes.found);
+    assert!(bytes.found.ends_with("; beyond the bound in 3 of 48 cells"), "{}", bytes.found);
     let verdicts = super::verdicts(&Cells::new(&note, &[]));
     assert_eq!(about(&verdicts, "bound", "grid: forth").holds, None);
     for (ours, holds) in [(1.13, Some(false)), (1.115, Some(true))] {
@@ -144,6 +151,57 @@ fn the_worst_cell_of_the_grid_decides() {
         let without = about(&verdicts, "bound", "without loss, Warren ÷ Warren without repair");
         assert_eq!(without.holds, holds, "{}", without.found);
     }
+}
+
+#[test]
+fn a_grid_with_a_failure_or_without_a_cell_does_not_hold() {
+    let note = note(&[NO_VPN, WARREN]);
+    let profiles = grid();
+    let cell = |profile: &String| {
+        let metrics = |rate| [(RATE, rate), (BYTES, 1.2), ("rss_mib", 9.0)];
+        [(NO_VPN, 1.0), (WARREN, 2.0)].map(|(p, r)| sample(p, profile, "grid", "a-b", &metrics(r)))
+    };
+    let mut samples: Vec<Sample> = profiles.iter().flat_map(cell).collect();
+    let judged = |samples: &[Sample]| {
+        let verdicts = verdicts(&Cells::new(&note, samples));
+        ["grid: forth", "grid: bytes on the wire for each that arrived, Warren,", "largest daemon"]
+            .map(|what| about(&verdicts, "bound", what).holds)
+    };
+    assert_eq!(judged(&samples), [Some(true); 3]);
+    assert_eq!(judged(&samples[2..]), [None, None, Some(true)], "one cell is not there");
+    samples[0].failed = Some("no VPN broke".to_owned());
+    assert_eq!(judged(&samples), [Some(true); 3], "there is nothing to compare with in one");
+    samples[1].failed = Some("it broke".to_owned());
+    assert_eq!(judged(&samples), [Some(false), Some(false), None]);
+}
+
+/// Source 002.5 (5).
+#[test]
+fn source_002_5_what_a_short_stream_sends_again_is_not_shown_to_be_little() {
+    let verdict = |seconds: u32, again: f64| {
+        let mut note = note(&[WARREN]);
+        note.settings.seconds = seconds;
+        let samples = ["a-b", "b-c", "c-a"]
+            .map(|link| sample(WARREN, CLEAN, "tcp", link, &[("forward_retransmits", again)]));
+        let verdicts = verdicts(&Cells::new(&note, &samples));
+        about(&verdicts, "002.5 (5)", "sent again, forth").holds
+    };
+    assert_eq!([verdict(30, 60.0), verdict(30, 110.0)], [Some(true), Some(false)]);
+    assert_eq!([verdict(10, 60.0), verdict(10, 110.0)], [None, Some(false)]);
+}
+
+/// Source 002.5 (6).
+#[test]
+fn source_002_6_nobody_is_a_rival_of_its_own() {
+    let note = note(&[WARREN, WARREN_NETWORK, WIREGUARD_GO]);
+    let mut samples = run(700.0, 8.0);
+    for link in ["a-b", "b-c", "c-a"] {
+        samples.push(sample(WARREN_NETWORK, "low", "tcp", link, &[(RATE, 800.0)]));
+    }
+    let verdicts = verdicts(&Cells::new(&note, &samples));
+    let low = about(&verdicts, "002.5 (6)", "low");
+    assert_eq!((low.holds, &low.found[..]), (Some(true), "87.5 (n = 3) ×"));
+    assert!(low.what.contains("÷ wireguard-go, the best of all others"), "{}", low.what);
 }
 
 /// Source 002.5 (7).
@@ -210,7 +268,8 @@ fn slow_pings_are_judged_of_all_links_together_and_where_chance_leaves_room() {
         about(&verdicts, "bound", "high, ping: round trip, 99th").clone()
     };
     assert_eq!(verdict(0.9, 30.0).holds, Some(true));
-    assert_eq!(verdict(0.9, 30.0).found, "0.9 (n = 1200) ms");
+    assert_eq!(verdict(0.9, 30.0).found, "0.9 (n = 1200) ms; chance alone makes ± 0.159 ms of it");
+    assert_eq!(verdict(0.5, 30.0).found, "0.5 (n = 1200) ms");
     assert_eq!(verdict(1.5, 1.0).holds, Some(false), "chance makes 0.004 ms");
     let wide = verdict(1.2, 40.0);
     assert_eq!(wide.holds, None);
@@ -236,7 +295,8 @@ fn what_is_counted_is_judged_over_all_rounds_and_where_chance_leaves_room() {
         about(&verdicts, "bound", "bottleneck, shared: sent again by the flow outside").clone()
     };
     let level = verdict([10.0, 32.0], [20.0, 20.0]);
-    assert_eq!((level.holds, &level.found[..]), (Some(true), "1.05 (0.5 to 1.6, n = 2) ×"));
+    let found = "1.05 (0.5 to 1.6, n = 2) ×; chance alone makes ± 0.232 of it";
+    assert_eq!((level.holds, &level.found[..]), (Some(true), found));
     let unclear = verdict([20.0, 28.0], [20.0, 20.0]);
     assert_eq!(unclear.holds, None);
     assert_eq!(unclear.found, "1.2 (1 to 1.4, n = 2) ×; chance alone makes ± 0.257 of it");

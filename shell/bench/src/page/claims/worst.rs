@@ -1,0 +1,74 @@
+//! Verdicts on the grid, where the worst cell decides.
+//!
+//! A cell in which Warren failed is worse than any figure, and a grid with cells that are not there
+//! yet shows nothing.
+
+use super::{BYTES, Judge, RATE, Verdict, describe};
+use crate::page::cells::State;
+use crate::ratio::Spread;
+use crate::ring::{Test, grid};
+use crate::verdict::Bound;
+use crate::vpn::{NO_VPN, WARREN, WARREN_PLAIN};
+
+impl Judge<'_> {
+    /// What arrives beside no VPN. Where no VPN fills a line, headers alone take up to 8 % of it.
+    pub(super) fn grid_goodput(&self, least: f64) -> Verdict {
+        let ratio = |profile: &str| self.cells.ratio((profile, Test::Grid, RATE), WARREN, NO_VPN);
+        let what = format!("{}, {WARREN} ÷ {NO_VPN}", describe(RATE).0);
+        self.worst_of_grid(&what, Bound::AtLeast(least), &grid(), ratio)
+    }
+
+    /// What is sent for what arrives.
+    pub(super) fn grid_bytes(&self, most: f64) -> Verdict {
+        let spread = |profile: &str| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
+        let what = format!("{}, {WARREN}", describe(BYTES).0);
+        self.worst_of_grid(&what, Bound::AtMost(most), &grid(), spread)
+    }
+
+    /// What frames cost beside plain WireGuard's datagrams where nothing is lost.
+    pub(super) fn grid_overhead(&self, most: f64) -> Verdict {
+        let clear: Vec<String> = grid().into_iter().filter(|p| p.contains("loss=0%")).collect();
+        let ratio =
+            |profile: &str| self.cells.ratio((profile, Test::Grid, BYTES), WARREN, WARREN_PLAIN);
+        let what = format!("{} without loss, {WARREN} ÷ {WARREN_PLAIN}", describe(BYTES).0);
+        self.worst_of_grid(&what, Bound::AtMost(most), &clear, ratio)
+    }
+
+    fn worst_of_grid(
+        &self,
+        what: &str,
+        bound: Bound,
+        profiles: &[String],
+        value: impl Fn(&str) -> Option<Spread>,
+    ) -> Verdict {
+        let all = profiles.iter().filter_map(|profile| Some((value(profile)?, profile)));
+        let mut all: Vec<(Spread, &String)> = all.collect();
+        all.sort_by(|(a, _), (b, _)| a.median.total_cmp(&b.median));
+        let worst = match bound {
+            Bound::AtLeast(_) => all.first(),
+            Bound::AtMost(_) => all.last(),
+        };
+        let found = worst.map(|(spread, _)| (*spread, "×", bound.holds(spread.median)));
+        let what = format!("grid: {what}, in the worst cell");
+        let mut verdict = self.verdict(what, format!("{bound} ×"), found, &[]);
+        if let Some((_, profile)) = worst {
+            verdict.found += &format!(" at {profile}");
+        }
+        let beyond = all.iter().filter(|(spread, _)| !bound.holds(spread.median)).count();
+        if beyond > 0 {
+            verdict.found += &format!("; beyond the bound in {beyond} of {} cells", all.len());
+        }
+        let states = profiles.iter().map(|p| self.cells.state(p, Test::Grid, WARREN));
+        let states: Vec<State> = states.collect();
+        let count = |is: fn(&State) -> bool| states.iter().filter(|state| is(state)).count();
+        let failed = count(|state| matches!(state, State::Failed(..)));
+        let missing = count(|state| matches!(state, State::Empty | State::Partial(..)));
+        if failed > 0 {
+            verdict.holds = Some(false);
+            verdict.found += &format!("; {WARREN} failed in {failed} cells");
+        }
+        // A grid that was not asked for needs no words.
+        let why = format!("{missing} of {} cells are not there", profiles.len());
+        verdict.holds_unless((missing > 0).then_some(why))
+    }
+}
