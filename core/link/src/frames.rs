@@ -128,7 +128,7 @@ impl Frames {
             let salt = self.salt;
             let halves = self.make_halves();
             let first = hello.first_number;
-            if first != 0 && halves.receiver.set_first(first) {
+            if first != 0 && halves.receiver.set_first(first, index) {
                 halves.sender.renumber(salt);
             }
         }
@@ -213,13 +213,6 @@ impl Frames {
                 self.unobserved = Some((index, highest));
             }
             None => {}
-        }
-    }
-
-    /// What a peer may send has changed.
-    pub(crate) fn handle_rules_changed(&mut self) {
-        if let Some(halves) = &mut self.halves {
-            halves.receiver.handle_rules_changed();
         }
     }
 

@@ -221,14 +221,6 @@ impl Link {
         }
     }
 
-    /// What the peer may send has changed: superpackets of which only the head was judged are
-    /// judged again before more of them is taken.
-    pub fn handle_rules_changed(&mut self) {
-        if let Some(frames) = &mut self.frames {
-            frames.handle_rules_changed();
-        }
-    }
-
     /// What the peer said of more having been sent than could be taken, since this was asked last.
     pub fn poll_overrun(&mut self) -> Option<Overrun> {
         self.frames.as_mut()?.halves_mut()?.sender.poll_overrun()

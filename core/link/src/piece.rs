@@ -11,6 +11,10 @@ use crate::pool::Kept;
 pub trait Judge {
     /// Whether the machine takes this packet, of which at least the headers are there.
     fn admits(&mut self, packet: &[u8]) -> bool;
+
+    /// Another number whenever it may answer otherwise than before: what was asked once for all of
+    /// a unit is then asked again.
+    fn rules(&self) -> u32;
 }
 
 /// Pieces by what became of them, beside what `repair` counts. What was taken was passed on, or

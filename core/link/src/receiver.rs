@@ -55,8 +55,6 @@ pub(crate) struct Receiver {
     order: Order<Option<Piece>>,
     units: Vec<Option<Open>>,
     serial: u32,
-    /// Counts what may pass as it changes.
-    rules: u32,
     orphans: VecDeque<Orphan>,
     pool: Pool,
     /// Pieces that wait for nothing but room in an inbox.
@@ -71,6 +69,8 @@ pub(crate) struct Receiver {
     reported: (u64, u64),
     /// The newest clock of the peer, and when it came.
     echo: Option<(u32, u64)>,
+    /// The session on which a piece of a block came last.
+    blocks_on: Option<Index>,
     /// When a protected piece came last.
     protected_us: Option<u64>,
     /// The same of what may have an order: frames, and not bare packets.
@@ -91,7 +91,6 @@ impl Receiver {
             order: Order::new(),
             units: Vec::new(),
             serial: 0,
-            rules: 0,
             orphans: VecDeque::new(),
             pool: Pool::new(budget),
             ready: VecDeque::new(),
@@ -102,6 +101,7 @@ impl Receiver {
             harvest: Harvest::default(),
             reported: (0, 0),
             echo: None,
+            blocks_on: None,
             protected_us: None,
             ordered_us: None,
             active_us: 0,
@@ -155,6 +155,9 @@ impl Receiver {
                 self.arm(now_us);
             }
             None => self.handle_number(index, counter, true, now_us),
+        }
+        if matches!(frame, Frame::Protected(_) | Frame::Repair(_)) {
+            self.blocks_on = Some(index);
         }
         match frame {
             Frame::Protected(protected) => self.open(protected, start, judge, now_us),
@@ -216,13 +219,16 @@ impl Receiver {
         self.order.set_wait_us_max(most_us);
     }
 
-    /// What number the peer's flows begin with; whether it was another one before. Then the peer
-    /// began anew: its clock and its blocks are others, and so is the way.
-    pub(crate) fn set_first(&mut self, first: u32) -> bool {
+    /// What number the peer's flows begin with, as it says on the session `index`; whether it was
+    /// another one before. Then the peer began anew: its clock and its blocks are others, unless
+    /// some came on that session before, and so is the way.
+    pub(crate) fn set_first(&mut self, first: u32, index: Index) -> bool {
         let is_another = self.order.set_first(first);
         if is_another {
-            self.echo = None;
-            self.assembler.begin_anew();
+            if self.blocks_on != Some(index) {
+                self.echo = None;
+                self.assembler.begin_anew();
+            }
             self.handle_source_moved();
         }
         is_another

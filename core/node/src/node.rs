@@ -59,6 +59,8 @@ pub struct Node {
     allowed: allowed::Table,
     circles: Circles,
     guard: Guard,
+    /// Counts changes of what peers may send: of the policy, or of who owns which addresses.
+    rules: u32,
     handshakes: VecDeque<Waiting>,
     loaded_until: Instant,
     timers: Timers,
@@ -118,6 +120,7 @@ impl Node {
             allowed: allowed::Table::new(),
             circles: Circles::default(),
             guard: Guard::default(),
+            rules: 0,
             handshakes: VecDeque::new(),
             loaded_until: Instant::ZERO,
             timers: Timers::default(),
@@ -272,7 +275,7 @@ impl Node {
         if !matches!(inner[0] >> 4, 4 | 6) {
             let link = self.peers.link(id).ok_or(unknown)?;
             let (allowed, guard) = (&self.allowed, &mut self.guard);
-            let mut judge = Owner { allowed, guard, id, now };
+            let mut judge = Owner { allowed, guard, id, now, rules: self.rules };
             let is_data = link
                 .handle_frame((from, session), datagram, plain, start, &mut judge, now)
                 .map_err(|_| Reason::UnknownFrame)?;

@@ -171,6 +171,13 @@ impl<T> Order<T> {
             return self.wait(index, (tag, number), Waiting { item, len, at_us: now_us });
         }
         self.counters.overflowed += 1;
+        if ahead <= SPAN
+            && let Some(index) = self.flows[usize::from(tag)].queue
+        {
+            // In its place among those that go on now.
+            self.wait(usize::from(index), (tag, number), Waiting { item, len, at_us: now_us });
+            return self.flush(tag);
+        }
         self.flush(tag);
         self.ready.push_back(item);
         self.flows[usize::from(tag)].next = Some(number.wrapping_add(1));
@@ -493,6 +500,26 @@ mod tests {
         }
         let places: usize = order.queues.iter().map(|queue| queue.places.len()).sum();
         assert!(places <= WAITING_MAX * SPAN as usize);
+    }
+
+    #[test]
+    fn bc_10_what_finds_no_room_takes_its_flow_on_and_not_back() {
+        let mut order = Order::new();
+        order.set_first(10);
+        order.set_wait_us(30_000);
+        for number in [15, 20] {
+            order.handle_piece(1, number, number, 1_400, 0);
+        }
+        order.set_wait_us(0);
+        order.handle_piece(1, 12, 12, 1_400, 0);
+        order.set_wait_us(30_000);
+        assert_eq!(drain(&mut order), [12, 15, 20], "in order, and at once");
+        order.handle_piece(1, 21, 21, 1_400, 0);
+        assert_eq!(
+            (drain(&mut order), order.bytes_waiting()),
+            (vec![21], 0),
+            "nothing waits in vain"
+        );
     }
 
     #[test]

@@ -16,13 +16,17 @@ impl Judge for Everything {
     fn admits(&mut self, _: &[u8]) -> bool {
         true
     }
+
+    fn rules(&self) -> u32 {
+        0
+    }
 }
 
 /// How long a piece waits for the one before it, of a flow on a path that keeps its order,
 /// where the pieces so far came as `wrap` makes them.
 fn waits_us(wrap: fn(u8, &[u8]) -> Vec<u8>) -> Option<u64> {
     let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
-    receiver.set_first(0);
+    receiver.set_first(0, Index(5));
     let now_us = 1_000;
     let mut plain = [0; Ordered::FIXED_LEN + 40];
     for (index, number) in [0, 2].into_iter().enumerate() {
@@ -149,12 +153,16 @@ fn a_new_path_that_brings_much_at_once_is_told_of_soon() {
     assert_eq!([99, 999].map(|other| reports_us(12, other)), [Some(999 * 12 + ALARM_US); 2]);
 }
 
-/// Takes all, or nothing.
-struct All(bool);
+/// Takes all, or nothing, by rules of a number.
+struct All(bool, u32);
 
 impl Judge for All {
     fn admits(&mut self, _: &[u8]) -> bool {
         self.0
+    }
+
+    fn rules(&self) -> u32 {
+        self.1
     }
 }
 
@@ -188,9 +196,13 @@ fn chunk(index: u8, len: usize) -> Vec<u8> {
 }
 
 fn take(receiver: &mut Receiver, plain: &[u8], (admits, now_us): (bool, u64)) {
+    take_by(receiver, plain, &mut All(admits, 0), now_us);
+}
+
+fn take_by(receiver: &mut Receiver, plain: &[u8], judge: &mut All, now_us: u64) {
     let frame = frame::parse(plain).expect("a frame");
     let counter = receiver.highest + 1;
-    receiver.handle_frame((Index(5), counter), &frame, 0, &mut All(admits), now_us);
+    receiver.handle_frame((Index(5), counter), &frame, 0, judge, now_us);
 }
 
 /// What the machine is given.
@@ -230,7 +242,7 @@ fn bc_07_a_unit_with_the_number_of_another_is_not_taken_for_it() {
     assert_eq!(inbox.take_packets(&mut chunk(0, 100)).len(), 2);
     // And one that waits for its order while its number is given to another.
     let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
-    receiver.set_first(0);
+    receiver.set_first(0, Index(5));
     take(&mut receiver, &joined(900, 10, Some(0)), (true, 1_000));
     let protected = |index, inner: &[u8]| {
         let mut plain = vec![0; Protected::FIXED_LEN];
@@ -252,12 +264,10 @@ fn pf_07_a_superpacket_under_way_is_judged_again_when_the_rules_change() {
     take(&mut receiver, &joined(900, 4, None), (true, 1_000));
     take(&mut receiver, &chunk(0, 10), (false, 1_000));
     assert_eq!(passed(&mut receiver), 1, "it was judged");
-    receiver.handle_rules_changed();
-    take(&mut receiver, &chunk(1, 10), (true, 1_000));
+    take_by(&mut receiver, &chunk(1, 10), &mut All(true, 1), 1_000);
     assert_eq!(passed(&mut receiver), 1, "it may still");
-    receiver.handle_rules_changed();
-    take(&mut receiver, &chunk(2, 10), (false, 1_000));
-    take(&mut receiver, &chunk(3, 10), (true, 1_000));
+    take_by(&mut receiver, &chunk(2, 10), &mut All(false, 2), 1_000);
+    take_by(&mut receiver, &chunk(3, 10), &mut All(true, 2), 1_000);
     assert_eq!((passed(&mut receiver), receiver.counters.refused), (0, 2));
     let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
     take(&mut receiver, &joined(900, 4, None), (true, 1_000));
@@ -275,16 +285,36 @@ fn a_peer_that_began_anew_may_number_its_blocks_as_it_likes() {
     };
     for (anew, late) in [(false, 1), (true, 0)] {
         let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
-        receiver.set_first(1);
+        receiver.set_first(1, Index(5));
         take(&mut receiver, &protected(9_000), (true, 1_000));
         if anew {
-            assert!(receiver.set_first(2) && receiver.echo.is_none());
+            assert!(receiver.set_first(2, Index(6)) && receiver.echo.is_none());
         }
         take(&mut receiver, &protected(5_000), (true, 2_000));
         assert_eq!(receiver.counters.late, late);
         assert_eq!(receiver.counters.taken, 2, "each is counted");
         assert_eq!(receiver.counters.ended() as usize + receiver.waiting(), 2);
     }
+}
+
+/// Its first word may come behind its first packets: threat BC-08.
+#[test]
+fn bc_08_what_a_peer_that_began_anew_sent_before_its_word_is_not_forgotten() {
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    receiver.set_first(1, Index(4));
+    let packet = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 0, 17][..], &[0; 30]].concat();
+    let mut plain = vec![0; Protected::FIXED_LEN];
+    Protected::write_fixed(0, 9_000, 900, 0, &mut plain);
+    plain.extend(&packet);
+    take(&mut receiver, &plain, (true, 1_000));
+    assert!(receiver.set_first(2, Index(5)));
+    let mut repair = vec![0; frame::Repair::FIXED_LEN + packet.len()];
+    let lengths = [0, packet.len() as u8];
+    let bytes = &packet;
+    frame::Repair { index: 0, data: 1, repair: 1, block: 9_000, lengths, sent_us: 950, bytes }
+        .write(&mut repair);
+    take(&mut receiver, &repair, (true, 2_000));
+    assert_eq!((receiver.counters.taken, receiver.counters.rebuilt), (1, 0), "it comes once");
 }
 
 /// Clocks drift apart: what was told long ago says no round trip.

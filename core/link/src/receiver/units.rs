@@ -27,7 +27,7 @@ impl Receiver {
             number: head.unit,
             serial: self.serial,
             since_us: now_us,
-            rules: self.rules,
+            rules: judge.rules(),
             ordinal,
             sent_us: head.sent_us,
             unit,
@@ -83,14 +83,9 @@ impl Receiver {
         self.put(Some(part), chunk.payload, order, ecn, origin, now_us);
     }
 
-    /// What may pass has changed: heads that came before are to be judged again (threat PF-07).
-    pub(crate) fn handle_rules_changed(&mut self) {
-        self.rules = self.rules.wrapping_add(1);
-    }
-
-    /// Judges the head of a unit again, if the rules have changed since.
+    /// Judges the head of a unit again, if the rules have changed since (threat PF-07).
     fn judge_again(&mut self, number: u16, judge: &mut impl Judge) {
-        let rules = self.rules;
+        let rules = judge.rules();
         let place = self.units.get_mut(usize::from(number) % UNITS_MAX);
         if let Some(Some(open)) = place
             && open.rules != rules

@@ -114,15 +114,6 @@ impl Node {
         links.fold(self.pieces_gone, |sum, pieces| sum.plus(&pieces))
     }
 
-    /// What may pass has changed: nothing goes on for having been judged before.
-    pub(super) fn handle_rules_changed(&mut self) {
-        for id in self.peers.ids() {
-            if let Some(link) = self.peers.link(id) {
-                link.handle_rules_changed();
-            }
-        }
-    }
-
     fn own_hello(&self) -> Option<Hello> {
         let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
         self.frames.then(|| Hello { mtu, features: link::features(), ..Hello::default() })
@@ -149,6 +140,7 @@ impl Node {
                     link.peer_mut().set_keepalive_s(keepalive_s);
                 }
             } else {
+                self.pieces_gone = self.pieces_gone.plus(&link.pieces());
                 let dropped = link.clear(&mut self.indices);
                 self.counters.drop(Reason::StageExpired, dropped);
             }
@@ -253,6 +245,7 @@ impl Node {
                 link.peer_mut().set_keepalive_s(seconds);
             }
         }
+        self.rules = self.rules.wrapping_add(1);
         if change.replace_allowed_ips && known.is_some() {
             self.allowed.remove_owner(id);
         }
@@ -263,9 +256,6 @@ impl Node {
                 let full = |_| ConfigError::TooManyPrefixes;
                 self.allowed.insert(allowed.prefix, id).map_err(full)?;
             }
-        }
-        if change.replace_allowed_ips || !change.allowed_ips.is_empty() {
-            self.handle_rules_changed();
         }
         self.touch(id);
         Ok(())

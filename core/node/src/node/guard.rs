@@ -77,12 +77,17 @@ pub(super) struct Owner<'a> {
     pub(super) guard: &'a mut Guard,
     pub(super) id: PeerId,
     pub(super) now: Instant,
+    pub(super) rules: u32,
 }
 
 impl Judge for Owner<'_> {
     fn admits(&mut self, packet: &[u8]) -> bool {
         packet::source(packet).is_ok_and(|source| self.allowed.lookup(source) == Some(self.id))
             && self.guard.admit(self.id, packet, self.now).is_ok()
+    }
+
+    fn rules(&self) -> u32 {
+        self.rules
     }
 }
 
@@ -91,7 +96,7 @@ impl Node {
     /// would not let begin (threat PF-07); how many those are. `None` is no policy: whatever a
     /// peer may send by its allowed addresses passes. Rules without entries let nothing pass.
     pub fn set_policy(&mut self, rules: Option<Rules>, random: &mut dyn Random) -> usize {
-        self.handle_rules_changed();
+        self.rules = self.rules.wrapping_add(1);
         let Some(rules) = rules else {
             self.guard = Guard::default();
             return 0;
