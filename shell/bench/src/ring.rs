@@ -262,6 +262,8 @@ pub fn run(
     ensure!(!present.is_empty(), "none of these peers is on this machine: {}", absent(&skipped));
     ensure!(sys::is_root(), "network namespaces need root: run this with sudo");
     let store = Store::create(dir)?;
+    // Without rights, or with another run at work, every measurement would fail in the same way.
+    drop(Net::new(prefix)?);
     if !settings.is_short() {
         wait_until_calm();
     }
@@ -318,6 +320,7 @@ pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -
             peer.version
         );
     }
+    drop(Net::new(prefix)?);
     if !note.settings.is_short() {
         wait_until_calm();
     }
@@ -340,8 +343,6 @@ fn go_on(
     prefix: &str,
 ) -> Result<()> {
     sys::catch_interrupts();
-    // Without rights, or with another run at work, every measurement would fail in the same way.
-    drop(Net::new(prefix)?);
     let present: Vec<&dyn Vpn> = note
         .peers
         .iter()

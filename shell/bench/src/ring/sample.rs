@@ -5,11 +5,11 @@
 //! then measured again.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
@@ -245,9 +245,16 @@ pub fn read(dir: &Path) -> Result<(Note, Vec<Sample>)> {
 /// Two that write into one folder would each lose what the other measured.
 fn lock(dir: &Path) -> Result<File> {
     let lock = File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
-    let is_free = lock.try_lock().is_ok();
-    ensure!(is_free, "another run is writing into {}: wait for its end", dir.display());
-    Ok(lock)
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another run is writing into {}: wait for its end", dir.display())
+        }
+        Err(TryLockError::Error(error)) => {
+            let what = || format!("cannot lock {}: name a folder of a local disk", dir.display());
+            Err(error).with_context(what)
+        }
+    }
 }
 
 fn open(dir: &Path) -> Result<File> {

@@ -169,6 +169,11 @@ fn a_grid_with_a_failure_or_without_a_cell_does_not_hold() {
     };
     assert_eq!(judged(&samples), [Some(true); 3]);
     assert_eq!(judged(&samples[2..]), [None, None, Some(true)], "one cell is not there");
+    assert_eq!(
+        judged(&samples[1..]),
+        [None, Some(true), Some(true)],
+        "nor what it is held against"
+    );
     samples[0].failed = Some("no VPN broke".to_owned());
     assert_eq!(judged(&samples), [Some(true); 3], "there is nothing to compare with in one");
     samples[1].failed = Some("it broke".to_owned());

@@ -15,14 +15,14 @@ impl Judge<'_> {
     pub(super) fn grid_goodput(&self, least: f64) -> Verdict {
         let ratio = |profile: &str| self.cells.ratio((profile, Test::Grid, RATE), WARREN, NO_VPN);
         let what = format!("{}, {WARREN} ÷ {NO_VPN}", describe(RATE).0);
-        self.worst_of_grid(&what, Bound::AtLeast(least), &grid(), ratio)
+        self.worst_of_grid(&what, Bound::AtLeast(least), (&grid()[..], NO_VPN), ratio)
     }
 
     /// What is sent for what arrives.
     pub(super) fn grid_bytes(&self, most: f64) -> Verdict {
         let spread = |profile: &str| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
         let what = format!("{}, {WARREN}", describe(BYTES).0);
-        self.worst_of_grid(&what, Bound::AtMost(most), &grid(), spread)
+        self.worst_of_grid(&what, Bound::AtMost(most), (&grid()[..], WARREN), spread)
     }
 
     /// What frames cost beside plain WireGuard's datagrams where nothing is lost.
@@ -31,14 +31,15 @@ impl Judge<'_> {
         let ratio =
             |profile: &str| self.cells.ratio((profile, Test::Grid, BYTES), WARREN, WARREN_PLAIN);
         let what = format!("{} without loss, {WARREN} ÷ {WARREN_PLAIN}", describe(BYTES).0);
-        self.worst_of_grid(&what, Bound::AtMost(most), &clear, ratio)
+        self.worst_of_grid(&what, Bound::AtMost(most), (&clear[..], WARREN_PLAIN), ratio)
     }
 
+    /// The cell of these `profiles` whose `value`, Warren's or its ratio to `theirs`, is worst.
     fn worst_of_grid(
         &self,
         what: &str,
         bound: Bound,
-        profiles: &[String],
+        (profiles, theirs): (&[String], &str),
         value: impl Fn(&str) -> Option<Spread>,
     ) -> Verdict {
         let all = profiles.iter().filter_map(|profile| Some((value(profile)?, profile)));
@@ -58,15 +59,22 @@ impl Judge<'_> {
         if beyond > 0 {
             verdict.found += &format!("; beyond the bound in {beyond} of {} cells", all.len());
         }
-        let states = profiles.iter().map(|p| self.cells.state(p, Test::Grid, WARREN));
-        let states: Vec<State> = states.collect();
-        let count = |is: fn(&State) -> bool| states.iter().filter(|state| is(state)).count();
-        let failed = count(|state| matches!(state, State::Failed(..)));
-        let missing = count(|state| matches!(state, State::Empty | State::Partial(..)));
+        let count = |peer: &str, is: fn(State) -> bool| {
+            let states = profiles.iter().map(|p| self.cells.state(p, Test::Grid, peer));
+            states.filter(|state| is(*state)).count()
+        };
+        let has_failed = |state| matches!(state, State::Failed(..));
+        let is_missing = |state| matches!(state, State::Empty | State::Partial(..));
+        let failed = count(WARREN, has_failed);
         if failed > 0 {
             verdict.holds = Some(false);
             verdict.found += &format!("; {WARREN} failed in {failed} cells");
         }
+        let alone = if theirs == WARREN { 0 } else { count(theirs, has_failed) };
+        if alone > 0 && worst.is_some() {
+            verdict.found += &format!("; {theirs} failed in {alone} cells, which are not compared");
+        }
+        let missing = count(WARREN, is_missing).max(count(theirs, is_missing));
         // A grid that was not asked for needs no words.
         let why = format!("{missing} of {} cells are not there", profiles.len());
         verdict.holds_unless((missing > 0).then_some(why))
