@@ -125,6 +125,11 @@ pub(super) fn measure(
     }
 }
 
+/// The only flow of a transfer.
+fn only(flows: Vec<Flow>) -> Result<Flow> {
+    flows.into_iter().next().context("a transfer without a flow")
+}
+
 /// Kernel settings of source 002's follow-up; those of a namespace only.
 fn tune(host: &Host, tuning: &str) -> Result<()> {
     for setting in super::sysctls(tuning) {
@@ -234,7 +239,8 @@ impl Scene<'_> {
         let (from, to) = (self.turn.from, self.turn.to);
         let forth = self.forth(Kind::Tcp(streams))?;
         self.put_flow(FORTH, &forth);
-        let back = transfer(&self.job(to, from, Kind::Tcp(streams))).context("the way back")?[0];
+        let back = transfer(&self.job(to, from, Kind::Tcp(streams))).context("the way back")?;
+        let back = only(back)?;
         self.put_flow(BACK, &back);
         Ok(())
     }
@@ -251,7 +257,7 @@ impl Scene<'_> {
         let address = self.vpn.address(to);
         let argv = ["ping", "-n", "-c", &count, "-i", &every, "-W", "1", address];
         let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
-        let mut flow = running.finish()?[0];
+        let mut flow = only(running.finish()?)?;
         let limit = Duration::from_secs(u64::from(self.seconds) + 20);
         let times = ping::answers(&load::finish(&ping, limit)?);
         let unread = Unread::by_closed(unread, Unread::of(self.host(to))?);
@@ -283,6 +289,8 @@ impl Scene<'_> {
         if let Some(cwnd) = flow.cwnd_bytes {
             self.put(&format!("{way}_cwnd_kb"), cwnd / 1e3);
         }
+        let seconds = flow.seconds_mbit_s.clone();
+        self.outcome.series.insert(format!("{way}_seconds_mbit_s"), seconds);
     }
 
     fn both(&mut self) -> Result<()> {
@@ -353,7 +361,7 @@ impl Scene<'_> {
         self.put("unread_percent", flow.unread_bytes / flow.sent_bytes * 100.0);
         let (from, to) = (self.turn.from, self.turn.to);
         let (back, broken_back) = self
-            .datagrams(|scene| Ok(transfer(&scene.job(to, from, Kind::Udp))?[0]))
+            .datagrams(|scene| only(transfer(&scene.job(to, from, Kind::Udp))?))
             .context("the way back")?;
         self.put_flow(BACK, &back);
         self.put("connections_broken", broken + broken_back);
@@ -496,8 +504,8 @@ impl Scene<'_> {
             let mut flows = [one.finish(), other.finish()];
             flows.rotate_left(first);
             let [inside, outside] = flows;
-            let inside = inside.context("the flow inside")?[0];
-            let outside = outside.context("the flow outside")?[0];
+            let inside = only(inside.context("the flow inside")?)?;
+            let outside = only(outside.context("the flow outside")?)?;
             rates[0] += inside.mbit_s() / 2.0;
             rates[1] += outside.mbit_s() / 2.0;
             received += inside.received_bytes;

@@ -41,7 +41,7 @@ pub(super) enum Kind {
 }
 
 /// One direction of a finished transfer.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Flow {
     pub(super) received_bytes: f64,
     pub(super) sent_bytes: f64,
@@ -53,6 +53,8 @@ pub(super) struct Flow {
     pub(super) retransmits: Option<f64>,
     /// TCP only, of the stream that had the largest.
     pub(super) cwnd_bytes: Option<f64>,
+    /// What its sender had in each second.
+    pub(super) seconds_mbit_s: Vec<f64>,
 }
 
 /// A transfer under way.
@@ -164,14 +166,15 @@ fn parse(report: &str, kind: Kind) -> Result<Vec<Flow>> {
     let received = |sum: &str| report["end"][sum]["bytes"].as_f64();
     let both = ["sum_received", "sum_received_bidir_reverse"].map(received);
     ensure!(kind != Kind::Both || both != [Some(0.0); 2], "{CROSSED}");
-    let mut flows = vec![flow(&report["end"], "", true).context("the flow forth")?];
+    let mut flows = vec![flow(&report, "", true).context("the flow forth")?];
     if kind == Kind::Both {
-        flows.push(flow(&report["end"], "_bidir_reverse", false).context("the flow back")?);
+        flows.push(flow(&report, "_bidir_reverse", false).context("the flow back")?);
     }
     Ok(flows)
 }
 
-fn flow(end: &Value, suffix: &str, forth: bool) -> Result<Flow> {
+fn flow(report: &Value, suffix: &str, forth: bool) -> Result<Flow> {
+    let end = &report["end"];
     let number = |sum: &str, key: &str| {
         let value = end[format!("{sum}{suffix}")][key].as_f64();
         value.filter(|n| n.is_finite() && *n >= 0.0).with_context(|| {
@@ -186,6 +189,10 @@ fn flow(end: &Value, suffix: &str, forth: bool) -> Result<Flow> {
     );
     let streams = end["streams"].as_array().into_iter().flatten();
     let senders = streams.map(|stream| &stream["sender"]).filter(|s| s["sender"] == forth);
+    let seconds = report["intervals"].as_array().into_iter().flatten();
+    let seconds =
+        seconds.filter_map(|each| each[format!("sum{suffix}")]["bits_per_second"].as_f64());
+    let seconds = seconds.map(|rate| rate / 1e6).collect();
     let cwnd = senders.filter_map(|sender| sender["max_snd_cwnd"].as_f64()).reduce(f64::max);
     Ok(Flow {
         received_bytes,
@@ -195,6 +202,7 @@ fn flow(end: &Value, suffix: &str, forth: bool) -> Result<Flow> {
         unread_bytes: 0.0,
         retransmits: end[format!("sum_sent{suffix}")]["retransmits"].as_f64(),
         cwnd_bytes: cwnd,
+        seconds_mbit_s: seconds,
     })
 }
 
@@ -202,7 +210,10 @@ fn flow(end: &Value, suffix: &str, forth: bool) -> Result<Flow> {
 mod tests {
     use super::*;
 
-    const BOTH: &str = r#"{"end": {
+    const BOTH: &str = r#"{"intervals": [
+        {"sum": {"bits_per_second": 3000000}, "sum_bidir_reverse": {"bits_per_second": 1000000}},
+        {"sum": {"bits_per_second": 5000000}, "sum_bidir_reverse": {"bits_per_second": 2000000}}],
+        "end": {
         "streams": [{"sender": {"max_snd_cwnd": 4000, "sender": true}},
                     {"sender": {"max_snd_cwnd": 9000, "sender": false}}],
         "sum_sent": {"bytes": 2000000, "seconds": 1, "retransmits": 7},
@@ -242,10 +253,12 @@ mod tests {
         let flows = parse(BOTH, Kind::Both).expect("a report");
         assert_eq!((flows[0].mbit_s(), flows[1].mbit_s()), (4.0, 2.0));
         assert_eq!(flows[0].sent_mbit_s(), 16.0, "in its own time");
+        let seconds = [0, 1].map(|flow| flows[flow].seconds_mbit_s.clone());
+        assert_eq!(seconds, [[3.0, 5.0], [1.0, 2.0]]);
         assert_eq!((flows[0].retransmits, flows[1].retransmits), (Some(7.0), Some(3.0)));
         assert_eq!(flows[0].cwnd_bytes, Some(4_000.0));
         assert_eq!(flows[0].lost_percent(), 50.0);
-        let unread = Flow { unread_bytes: 500_000.0, ..flows[0] };
+        let unread = Flow { unread_bytes: 500_000.0, ..flows[0].clone() };
         assert_eq!((unread.lost_percent(), unread.mbit_s()), (25.0, 4.0));
         assert_eq!(parse(BOTH, Kind::Tcp(1)).expect("a report").len(), 1);
     }
