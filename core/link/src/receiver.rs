@@ -355,8 +355,7 @@ impl Receiver {
                 self.take(plain, origin, judge, now_us);
             }
             None => {
-                self.counters.taken += 1;
-                self.counters.unopened += 1;
+                self.counters.note(|counters| &mut counters.unopened);
             }
         }
     }
@@ -475,8 +474,7 @@ impl Receiver {
 
     /// What is at hand is nothing that a peer sends.
     fn refuse(&mut self) {
-        self.counters.taken += 1;
-        self.counters.refused += 1;
+        self.counters.note(|counters| &mut counters.refused);
     }
 
     /// Pieces that were taken and wait: for their head, for their order, for room.

@@ -189,7 +189,7 @@ impl Observer {
     /// or delay.
     pub fn handle_stray(&mut self, sequence: u64) {
         if self.end != 0 && (self.next..self.next + WINDOW).contains(&sequence) {
-            self.arrived[word(sequence)] |= 1 << (sequence % 64);
+            self.arrived[word(sequence)] |= 1 << (sequence % WORD);
         }
     }
 
@@ -329,7 +329,7 @@ impl Observer {
                 self.marks.push_back(Mark { at_us: now_us, end: self.end });
             }
         }
-        self.arrived[word(sequence)] |= 1 << (sequence % 64);
+        self.arrived[word(sequence)] |= 1 << (sequence % WORD);
         true
     }
 
@@ -384,9 +384,9 @@ impl Observer {
                 continue;
             }
             let word = &mut self.arrived[word(sequence)];
-            let lost = *word >> (sequence % 64) & 1 == 0;
-            *word &= !(1 << (sequence % 64));
-            self.tally(sequence, lost);
+            let lost = *word >> (sequence % WORD) & 1 == 0;
+            *word &= !(1 << (sequence % WORD));
+            self.tally(sequence + 1, 1, lost);
             if (sequence + 1).is_multiple_of(GROUP) {
                 self.delays[group(sequence)] = Least::NONE;
             }
@@ -402,17 +402,8 @@ impl Observer {
         if !is_whole || self.arrived[word(self.next)] != 0 {
             return false;
         }
-        let judging = &mut self.judging;
-        let losses = if judging.is_queued { &mut self.queued } else { &mut self.clear };
-        losses.judged = losses.judged.saturating_add(WORD as u32);
-        losses.lost = losses.lost.saturating_add(WORD as u32);
-        losses.runs = losses.runs.saturating_add(u32::from(!judging.in_run));
-        losses.windows = losses.windows.saturating_add(1);
-        losses.window_losses = losses.window_losses.saturating_add(WINDOW_CHUNKS);
-        losses.window_squares = losses.window_squares.saturating_add(WINDOW_CHUNKS.pow(2));
-        judging.in_run = true;
-        (judging.window_judged, judging.window_lost, judging.window_queued) = (0, 0, false);
         self.next += WORD;
+        self.tally(self.next, WORD as u32, true);
         true
     }
 
@@ -442,16 +433,18 @@ impl Observer {
         queue_us >= QUEUE_US_MIN && u64::from(queue_us) > self.peak.most() / 2
     }
 
-    fn tally(&mut self, sequence: u64, lost: bool) {
+    /// Counts the `count` numbers before `end`, which are of one window: all lost, or none.
+    fn tally(&mut self, end: u64, count: u32, lost: bool) {
+        let count_lost = if lost { count } else { 0 };
         let judging = &mut self.judging;
         let losses = if judging.is_queued { &mut self.queued } else { &mut self.clear };
-        losses.judged = losses.judged.saturating_add(1);
-        losses.lost = losses.lost.saturating_add(u32::from(lost));
+        losses.judged = losses.judged.saturating_add(count);
+        losses.lost = losses.lost.saturating_add(count_lost);
         losses.runs = losses.runs.saturating_add(u32::from(lost && !judging.in_run));
         judging.in_run = lost;
-        judging.window_judged += 1;
-        judging.window_lost += u32::from(lost);
-        if !(sequence + 1).is_multiple_of(u64::from(WINDOW_CHUNKS)) {
+        judging.window_judged += count;
+        judging.window_lost += count_lost;
+        if !end.is_multiple_of(WORD) {
             return;
         }
         if judging.window_judged == WINDOW_CHUNKS {
@@ -467,7 +460,7 @@ impl Observer {
 }
 
 fn word(sequence: u64) -> usize {
-    (sequence % WINDOW / 64) as usize
+    (sequence % WINDOW / WORD) as usize
 }
 
 fn group(sequence: u64) -> usize {

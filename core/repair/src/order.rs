@@ -301,14 +301,9 @@ impl<T> Order<T> {
 
     /// Gives up the first gap of a flow.
     fn skip(&mut self, index: usize, tag: u8) {
-        let mut next = self.flows[usize::from(tag)].next.unwrap_or(0);
-        if let Some((number, waiting)) = self.queues[index].places.pop_front() {
-            self.bytes -= waiting.len;
-            self.counters.note_wait(self.now_us.saturating_sub(waiting.at_us));
-            self.ready.push_back(waiting.item);
-            next = number;
+        if let Some(&(first, _)) = self.queues[index].places.front() {
+            self.advance(tag, first);
         }
-        self.advance(tag, next.wrapping_add(1));
     }
 
     /// Passes on all that waits in a flow.

@@ -104,7 +104,7 @@ fn either<'a>(a: Vec<&'a str>, b: Vec<&'a str>) -> Vec<&'a str> {
     [a, only_b].concat()
 }
 
-/// A name, and the version that does not say it again.
+/// A name with its version.
 fn versioned(peer: &sample::Peer) -> String {
     format!("{} ({})", peer.name, peer.version)
 }

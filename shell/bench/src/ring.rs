@@ -262,11 +262,7 @@ pub fn run(
     ensure!(!present.is_empty(), "none of these peers is on this machine: {}", absent(&skipped));
     ensure!(sys::is_root(), "network namespaces need root: run this with sudo");
     let store = Store::create(dir)?;
-    // Without rights, or with another run at work, every measurement would fail in the same way.
-    drop(Net::new(prefix)?);
-    if !settings.is_short() {
-        wait_until_calm();
-    }
+    make_ready(&settings, prefix)?;
     let facts = Facts::gather(command);
     let note = Note {
         schema: SCHEMA,
@@ -309,7 +305,8 @@ fn call(peers: &[Box<dyn Vpn>]) -> (Vec<Peer>, Vec<Absent>) {
 pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -> Result<()> {
     let (store, mut note, samples) = Store::resume(dir)?;
     check(&note.settings)?;
-    note.facts.ensure_same(&Facts::gather(command))?;
+    let mut facts = Facts::gather(command);
+    note.facts.ensure_same(&facts)?;
     for peer in &note.peers {
         let vpn = peers.iter().find(|vpn| vpn.name() == peer.name);
         let version = vpn.with_context(|| format!("unknown peer {}", peer.name))?.version()?;
@@ -320,11 +317,8 @@ pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -
             peer.version
         );
     }
-    drop(Net::new(prefix)?);
-    if !note.settings.is_short() {
-        wait_until_calm();
-    }
-    let facts = Facts::gather(command);
+    make_ready(&note.settings, prefix)?;
+    facts.load_before = load_averages_now();
     for mark in marks(&note.settings, &facts) {
         if !note.marks.iter().any(|(word, _)| *word == mark.0) {
             note.marks.push(mark);
@@ -470,6 +464,15 @@ fn check(settings: &Settings) -> Result<()> {
     for test in &settings.tests {
         let known = Test::ALL.map(Test::word).join(", ");
         ensure!(Test::named(test).is_some(), "unknown test {test:?}: use {known}");
+    }
+    Ok(())
+}
+
+/// Fails without rights or beside another run, as each measurement would; waits for a calm machine.
+fn make_ready(settings: &Settings, prefix: &str) -> Result<()> {
+    drop(Net::new(prefix)?);
+    if !settings.is_short() {
+        wait_until_calm();
     }
     Ok(())
 }

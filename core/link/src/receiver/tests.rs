@@ -9,17 +9,24 @@ use wire::virtio;
 use super::reports::{ALARM_US, REPORT_US};
 use super::*;
 
-/// Takes everything.
-struct Everything;
+/// Takes all, or nothing, by rules of a number.
+struct All(bool, u32);
 
-impl Judge for Everything {
+impl Judge for All {
     fn admits(&mut self, _: &[u8]) -> bool {
-        true
+        self.0
     }
 
     fn rules(&self) -> u32 {
-        0
+        self.1
     }
+}
+
+/// A frame as a piece of a block.
+fn protected(index: u8, block: u32, inner: &[u8]) -> Vec<u8> {
+    let mut plain = vec![0; Protected::FIXED_LEN];
+    Protected::write_fixed(index, block, 900, 0, &mut plain);
+    [plain, inner.to_vec()].concat()
 }
 
 /// How long a piece waits for the one before it, of a flow on a path that keeps its order,
@@ -35,19 +42,14 @@ fn waits_us(wrap: fn(u8, &[u8]) -> Vec<u8>) -> Option<u64> {
         (packet[0], packet[3], packet[9], packet[32]) = (0x45, 40, protocol::TCP, 0x50);
         let plain = wrap(index as u8, &plain);
         let frame = frame::parse(&plain).expect("a frame");
-        receiver.handle_frame((Index(5), index as u64), &frame, 0, &mut Everything, now_us);
+        receiver.handle_frame((Index(5), index as u64), &frame, 0, &mut All(true, 0), now_us);
     }
     receiver.order.poll_timeout().map(|until_us| until_us - now_us)
 }
 
 #[test]
 fn a_flow_waits_for_repair_where_frames_are_protected_and_nowhere_else() {
-    fn wrapped(index: u8, inner: &[u8]) -> Vec<u8> {
-        let mut plain = vec![0; Protected::FIXED_LEN];
-        Protected::write_fixed(index, 9, 900, 0, &mut plain);
-        [plain, inner.to_vec()].concat()
-    }
-    assert_eq!(waits_us(wrapped), Some(WAIT_US_MAX));
+    assert_eq!(waits_us(|index, inner| protected(index, 9, inner)), Some(WAIT_US_MAX));
     assert_eq!(waits_us(|_, inner| inner.to_vec()), None, "datagrams as they are");
 }
 
@@ -106,14 +108,12 @@ fn what_is_rebuilt_is_of_the_session_of_its_repair() {
     let (block, index, sent_us) = (due.block, due.index, 950);
     let mut coded = vec![0; frame::Repair::FIXED_LEN + bytes.len()];
     frame::Repair { index, data, repair, block, lengths, sent_us, bytes }.write(&mut coded);
-    let mut second = vec![0; Protected::FIXED_LEN];
-    Protected::write_fixed(1, block, 900, 0, &mut second);
-    second.extend(&chunk);
+    let second = protected(1, block, &chunk);
 
     let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
     let take = |receiver: &mut Receiver, counter, plain: &[u8], now_us| {
         let frame = frame::parse(plain).expect("a frame");
-        receiver.handle_frame((Index(5), counter), &frame, 0, &mut Everything, now_us);
+        receiver.handle_frame((Index(5), counter), &frame, 0, &mut All(true, 0), now_us);
     };
     take(&mut receiver, 1, &second, 1_000);
     receiver.handle_number(Index(6), 0, true, 2_000);
@@ -137,7 +137,7 @@ fn reports_us(gap_us: u64, other: u64) -> Option<u64> {
         }
         Protected::write_fixed(0, number as u32, now_us(number) as u32, 0, &mut plain);
         let frame = frame::parse(&plain).expect("a frame");
-        let mut judge = Everything;
+        let mut judge = All(true, 0);
         receiver.handle_frame((Index(5), number), &frame, 0, &mut judge, now_us(number));
         assert!(receiver.poll_report(now_us(number) - 1).is_none(), "not before its time");
     });
@@ -151,19 +151,6 @@ fn a_new_path_that_brings_much_at_once_is_told_of_soon() {
     assert_eq!(reports_us(56, u64::MAX), Some(REPORT_US));
     // Whichever datagram is the hundredth, and whichever the thousandth.
     assert_eq!([99, 999].map(|other| reports_us(12, other)), [Some(999 * 12 + ALARM_US); 2]);
-}
-
-/// Takes all, or nothing, by rules of a number.
-struct All(bool, u32);
-
-impl Judge for All {
-    fn admits(&mut self, _: &[u8]) -> bool {
-        self.0
-    }
-
-    fn rules(&self) -> u32 {
-        self.1
-    }
 }
 
 /// The head of a superpacket of UDP with so many datagrams of ten bytes, always of the same number.
@@ -244,12 +231,7 @@ fn bc_07_a_unit_with_the_number_of_another_is_not_taken_for_it() {
     let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
     receiver.set_first(0, Index(5));
     take(&mut receiver, &joined(900, 10, Some(0)), (true, 1_000));
-    let protected = |index, inner: &[u8]| {
-        let mut plain = vec![0; Protected::FIXED_LEN];
-        Protected::write_fixed(index, 9, 900, 0, &mut plain);
-        [plain, inner.to_vec()].concat()
-    };
-    take(&mut receiver, &protected(0, &chunk(9, 10)), (true, 1_000));
+    take(&mut receiver, &protected(0, 9, &chunk(9, 10)), (true, 1_000));
     assert_eq!((passed(&mut receiver), receiver.waiting()), (0, 1));
     take(&mut receiver, &joined(901, 2, Some(20)), (true, 1_000));
     receiver.handle_timeout(1_000 + WAIT_US_MAX);
@@ -278,19 +260,14 @@ fn pf_07_a_superpacket_under_way_is_judged_again_when_the_rules_change() {
 #[test]
 fn a_peer_that_began_anew_may_number_its_blocks_as_it_likes() {
     let packet = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 0, 17][..], &[0; 30]].concat();
-    let protected = |block: u32| {
-        let mut plain = vec![0; Protected::FIXED_LEN];
-        Protected::write_fixed(0, block, 900, 0, &mut plain);
-        [plain, packet.clone()].concat()
-    };
     for (anew, late) in [(false, 1), (true, 0)] {
         let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
         receiver.set_first(1, Index(5));
-        take(&mut receiver, &protected(9_000), (true, 1_000));
+        take(&mut receiver, &protected(0, 9_000, &packet), (true, 1_000));
         if anew {
             assert!(receiver.set_first(2, Index(6)) && receiver.echo.is_none());
         }
-        take(&mut receiver, &protected(5_000), (true, 2_000));
+        take(&mut receiver, &protected(0, 5_000, &packet), (true, 2_000));
         assert_eq!(receiver.counters.late, late);
         assert_eq!(receiver.counters.taken, 2, "each is counted");
         assert_eq!(receiver.counters.ended() as usize + receiver.waiting(), 2);
@@ -303,10 +280,7 @@ fn bc_08_what_a_peer_that_began_anew_sent_before_its_word_is_not_forgotten() {
     let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
     receiver.set_first(1, Index(4));
     let packet = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 0, 17][..], &[0; 30]].concat();
-    let mut plain = vec![0; Protected::FIXED_LEN];
-    Protected::write_fixed(0, 9_000, 900, 0, &mut plain);
-    plain.extend(&packet);
-    take(&mut receiver, &plain, (true, 1_000));
+    take(&mut receiver, &protected(0, 9_000, &packet), (true, 1_000));
     assert!(receiver.set_first(2, Index(5)));
     let mut repair = vec![0; frame::Repair::FIXED_LEN + packet.len()];
     let lengths = [0, packet.len() as u8];

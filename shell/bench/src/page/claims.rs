@@ -34,32 +34,22 @@ impl Verdict {
         (1..crate::ring::HONEST_COUNT as usize).contains(&self.n)
     }
 
-    /// Where what was found is within twice its error of the bound: says so, and does not let it
-    /// fail.
-    fn with_chance(self, value: f64, error: f64, most: f64, unit: &str) -> Self {
-        if (value - most).abs() > 2.0 * error {
-            return self;
-        }
-        let why = format!("chance alone makes ± {}{unit} of it", super::number(error));
-        let mut verdict = self.unless(Some(why.clone()));
-        if verdict.holds == Some(true) {
-            verdict.found += &format!("; {why}");
-        }
-        verdict
-    }
-
-    /// What was found counts as not measured, where it holds and this is why that says nothing.
-    fn holds_unless(mut self, why: Option<String>) -> Self {
-        if let (Some(true), Some(why)) = (self.holds, why) {
-            self.holds = None;
-            self.found += &format!("; {why}");
+    /// Where what was found, with its error, is within twice that of the bound: says so, and does
+    /// not let it fail.
+    fn with_chance(mut self, found: Option<(f64, f64)>, most: f64, unit: &str) -> Self {
+        let within = found.filter(|(value, error)| (value - most).abs() <= 2.0 * error);
+        if let Some((_, error)) = within {
+            let error = super::number(error);
+            self.found += &format!("; chance alone makes ± {error}{unit} of it");
+            self.holds = self.holds.filter(|holds| *holds);
         }
         self
     }
 
-    /// What was found counts as not measured, where it does not hold and this is why.
-    fn unless(mut self, why: Option<String>) -> Self {
-        if let (Some(false), Some(why)) = (self.holds, why) {
+    /// What was found counts as not measured, where it holds, or does not, as `holds` has it, and
+    /// this is why that says nothing.
+    fn void(mut self, holds: bool, why: Option<String>) -> Self {
+        if let Some(why) = why.filter(|_| self.holds == Some(holds)) {
             self.holds = None;
             self.found += &format!("; {why}");
         }
@@ -244,7 +234,7 @@ impl Judge<'_> {
         let verdict = self.value(CLEAN, Test::Tcp, "forward_retransmits", Bound::AtMost(most));
         let seconds = self.cells.note.settings.seconds;
         let why = format!("in {seconds} s, and the bound is one of {SOURCE_SECONDS} s");
-        verdict.holds_unless((seconds < SOURCE_SECONDS).then_some(why))
+        verdict.void(true, (seconds < SOURCE_SECONDS).then_some(why))
     }
 
     fn ratio(
@@ -280,11 +270,7 @@ impl Judge<'_> {
         let (title, _) = describe(metric);
         let what = format!("{profile}, {}: {title}, in all, {WARREN} ÷ {theirs}", test.word());
         let cells = [(profile, test, WARREN), (profile, test, theirs)];
-        let verdict = self.verdict(what, format!("≤ {most} ×"), found, &cells);
-        match ratio {
-            Some((ratio, error)) => verdict.with_chance(ratio, error, most, ""),
-            None => verdict,
-        }
+        self.verdict(what, format!("≤ {most} ×"), found, &cells).with_chance(ratio, most, "")
     }
 
     /// What a download takes longer than without a VPN. Where that is too long, but the processors,
@@ -293,7 +279,7 @@ impl Judge<'_> {
     fn overhead(&self, cell: (&str, Test, &str), bound: Bound) -> Verdict {
         let (profile, test, metric) = cell;
         let verdict = self.ratio(profile, test, metric, NO_VPN, bound);
-        verdict.unless(self.processors_decide(cell))
+        verdict.void(false, self.processors_decide(cell))
     }
 
     /// What says that the processors, which all hosts share, decided what was found and not the
@@ -343,11 +329,8 @@ impl Judge<'_> {
         let what =
             format!("{profile}, ping: {}, {WARREN} above {theirs}", describe("rtt_p99_ms").0);
         let cells = [(profile, Test::Ping, WARREN), (profile, Test::Ping, theirs)];
-        let verdict = self.verdict(what, format!("≤ {more} ms"), found, &cells);
-        match apart {
-            Some((ms, error_ms, _)) => verdict.with_chance(ms, error_ms, more, " ms"),
-            None => verdict,
-        }
+        let apart = apart.map(|(ms, error_ms, _)| (ms, error_ms));
+        self.verdict(what, format!("≤ {more} ms"), found, &cells).with_chance(apart, more, " ms")
     }
 
     /// Six streams carry no less than one.
@@ -374,10 +357,13 @@ impl Judge<'_> {
         let cells = [(profile, Test::Parallel, WARREN), (profile, Test::Both, WARREN)];
         let verdict = self.verdict(what, format!("≥ {least} ×"), found, &cells);
         let bare = factor(NO_VPN).filter(|bare| bare.median < least);
-        let verdict = verdict.unless(bare.map(|bare| {
-            format!("without a VPN {} ×: the processors decide", super::number(bare.median))
-        }));
-        verdict.unless(self.processors_decide((profile, Test::Parallel, "sum_mbit_s")))
+        let verdict = verdict.void(
+            false,
+            bare.map(|bare| {
+                format!("without a VPN {} ×: the processors decide", super::number(bare.median))
+            }),
+        );
+        verdict.void(false, self.processors_decide((profile, Test::Parallel, "sum_mbit_s")))
     }
 
     /// A round trip under load against the idle wire's.
