@@ -54,8 +54,9 @@ const RETRIED: f64 = 0.5;
 /// For how long, once or twice, the shortest round trip is remembered, and what a line takes.
 const RTT_US: u64 = 5_000_000;
 const LINE_US: u64 = 10_000_000;
-/// For so long after a loss was reported packets tell their delay.
+/// For so long after a loss was reported packets tell their delay, and for so many.
 const WATCH_US: u64 = 2_000_000;
+const WATCHED: u32 = 1_000;
 /// Between two reports must be so much time to say what a line takes.
 const FULL_US: u64 = 50_000;
 /// Over so long is averaged whether a queue stands.
@@ -88,6 +89,8 @@ pub struct Control {
     full: f64,
     /// When a loss was reported last, of weather or in a queue.
     lossy_us: Option<u64>,
+    /// Judged since then.
+    watched: u32,
     /// Round trip, smoothed, and the shortest of the last seconds, negative: microseconds.
     rtt_us: Option<f64>,
     rtt_least: Recent,
@@ -123,6 +126,7 @@ impl Control {
             line_rate: Recent::new(LINE_US),
             full: 0.0,
             lossy_us: None,
+            watched: 0,
             rtt_us: None,
             rtt_least: Recent::new(RTT_US),
             depth: 1,
@@ -136,9 +140,11 @@ impl Control {
     /// what was sent since the last report.
     pub fn handle_report(&mut self, report: &Report, sent: Sent, now_us: u64) {
         self.estimator.handle_report(report, now_us);
-        if report.clear.lost > 0 || report.queued.lost > 0 {
-            self.lossy_us = Some(now_us);
+        let [clear, queued] = [report.clear, report.queued];
+        if clear.lost > 0 || queued.lost > 0 {
+            (self.lossy_us, self.watched) = (Some(now_us), 0);
         }
+        self.watched = self.watched.saturating_add(clear.judged).saturating_add(queued.judged);
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
         self.try_again(now_us);
@@ -248,7 +254,8 @@ impl Control {
     /// lost lately, and whether in a queue or not nobody can say without them.
     #[must_use]
     pub fn is_watching(&self, now_us: u64) -> bool {
-        self.lossy_us.is_some_and(|at_us| now_us < at_us.saturating_add(WATCH_US))
+        let is_over = |at_us: u64| at_us.saturating_add(WATCH_US) <= now_us;
+        self.lossy_us.is_some_and(|at_us| !is_over(at_us) || self.watched < WATCHED)
     }
 
     /// How far repair is trusted to help, zero to one.

@@ -46,6 +46,8 @@ const _: () = assert!(WORD == u64::BITS as u64 && WORD.is_multiple_of(GROUP));
 /// After so long without a datagram that told its delay nobody knows of a queue.
 const STALE_US: u64 = 1_000_000;
 const GROUPS: usize = (WINDOW / GROUP) as usize;
+/// What is lost behind so many that came without telling theirs may have been lost in a queue.
+const BLIND: u32 = 64;
 /// Marks are so far apart and so many that they reach beyond the longest wait.
 const MARK_US: u64 = 2_000;
 const MARKS_MAX: usize = 96;
@@ -135,6 +137,8 @@ struct Judging {
     window_judged: u32,
     window_lost: u32,
     window_queued: bool,
+    /// Numbers that came since a delay was told, without one.
+    untold: u32,
 }
 
 impl Default for Observer {
@@ -182,7 +186,7 @@ impl Observer {
         self.delays.fill(Least::NONE);
         (self.live, self.live_count, self.queued_us) = ([i32::MAX; 2], 0, None);
         (self.judging.is_queued, self.judging.queue_us) = (false, 0);
-        self.judging.least = Least::NONE;
+        (self.judging.least, self.judging.untold) = (Least::NONE, 0);
     }
 
     /// Something arrived that may have come another way: it is not lost, and says nothing of order
@@ -411,6 +415,9 @@ impl Observer {
         // What the end of a burst lost may share a group with the quick start of the next burst:
         // so the group before has a say.
         let before_us = self.judging.queue_us;
+        if self.delays[group].of > 0 {
+            self.judging.untold = 0;
+        }
         self.judging.least.add(self.delays[group]);
         if self.judging.least.of >= TIMED_MIN {
             let least = std::mem::take(&mut self.judging.least);
@@ -433,11 +440,17 @@ impl Observer {
         queue_us >= QUEUE_US_MIN && u64::from(queue_us) > self.peak.most() / 2
     }
 
-    /// Counts the `count` numbers before `end`, which are of one window: all lost, or none.
+    /// Counts the `count` numbers before `end`, which are of one window: all lost, or none. What is
+    /// lost where no delay was told is not taken for weather: a flow that fills a calm line loses
+    /// as much at once as would be repaired for a minute. Weather comes again, and then delays are
+    /// told ([`crate::control::Control::is_watching`]).
     fn tally(&mut self, end: u64, count: u32, lost: bool) {
         let count_lost = if lost { count } else { 0 };
         let judging = &mut self.judging;
-        let losses = if judging.is_queued { &mut self.queued } else { &mut self.clear };
+        judging.untold = if lost { judging.untold } else { judging.untold.saturating_add(count) };
+        let is_queued = judging.is_queued || lost && judging.untold > BLIND;
+        judging.window_queued |= is_queued;
+        let losses = if is_queued { &mut self.queued } else { &mut self.clear };
         losses.judged = losses.judged.saturating_add(count);
         losses.lost = losses.lost.saturating_add(count_lost);
         losses.runs = losses.runs.saturating_add(u32::from(lost && !judging.in_run));

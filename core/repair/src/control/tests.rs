@@ -84,7 +84,10 @@ fn delays_are_told_for_a_while_after_a_loss_and_not_without() {
     let of = |lost| Losses { judged: 500, lost, runs: lost, ..Losses::default() };
     let jam = Report { queued: of(9), queue_us: 20_000, ..Report::default() };
     control.handle_report(&jam, Sent::of_tcp(500), 100_000);
-    assert!(control.is_calm(Upper::Tcp) && control.is_watching(2_000_000));
+    assert!(control.is_calm(Upper::Tcp) && control.is_watching(2_200_000), "too few were judged");
+    let fine = Report { clear: of(0), ..Report::default() };
+    control.handle_report(&fine, Sent::of_tcp(500), 200_000);
+    assert!(control.is_watching(2_000_000));
     assert!(!control.is_watching(2_200_000));
 }
 

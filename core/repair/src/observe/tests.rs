@@ -245,3 +245,28 @@ fn another_path_has_its_own_disorder_and_clock() {
     let report = observer.poll_report(0, 0, end_us + 600_000);
     assert_eq!((report.queued.judged, report.queue_us), (0, 0), "{report:?}");
 }
+
+/// A flow that fills a calm line loses much at once, and no packet of it told its delay.
+#[test]
+fn what_is_lost_while_nobody_tells_a_delay_is_not_taken_for_weather() {
+    let mut observer = Observer::new();
+    let mut pass = |range: std::ops::Range<u64>, lost: &dyn Fn(u64) -> bool, told: u64| {
+        for s in range.clone().filter(|&s| !lost(s)) {
+            let now_us = s * 1_000 + 7_000;
+            match s.is_multiple_of(told) {
+                true => observer.handle_chunk(s, (s * 1_000) as u32, now_us),
+                false => observer.handle_number(s, now_us),
+            }
+        }
+        let report = observer.poll_report(0, 0, range.end * 1_000 + 200_000);
+        [report.clear.lost, report.queued.lost, report.clear.windows, report.queued.windows]
+    };
+    const NEVER: u64 = u64::MAX;
+    let one_in = |n: u64| move |s: u64| s % n == n / 2;
+    assert_eq!(pass(1..1_025, &|s| (900..930).contains(&s), NEVER), [0, 30, 14, 1]);
+    // One in four tells it, as is asked for after a loss: that was no queue.
+    assert_eq!(pass(1_025..2_049, &one_in(100), 4)[..2], [10, 0]);
+    // For a while afterwards that is believed.
+    assert_eq!(pass(2_049..2_113, &|s| s == 2_080, NEVER)[..2], [1, 0]);
+    assert_eq!(pass(2_113..3_137, &one_in(100), NEVER)[..2], [0, 10]);
+}
