@@ -48,9 +48,13 @@ impl Tally {
     ) -> Option<Overrun> {
         let judged = seen.clear.judged.saturating_add(seen.queued.judged);
         self.judged = self.judged.saturating_add(judged);
-        let queued = f64::from(seen.queued.judged);
-        self.over += f64::from(seen.queued.lost) - expected.loss * expected.trust * queued;
-        self.variance += expected.loss * expected.burst_len * queued;
+        // A queue lets something through: where only losses are said to be of one, nobody saw it.
+        let queued = seen.queued;
+        if queued.judged > queued.lost {
+            let judged = f64::from(queued.judged);
+            self.over += f64::from(queued.lost) - expected.loss * expected.trust * judged;
+            self.variance += expected.loss * expected.burst_len * judged;
+        }
         self.sent = self.sent.saturating_add(sent);
         if self.judged < JUDGED {
             return None;
@@ -93,6 +97,17 @@ mod tests {
             tally.handle_report(&most, u64::MAX, weather(0.0)).is_some_and(|all| all.share <= 1.0)
         );
     }
+
+    /// The first losses of a calm path, of which nobody told a delay.
+    #[test]
+    fn losses_without_a_queue_are_no_overrun() {
+        let clear = Losses { judged: 4_000, ..Losses::default() };
+        let blind = Report { clear, ..report(80, 80) };
+        let weather = Expected { loss: 0.0, burst_len: 1.0, trust: 1.0 };
+        let told = Tally::default().handle_report(&blind, 4_000, weather);
+        assert_eq!(told, Some(Overrun { share: 0.0, sent: 4_000 }));
+    }
+
     /// Of 400 datagrams a path takes 16 by weather, 4 more or less by chance, and twice that if it
     /// takes four in a row.
     #[test]

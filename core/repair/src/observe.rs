@@ -47,7 +47,7 @@ const _: () = assert!(WORD == u64::BITS as u64 && WORD.is_multiple_of(GROUP));
 const STALE_US: u64 = 1_000_000;
 const GROUPS: usize = (WINDOW / GROUP) as usize;
 /// What is lost behind so many that came without telling theirs may have been lost in a queue.
-const BLIND: u32 = 64;
+const BLIND: u32 = 512;
 /// Marks are so far apart and so many that they reach beyond the longest wait.
 const MARK_US: u64 = 2_000;
 const MARKS_MAX: usize = 96;

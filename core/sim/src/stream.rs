@@ -7,9 +7,9 @@
 //! single packets, is what the [`tcp::Receiver`] acknowledges. Processors are infinitely fast: what
 //! is found is what weather, repair, order and TCP make of each other.
 //!
-//! A line that loses in runs moves on with each packet, so a stream that waits for its timeout would
-//! find it in the run in which it left it, time after time. No line has one user alone: a small
-//! packet passes ten times a second beside the streams, as a ping does in the bench.
+//! A line that loses in runs moves on with each packet, so a stream that waits for its timeout
+//! would find it in the run in which it left it, time after time. No line has one user alone: a
+//! small packet passes ten times a second beside the streams, as a ping does in the bench.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
