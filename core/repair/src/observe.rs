@@ -43,7 +43,8 @@ pub const SEQUENCE_END: u64 = 1 << 60;
 const WORD: u64 = WINDOW_CHUNKS as u64;
 const WORDS: usize = (WINDOW / WORD) as usize;
 const _: () = assert!(WORD == u64::BITS as u64 && WORD.is_multiple_of(GROUP));
-/// After so long without a datagram that told its delay nobody knows of a queue.
+/// After so long without a datagram that told its delay nobody knows of a queue. What is lost is
+/// still judged by the one that was known last.
 const STALE_US: u64 = 1_000_000;
 const GROUPS: usize = (WINDOW / GROUP) as usize;
 /// What is lost behind so many that came without telling theirs may have been lost in a queue.
@@ -221,14 +222,13 @@ impl Observer {
         if let Some(mark) = passed.checked_sub(1).map(|index| self.marks[index]) {
             self.judge(mark.end, now_us);
         }
-        if self.told_us.saturating_add(STALE_US) < now_us {
-            (self.judging.queue_us, self.judging.is_queued, self.queue_us) = (0, false, None);
-        }
+        let is_stale = self.told_us.saturating_add(STALE_US) < now_us;
+        let queue_us = self.queue_us.take().unwrap_or(self.judging.queue_us);
         Report {
             clear: std::mem::take(&mut self.clear),
             queued: std::mem::take(&mut self.queued),
             reorder_us: self.reorder_us(),
-            queue_us: self.queue_us.take().unwrap_or(self.judging.queue_us),
+            queue_us: if is_stale { 0 } else { queue_us },
             missing,
             rebuilt,
         }
