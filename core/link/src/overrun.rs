@@ -46,8 +46,7 @@ impl Tally {
         sent: u64,
         expected: Expected,
     ) -> Option<Overrun> {
-        let judged = seen.clear.judged.saturating_add(seen.queued.judged);
-        self.judged = self.judged.saturating_add(judged);
+        self.judged = self.judged.saturating_add(seen.judged());
         // A queue lets something through: where only losses are said to be of one, nobody saw it.
         let queued = seen.queued;
         if queued.judged > queued.lost {

@@ -140,11 +140,10 @@ impl Control {
     /// what was sent since the last report.
     pub fn handle_report(&mut self, report: &Report, sent: Sent, now_us: u64) {
         self.estimator.handle_report(report, now_us);
-        let [clear, queued] = [report.clear, report.queued];
-        if clear.lost > 0 || queued.lost > 0 {
+        if report.lost() > 0 {
             (self.lossy_us, self.watched) = (Some(now_us), 0);
         }
-        self.watched = self.watched.saturating_add(clear.judged).saturating_add(queued.judged);
+        self.watched = self.watched.saturating_add(report.judged());
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
         self.try_again(now_us);

@@ -447,7 +447,7 @@ impl Observer {
     fn tally(&mut self, end: u64, count: u32, lost: bool) {
         let count_lost = if lost { count } else { 0 };
         let judging = &mut self.judging;
-        judging.untold = if lost { judging.untold } else { judging.untold.saturating_add(count) };
+        judging.untold = judging.untold.saturating_add(count - count_lost);
         let is_queued = judging.is_queued || lost && judging.untold > BLIND;
         judging.window_queued |= is_queued;
         let losses = if is_queued { &mut self.queued } else { &mut self.clear };

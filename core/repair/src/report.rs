@@ -23,7 +23,8 @@ pub struct Losses {
 pub struct Report {
     /// What was judged while the path's queue was short.
     pub clear: Losses,
-    /// What was judged while its queue was long: losses here may be congestion.
+    /// What was judged while its queue was long, and what was lost while nobody could tell: losses
+    /// here may be congestion.
     pub queued: Losses,
     /// By how much chunks came late behind younger ones: the most in the last seconds.
     pub reorder_us: u32,
@@ -33,6 +34,20 @@ pub struct Report {
     pub missing: u32,
     /// Of these, rebuilt.
     pub rebuilt: u32,
+}
+
+impl Report {
+    /// Chunks judged, whatever the queue was.
+    #[must_use]
+    pub fn judged(&self) -> u32 {
+        self.clear.judged.saturating_add(self.queued.judged)
+    }
+
+    /// Of these, lost.
+    #[must_use]
+    pub fn lost(&self) -> u32 {
+        self.clear.lost.saturating_add(self.queued.lost)
+    }
 }
 
 impl Losses {

@@ -29,8 +29,7 @@ impl Receiver {
         let rebuilt = (counted.rebuilt - rebuilt) as u32;
         let missing = (counted.lost - lost) as u32 + rebuilt;
         let seen = self.observer.poll_report(missing, rebuilt, now_us);
-        let (clear, queued) = (seen.clear, seen.queued);
-        let lost = [clear.judged + queued.judged, clear.lost + queued.lost];
+        let lost = [seen.judged(), seen.lost()];
         self.harvest.handle_report(lost, [missing, rebuilt], now_us);
         self.report_us = self.observer.is_waiting().then_some(now_us + REPORT_US);
         self.report_number = self.report_number.wrapping_add(1);
