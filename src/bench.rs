@@ -1,5 +1,6 @@
 //! `warren bench`: measurements beside other VPNs and beside none.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use ::bench::scenario::Scenario;
 use ::bench::{markdown, vpn};
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
-use clap::value_parser;
+use clap::{Args as _, FromArgMatches as _, value_parser};
 
 /// Measure beside other VPNs and beside none.
 #[derive(Debug, clap::Args)]
@@ -94,7 +95,8 @@ struct Run {
     /// Where results go.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Go on with the run in that folder; everything else is as it began.
+    /// Go on with the run in that folder, as it began: words that ask for something else are
+    /// refused.
     #[arg(long)]
     resume: bool,
 }
@@ -162,7 +164,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Words::Link(args) => run_link(&args),
         Words::Network(args) => run_network(&args),
         Words::List(args) => list(&args),
-        Words::Run(args) => run_ring(args),
+        Words::Run(args) => run_ring(&args),
         Words::Report(args) => {
             let written = ::bench::page::write(&args.dir)?;
             print(&format!("{}\n", written.map(|path| path.display().to_string()).join("\n")))
@@ -176,30 +178,46 @@ fn list(args: &List) -> Result<()> {
     print(&if args.json { ::bench::page::list_json(&peers)? } else { ::bench::page::list(&peers) })
 }
 
-fn run_ring(args: Run) -> Result<()> {
+fn run_ring(args: &Run) -> Result<()> {
     let all = vpn::all(&own_program()?);
     let command = own_words();
     let prefix = "warren-bench";
     if args.resume {
+        let (note, _) = ring::sample::read(&args.out)?;
+        note.ensure_asked(&settings(args), &settings(&plain(&args.out)?))?;
+        if !args.peers.is_empty() {
+            let asked = ring::select(vpn::all(&own_program()?), &args.peers)?;
+            note.ensure_peers(&asked.iter().map(|vpn| vpn.name()).collect::<Vec<_>>())?;
+        }
         return ring::resume(&all, &args.out, prefix, &command);
     }
+    ring::run(settings(args), &ring::select(all, &args.peers)?, &args.out, prefix, &command)
+}
+
+/// What a run without words would do.
+fn plain(out: &Path) -> Result<Run> {
+    let command = Run::augment_args(clap::Command::new("run"));
+    let words = [OsStr::new("run"), OsStr::new("--out"), out.as_os_str()];
+    Ok(Run::from_arg_matches(&command.try_get_matches_from(words)?)?)
+}
+
+fn settings(args: &Run) -> ring::sample::Settings {
     let tests = match (args.grid_only, args.tests.is_empty()) {
         (true, _) => Vec::new(),
         (false, true) => Test::ALL.map(|test| test.word().to_owned()).to_vec(),
-        (false, false) => args.tests,
+        (false, false) => args.tests.clone(),
     };
-    let settings = ring::sample::Settings {
-        profiles: args.profiles,
+    ring::sample::Settings {
+        profiles: args.profiles.clone(),
         tests,
         rounds: args.repeat,
         seconds: args.seconds,
         links: args.links,
         seed: args.seed,
         grid: args.grid || args.grid_only,
-        tuning: args.tuning,
+        tuning: args.tuning.clone(),
         https: args.https,
-    };
-    ring::run(settings, &ring::select(all, &args.peers)?, &args.out, prefix, &command)
+    }
 }
 
 fn run_link(args: &Link) -> Result<()> {

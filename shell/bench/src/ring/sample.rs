@@ -42,6 +42,41 @@ pub struct Note {
     pub skipped: Vec<Absent>,
 }
 
+impl Note {
+    /// Refuses what the run does not do: `asked`, where it differs from what was asked without
+    /// words.
+    ///
+    /// # Errors
+    /// Names the first that is different.
+    pub fn ensure_asked(&self, asked: &Settings, default: &Settings) -> Result<()> {
+        let [own, asked, default] = [&self.settings, asked, default].map(serde_json::to_value);
+        let (own, default) = (own?, default?);
+        for (name, value) in asked?.as_object().into_iter().flatten() {
+            ensure!(
+                *value == default[name] || *value == own[name],
+                "this run began with {name} = {}, not {value}: it goes on as it began, or begin \
+                 another in a folder of its own",
+                own[name]
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses peers that do not take part.
+    ///
+    /// # Errors
+    /// Names the first.
+    pub fn ensure_peers(&self, asked: &[&str]) -> Result<()> {
+        let known = |name: &str| {
+            let skipped = self.skipped.iter().map(|peer| &peer.name);
+            self.peers.iter().map(|peer| &peer.name).chain(skipped).any(|known| known == name)
+        };
+        let stranger = asked.iter().find(|name| !known(name));
+        let Some(name) = stranger else { return Ok(()) };
+        bail!("this run began without {name}: begin another in a folder of its own")
+    }
+}
+
 /// What shapes the measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
@@ -332,6 +367,22 @@ pub(crate) mod tests {
             wire: None,
             failed: None,
         }
+    }
+
+    #[test]
+    fn a_run_goes_on_as_it_began_or_says_what_was_asked_that_it_does_not_do() {
+        let default = note(&[]).settings;
+        let began = Settings { rounds: 3, ..default.clone() };
+        let run = Note { settings: began.clone(), ..note(&["Warren"]) };
+        run.ensure_asked(&default, &default).expect("nothing is asked");
+        run.ensure_asked(&began, &default).expect("the same is asked");
+        let error = run.ensure_asked(&Settings { rounds: 5, ..began.clone() }, &default);
+        let error = error.expect_err("more rounds").to_string();
+        assert!(error.contains("rounds = 3, not 5"), "{error}");
+        assert!(run.ensure_asked(&Settings { seed: 2, ..began }, &default).is_err());
+        run.ensure_peers(&["Warren"]).expect("it takes part");
+        let error = run.ensure_peers(&["Warren", "tinc"]).expect_err("a stranger").to_string();
+        assert!(error.contains("without tinc"), "{error}");
     }
 
     fn folder(name: &str) -> PathBuf {
