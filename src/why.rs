@@ -108,7 +108,9 @@ fn show(answer: &Value) -> String {
     for (name, way) in [("out", "out"), ("in", "in")] {
         let share = |field: &str| link[way][field].as_f64().map(|share| share * 100.0);
         if let (Some(before), Some(after)) = (share("loss_before"), share("loss_after")) {
-            line(name, format!("{before:.2} % lost before repair, {after:.3} % after"));
+            let burst = link[way]["burst_datagrams"].as_f64();
+            let burst = burst.map_or_else(String::new, |mean| format!(", {mean:.1} in a row"));
+            line(name, format!("{before:.2} % lost before repair{burst}, {after:.3} % after"));
         }
     }
     if let Some(state) = link["repair"]["state"].as_str() {

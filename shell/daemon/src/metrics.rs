@@ -57,6 +57,13 @@ const PEER: &[Row] = &[
         1.0,
     ),
     (
+        "warren_peer_outbound_loss_burst_datagrams",
+        "Datagrams lost in a row on the way to the peer, in the mean.",
+        "gauge",
+        "/link/out/burst_datagrams",
+        1.0,
+    ),
+    (
         "warren_peer_inbound_loss_before_repair_ratio",
         "Datagrams that did not come from the peer, of those that had time to.",
         "gauge",
