@@ -11,37 +11,26 @@ const HALF_US: f64 = 30e6;
 /// Outwards: what was sent since the last report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
-    /// Data chunks.
     sent: Sent,
-    /// Packets beside them, without a frame.
-    bare: u64,
     /// Share of all that is in blocks, by the last reports.
     protected: f64,
 }
 
 impl Load {
-    /// One more data chunk, in a block of this kind or in none.
+    /// One more data chunk, in a block of this kind or in none, or packet without a frame.
     #[inline]
     pub(crate) fn count(&mut self, in_block: Option<Upper>) {
         self.sent.count(in_block);
     }
 
-    /// One more packet without a frame.
-    #[inline]
-    pub(crate) fn count_bare(&mut self) {
-        self.bare += 1;
-    }
-
-    /// The data chunks since this was asked, and how many datagrams there were with what travels
-    /// without a frame.
-    pub(crate) fn take(&mut self) -> (Sent, u64) {
-        let (sent, all) = (self.sent, self.sent.all + self.bare);
-        if all > 0 {
-            let share = sent.in_blocks.iter().sum::<u64>() as f64 / all as f64;
+    /// What was sent since this was asked.
+    pub(crate) fn take(&mut self) -> Sent {
+        let sent = std::mem::take(&mut self.sent);
+        if sent.all > 0 {
+            let share = sent.in_blocks.iter().sum::<u64>() as f64 / sent.all as f64;
             self.protected = self.protected * KEPT + share * (1.0 - KEPT);
         }
-        (self.sent, self.bare) = (Sent::default(), 0);
-        (sent, all)
+        sent
     }
 
     /// What is left of `loss` where `rebuilt` is the share of the missing pieces of blocks that was
@@ -99,17 +88,17 @@ mod tests {
     fn what_travels_in_no_block_is_not_given_back() {
         let near = |found: f64, due: f64| (found - due).abs() < 1e-9;
         let mut load = Load::default();
-        (0..100).for_each(|_| load.count_bare());
-        assert_eq!(load.take(), (Sent::default(), 100));
+        (0..100).for_each(|_| load.count(None));
+        assert_eq!(load.take(), Sent { all: 100, ..Sent::default() });
         assert!(near(load.left(0.02, 1.0), 0.02), "nothing of it was repaired");
         for _ in 0..100 {
-            (0..30).for_each(|_| load.count_bare());
+            (0..30).for_each(|_| load.count(None));
             (0..70).for_each(|_| load.count(Some(Upper::Other)));
-            assert_eq!(load.take(), (Sent { all: 70, in_blocks: [0, 70] }, 100));
+            assert_eq!(load.take(), Sent { all: 100, in_blocks: [0, 70] });
         }
         assert!(near(load.left(0.02, 0.9), 0.02 * 0.37));
         let before = load.left(0.02, 0.9);
-        assert_eq!(load.take(), (Sent::default(), 0));
+        assert_eq!(load.take(), Sent::default());
         assert!(near(load.left(0.02, 0.9), before), "silence says nothing");
     }
 

@@ -494,15 +494,15 @@ impl Sender {
             (seen.missing, seen.rebuilt) = (0, 0);
         }
         self.strays.discount(&mut seen, now);
-        let (sent, all) = self.load.take();
+        let sent = self.load.take();
         self.control.handle_report(&seen, sent, now_us);
         self.spread.heed(&self.control);
         // Weather that repair does not help against may be none: a flood that overruns a line many
         // times loses much that no queue was seen around.
         let model = self.control.estimate().model;
-        let (loss, burst_len) = (model.loss, model.burst_mean());
+        let (loss, burst_len) = (model.loss, model.burst());
         let expected = Expected { loss, burst_len, trust: self.control.trust() };
-        self.overrun = self.tally.handle_report(&seen, all, expected).or(self.overrun);
+        self.overrun = self.tally.handle_report(&seen, sent.all, expected).or(self.overrun);
     }
 
     /// What a report said of more having been sent than could be taken, once.

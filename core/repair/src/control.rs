@@ -8,12 +8,13 @@
 //! queue. The equations stand in docs/repair.md.
 
 use crate::estimate::{Estimate, Estimator};
+use crate::full::{Full, RENO};
 use crate::model::{Model, Residuals};
 use crate::observe::QUEUE_US_MIN;
 use crate::recent::Recent;
 use crate::report::Report;
 use crate::spread::{DEPTH_MAX, HOLD_US, lane_chunks};
-use crate::table::{Sent, TRUST_MIN, Table, Upper};
+use crate::table::{Aim, Sent, TRUST_MIN, Table, Upper};
 
 /// Residual loss aimed at, share of data chunks.
 pub const TARGET: f64 = 1e-5;
@@ -27,8 +28,6 @@ const TARGET_MAX_FULL: f64 = 4e-2;
 const HEADROOM: f64 = 2.0;
 /// And no slower than this, in chunks a second (100 Mbit/s): who is slow now may just begin.
 const RATE_MIN: f64 = 10_000.0;
-/// TCP's window, in segments, is this by the root of its loss (Mathis, Semke, Mahdavi, Ott 1997).
-const MATHIS: f64 = 1.22;
 /// Repair chunks of a block: at most one for so many data chunks (threat BC-09).
 pub const CAP: usize = 2;
 /// Loss assumed of a path that is not known: a new flow can bear the least, and that is when a path
@@ -189,7 +188,7 @@ impl Control {
         }
         let Some(rtt_s) = self.rtt_s().filter(|_| upper == Upper::Tcp) else { return TARGET };
         let rate = self.rate.max(self.rate_min());
-        let root = MATHIS / (rtt_s * rate * HEADROOM).max(1.0);
+        let root = RENO / (rtt_s * rate * HEADROOM).max(1.0);
         let (runs_max, most) =
             if self.is_full() { (RUNS_MAX_FULL, TARGET_MAX_FULL) } else { (RUNS_MAX, TARGET_MAX) };
         // A run of losses is one to TCP.
@@ -342,9 +341,10 @@ impl Control {
         let [tcp, other] = [Upper::Tcp, Upper::Other].map(|upper| self.target(upper));
         let model = self.model(tcp);
         let residuals = self.choose_depth(&model, tcp);
-        let table = self.table(&residuals, tcp);
-        self.tables = [table.clone(), table];
-        if other == tcp {
+        let full = self.full();
+        self.tables[Upper::Tcp as usize] = self.table(&residuals, tcp, full);
+        if other == tcp && full.is_none() {
+            self.tables[Upper::Other as usize] = self.tables[Upper::Tcp as usize].clone();
             return;
         }
         let model = self.model(other);
@@ -354,7 +354,7 @@ impl Control {
         } else {
             Residuals::new(&model.interleaved(self.depth))
         };
-        self.tables[Upper::Other as usize] = self.table(&residuals, other);
+        self.tables[Upper::Other as usize] = self.table(&residuals, other, None);
     }
 
     /// What is planned for.
@@ -376,10 +376,17 @@ impl Control {
         Model { memory, loss_in_bad: 1.0, ..model }
     }
 
-    fn table(&self, residuals: &Residuals, target: f64) -> Table {
+    fn table(&self, residuals: &Residuals, target: f64, full: Option<Full>) -> Table {
         // Where the line is slow all blocks are small.
         let few_target = if self.is_slow() { target } else { TARGET };
-        Table::new(residuals, target, few_target, self.trust)
+        Table::new(residuals, &Aim { target, few_target, full }, self.trust)
+    }
+
+    /// The line, if what is sent fills it now.
+    fn full(&self) -> Option<Full> {
+        let rate = self.line_rate.max().filter(|_| self.is_full())?;
+        let burst = self.estimate.model.burst();
+        Some(Full { rtt_s: self.rtt_s()?, rate: self.rate.max(rate as f64), burst })
     }
 
     /// Whether what is sent filled the line, so that its rate is known.

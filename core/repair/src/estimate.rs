@@ -140,7 +140,7 @@ impl Estimator {
                 return 0.0;
             }
             let share = sum.share().min(1.0);
-            share + (share * (2.0 * model.burst_mean() - 1.0).max(1.0) / sum.judged).sqrt()
+            share + (share * (2.0 * model.burst() - 1.0) / sum.judged).sqrt()
         };
         let loss_upper = [&quick, &slow].into_iter().map(upper).fold(0.0, f64::max).min(1.0);
         // A full line hides the weather, but what it lost it lost to its queue.

@@ -38,6 +38,7 @@ pub mod code;
 pub mod control;
 pub mod estimate;
 mod field;
+mod full;
 mod kernel;
 mod levels;
 pub mod model;

@@ -70,13 +70,6 @@ impl Counts {
 }
 
 impl Model {
-    /// Chunks that are lost in a row, on average.
-    #[must_use]
-    pub fn burst(&self) -> f64 {
-        let follows = self.loss + (self.loss_in_bad - self.loss) * self.memory;
-        1.0 / (1.0 - follows.clamp(0.0, 0.99))
-    }
-
     /// No losses.
     pub const CLEAR: Self = Self { loss: 0.0, loss_in_bad: 1.0, memory: 0.0 };
 
@@ -127,19 +120,11 @@ impl Model {
         Self { memory, ..self }
     }
 
-    /// Mean length of a run of losses, chunks.
+    /// Mean length of a run of losses, chunks; 100 at most.
     #[must_use]
-    pub fn burst_mean(&self) -> f64 {
-        if self.loss <= 0.0 {
-            return 0.0;
-        }
-        1.0 / (1.0 - self.repeat()).max(0.01)
-    }
-
-    /// Chance that a loss follows a loss.
-    fn repeat(&self) -> f64 {
-        let bad_share = self.loss / self.loss_in_bad;
-        share(self.loss_in_bad * (bad_share + (1.0 - bad_share) * self.memory))
+    pub fn burst(&self) -> f64 {
+        let repeat = self.loss + (self.loss_in_bad - self.loss) * self.memory;
+        1.0 / (1.0 - repeat.clamp(0.0, 0.99))
     }
 }
 
@@ -298,12 +283,12 @@ mod tests {
             assert!((fit.loss / loss - 1.0).abs() < 0.05, "{model:?} {fit:?}");
             assert!((fit.loss_in_bad - loss_in_bad).abs() < 0.15, "{model:?} {fit:?}");
             assert!((fit.memory - memory).abs() < 0.1, "{model:?} {fit:?}");
-            let ratio = fit.burst_mean() / model.burst_mean();
+            let ratio = fit.burst() / model.burst();
             assert!((0.9..1.1).contains(&ratio), "{model:?} {fit:?}");
         }
         let fit = Model::fit(&count(&draw(&Model::independent(0.02), 1_000_000, 4)));
         assert!(fit.memory < 0.02, "{fit:?}");
-        assert!((fit.burst_mean() - 1.02).abs() < 0.02, "{fit:?}");
+        assert!((fit.burst() - 1.02).abs() < 0.02, "{fit:?}");
     }
 
     #[test]

@@ -49,6 +49,9 @@ const STALE_US: u64 = 1_000_000;
 const GROUPS: usize = (WINDOW / GROUP) as usize;
 /// What is lost behind so many that came without telling theirs may have been lost in a queue.
 const BLIND: u32 = 512;
+/// Behind so many it may where none was told for so long: a flow has filled slow lines by then.
+const BLIND_SLOW: u32 = 32;
+const BLIND_US: u64 = 500_000;
 /// Marks are so far apart and so many that they reach beyond the longest wait.
 const MARK_US: u64 = 2_000;
 const MARKS_MAX: usize = 96;
@@ -138,8 +141,23 @@ struct Judging {
     window_judged: u32,
     window_lost: u32,
     window_queued: bool,
-    /// Numbers that came since a delay was told, without one.
+    /// Numbers that came since a delay was told, without one; when that was; and whether a queue
+    /// may hide behind them.
     untold: u32,
+    told_us: Option<u64>,
+    is_blind: bool,
+}
+
+impl Judging {
+    /// Numbers to come are of a group of which somebody told a delay, or nobody.
+    fn note_told(&mut self, is_told: bool, now_us: u64) {
+        if is_told {
+            (self.untold, self.told_us) = (0, Some(now_us));
+        }
+        let told_us = *self.told_us.get_or_insert(now_us);
+        let is_long = told_us.saturating_add(BLIND_US) < now_us;
+        self.is_blind = self.untold > if is_long { BLIND_SLOW } else { BLIND };
+    }
 }
 
 impl Default for Observer {
@@ -187,7 +205,7 @@ impl Observer {
         self.delays.fill(Least::NONE);
         (self.live, self.live_count, self.queued_us) = ([i32::MAX; 2], 0, None);
         (self.judging.is_queued, self.judging.queue_us) = (false, 0);
-        (self.judging.least, self.judging.untold) = (Least::NONE, 0);
+        (self.judging.least, self.judging.untold, self.judging.told_us) = (Least::NONE, 0, None);
     }
 
     /// Something arrived that may have come another way: it is not lost, and says nothing of order
@@ -415,9 +433,7 @@ impl Observer {
         // What the end of a burst lost may share a group with the quick start of the next burst:
         // so the group before has a say.
         let before_us = self.judging.queue_us;
-        if self.delays[group].of > 0 {
-            self.judging.untold = 0;
-        }
+        self.judging.note_told(self.delays[group].of > 0, now_us);
         self.judging.least.add(self.delays[group]);
         if self.judging.least.of >= TIMED_MIN {
             let least = std::mem::take(&mut self.judging.least);
@@ -448,7 +464,7 @@ impl Observer {
         let count_lost = if lost { count } else { 0 };
         let judging = &mut self.judging;
         judging.untold = judging.untold.saturating_add(count - count_lost);
-        let is_queued = judging.is_queued || lost && judging.untold > BLIND;
+        let is_queued = judging.is_queued || lost && judging.is_blind;
         judging.window_queued |= is_queued;
         let losses = if is_queued { &mut self.queued } else { &mut self.clear };
         losses.judged = losses.judged.saturating_add(count);

@@ -2,6 +2,7 @@
 
 use crate::code::DATA_MAX;
 use crate::control::CAP;
+use crate::full::Full;
 use crate::model::Residuals;
 use crate::spread::FEW;
 
@@ -23,12 +24,12 @@ impl Upper {
     }
 }
 
-/// Data chunks sent since the last report.
+/// What was sent since the last report: data chunks, and packets that travelled as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// All of them.
     pub all: u64,
-    /// Those in blocks, by [`Upper`]. The others travelled bare.
+    /// Those in blocks, by [`Upper`].
     pub in_blocks: [u64; 2],
 }
 
@@ -54,6 +55,23 @@ impl Sent {
 pub(crate) const TRUST_MIN: f64 = 0.1;
 const PROBE_DATA: usize = 16;
 
+/// What repair is to bring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aim {
+    /// Residual loss, and that of blocks of [`FEW`] and less.
+    pub(crate) target: f64,
+    pub(crate) few_target: f64,
+    /// The line that TCP fills, if it does: no more than brings it the most.
+    pub(crate) full: Option<Full>,
+}
+
+impl Aim {
+    fn fewest(&self, residuals: &Residuals, data: usize, most: usize, target: f64) -> usize {
+        let fewest = residuals.fewest(data, most, target);
+        self.full.map_or(fewest, |full| full.best(residuals, data, fewest))
+    }
+}
+
 /// By data chunks: repair chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
@@ -67,16 +85,16 @@ impl Table {
     pub(crate) const NONE: Self =
         Self { many: [0; DATA_MAX + 1], few: [0; FEW + 1], is_empty: true };
 
-    /// As many as leave no more than `target` of what is lost, or `few_target` in blocks of [`FEW`]
-    /// and less, as far as repair is trusted to help.
-    pub(crate) fn new(residuals: &Residuals, target: f64, few_target: f64, trust: f64) -> Self {
+    /// As many as `aim` asks for, as far as repair is trusted to help.
+    pub(crate) fn new(residuals: &Residuals, aim: &Aim, trust: f64) -> Self {
         let mut table = Self::NONE;
-        for (data, repair) in table.many.iter_mut().enumerate() {
-            *repair = trusted(trust, data, residuals.fewest(data, data / CAP, target));
+        for (data, repair) in table.many.iter_mut().enumerate().skip(1) {
+            *repair = trusted(trust, data, aim.fewest(residuals, data, data / CAP, aim.target));
         }
         if trust > TRUST_MIN {
             for (data, repair) in table.few.iter_mut().enumerate().skip(1) {
-                *repair = residuals.fewest(data, data.div_ceil(CAP), few_target) as u8;
+                let most = data.div_ceil(CAP);
+                *repair = aim.fewest(residuals, data, most, aim.few_target) as u8;
             }
         }
         table.is_empty = table.many.iter().chain(&table.few).all(|&repair| repair == 0);
@@ -117,14 +135,16 @@ mod tests {
     #[test]
     fn what_the_target_allows_costs_nothing() {
         let residuals = Residuals::new(&Model::independent(0.01));
-        assert!(Table::new(&residuals, 0.02, 0.02, 1.0).is_empty() && Table::NONE.is_empty());
-        let table = Table::new(&residuals, 0.02, 1e-5, 1.0);
-        assert!(!table.is_empty() && table.many(64) == 0 && table.few(4) > 0);
-        let table = Table::new(&residuals, 1e-5, 1e-5, TRUST_MIN);
-        assert_eq!((table.many(64), table.many(15), table.few(4)), (1, 0, 0));
-        assert_eq!((table.many(DATA_MAX + 1), table.few(FEW + 1)), (0, 0));
-        let table = Table::new(&residuals, 0.02, 0.02, TRUST_MIN);
-        assert!(table.is_empty(), "there is nothing to be trusted");
+        let table = |target, few_target, trust| {
+            Table::new(&residuals, &Aim { target, few_target, full: None }, trust)
+        };
+        assert!(table(0.02, 0.02, 1.0).is_empty() && Table::NONE.is_empty());
+        let found = table(0.02, 1e-5, 1.0);
+        assert!(!found.is_empty() && found.many(64) == 0 && found.few(4) > 0);
+        let found = table(1e-5, 1e-5, TRUST_MIN);
+        assert_eq!((found.many(64), found.many(15), found.few(4)), (1, 0, 0));
+        assert_eq!((found.many(DATA_MAX + 1), found.few(FEW + 1)), (0, 0));
+        assert!(table(0.02, 0.02, TRUST_MIN).is_empty(), "there is nothing to be trusted");
     }
 
     #[test]

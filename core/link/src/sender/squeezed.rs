@@ -25,7 +25,7 @@ impl Sender {
 
     /// A packet of `len` bytes goes out in no block and without a number.
     pub(super) fn note_bare(&mut self, len: usize) {
-        self.load.count_bare();
+        self.load.count(None);
         self.data_bytes += len as u64;
     }
 

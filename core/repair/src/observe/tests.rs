@@ -251,15 +251,21 @@ fn another_path_has_its_own_disorder_and_clock() {
 fn what_is_lost_while_nobody_tells_a_delay_is_not_taken_for_weather() {
     let mut observer = Observer::new();
     let mut pass = |range: std::ops::Range<u64>, lost: &dyn Fn(u64) -> bool, told: u64| {
-        for s in range.clone().filter(|&s| !lost(s)) {
+        let mut sums = [0; 4];
+        for s in range {
             let now_us = s * 1_000 + 7_000;
             match s.is_multiple_of(told) {
+                _ if lost(s) => {}
                 true => observer.handle_chunk(s, (s * 1_000) as u32, now_us),
                 false => observer.handle_number(s, now_us),
             }
+            if s % 64 == 63 {
+                let Report { clear, queued, .. } = observer.poll_report(0, 0, now_us + 20_000);
+                let counts = [clear.lost, queued.lost, clear.windows, queued.windows];
+                sums = std::array::from_fn(|n| sums[n] + counts[n]);
+            }
         }
-        let report = observer.poll_report(0, 0, range.end * 1_000 + 200_000);
-        [report.clear.lost, report.queued.lost, report.clear.windows, report.queued.windows]
+        sums
     };
     const NEVER: u64 = u64::MAX;
     let one_in = |n: u64| move |s: u64| s % n == n / 2;
@@ -269,4 +275,30 @@ fn what_is_lost_while_nobody_tells_a_delay_is_not_taken_for_weather() {
     // For a while afterwards that is believed.
     assert_eq!(pass(2_049..2_113, &|s| s == 2_080, NEVER)[..2], [1, 0]);
     assert_eq!(pass(2_113..3_137, &one_in(100), NEVER)[..2], [5, 5]);
+}
+
+/// A slow line is filled by fewer; but where packets are rare, few of them say little of a queue.
+#[test]
+fn on_a_slow_line_it_takes_time_instead_of_many_to_be_blind() {
+    let mut observer = Observer::new();
+    let mut now_us = 0;
+    let mut pass = |range: std::ops::Range<u64>, every_us: u64, lost: u64, is_told: bool| {
+        let mut sums = [0; 2];
+        for s in range {
+            now_us += every_us;
+            match is_told {
+                _ if s == lost => {}
+                true => observer.handle_chunk(s, now_us as u32, now_us + 7_000),
+                false => observer.handle_number(s, now_us + 7_000),
+            }
+            let report = observer.poll_report(0, 0, now_us + 7_000);
+            sums = [sums[0] + report.clear.lost, sums[1] + report.queued.lost];
+        }
+        sums
+    };
+    assert_eq!(pass(1..101, 5_000, 50, true), [1, 0]);
+    assert_eq!(pass(101..201, 5_000, 161, false), [1, 0]);
+    assert_eq!(pass(201..301, 5_000, 251, false), [0, 1]);
+    assert_eq!(pass(301..401, 5_000, 350, true), [1, 0]);
+    assert_eq!(pass(401..431, 200_000, 421, false), [1, 0]);
 }
