@@ -1,6 +1,5 @@
 //! `warren bench`: measurements beside other VPNs and beside none.
 
-use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +10,8 @@ use ::bench::scenario::Scenario;
 use ::bench::{markdown, vpn};
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
-use clap::{Args as _, FromArgMatches as _, value_parser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory as _, value_parser};
 
 /// Measure beside other VPNs and beside none.
 #[derive(Debug, clap::Args)]
@@ -184,7 +184,7 @@ fn run_ring(args: &Run) -> Result<()> {
     let prefix = "warren-bench";
     if args.resume {
         let (note, _) = ring::sample::read(&args.out)?;
-        note.ensure_asked(&settings(args), &settings(&plain(&args.out)?))?;
+        note.ensure_asked(&settings(args), &said(&crate::Cli::command().get_matches()))?;
         if !args.peers.is_empty() {
             let asked = ring::select(vpn::all(&own_program()?), &args.peers)?;
             note.ensure_peers(&asked.iter().map(|vpn| vpn.name()).collect::<Vec<_>>())?;
@@ -194,11 +194,13 @@ fn run_ring(args: &Run) -> Result<()> {
     ring::run(settings(args), &ring::select(all, &args.peers)?, &args.out, prefix, &command)
 }
 
-/// What a run without words would do.
-fn plain(out: &Path) -> Result<Run> {
-    let command = Run::augment_args(clap::Command::new("run"));
-    let words = [OsStr::new("run"), OsStr::new("--out"), out.as_os_str()];
-    Ok(Run::from_arg_matches(&command.try_get_matches_from(words)?)?)
+/// The words of `bench run` that were said, and not left to their defaults.
+fn said(matches: &ArgMatches) -> Vec<String> {
+    let run = matches.subcommand_matches("bench").and_then(|it| it.subcommand_matches("run"));
+    let words = run.into_iter().flat_map(|run| {
+        run.ids().filter(|id| run.value_source(id.as_str()) == Some(ValueSource::CommandLine))
+    });
+    words.map(|id| id.as_str().to_owned()).collect()
 }
 
 fn settings(args: &Run) -> ring::sample::Settings {
@@ -293,4 +295,18 @@ fn print(text: &str) -> Result<()> {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_told_from_what_is_left_to_its_default() {
+        let words = "warren bench run --out d --repeat 1 --resume --grid-only";
+        let mut said = said(&crate::Cli::command().get_matches_from(words.split(' ')));
+        said.sort();
+        said.retain(|word| word != "Run");
+        assert_eq!(said, ["grid_only", "out", "repeat", "resume"]);
+    }
 }

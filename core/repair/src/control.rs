@@ -1,8 +1,9 @@
 //! How many repair chunks a block gets. A table, made when a report comes; a look-up for a block.
 //!
 //! For each k the table has the smallest r whose residual loss under the fitted model is at most
-//! the target, and at most half of k. The target is [`TARGET`], or for TCP more where it would not
-//! feel more ([`Control::target`]); so there are two tables. Three factors stand between model and
+//! the target, and at most half of k; for TCP that fills the line no more of these than brings it
+//! the most (`full`). The target is [`TARGET`], or for TCP more where it would not feel
+//! more ([`Control::target`]); so there are two tables. Three factors stand between model and
 //! table: a boost while more is lost for good than promised, trust, which falls while repair
 //! rebuilds little of what is missing, and the estimate itself, which leaves out what was lost in a
 //! queue. The equations stand in docs/repair.md.
@@ -13,7 +14,7 @@ use crate::model::{Model, Residuals};
 use crate::observe::QUEUE_US_MIN;
 use crate::recent::Recent;
 use crate::report::Report;
-use crate::spread::{DEPTH_MAX, HOLD_US, lane_chunks};
+use crate::spread::{DEPTH_MAX, FEW, HOLD_US, lane_chunks};
 use crate::table::{Aim, Sent, TRUST_MIN, Table, Upper};
 
 /// Residual loss aimed at, share of data chunks.
@@ -79,7 +80,9 @@ pub struct Control {
     rebuilt: f64,
     /// Losses that the targets leave of what was sent in blocks meanwhile.
     promised: f64,
-    /// Data chunks a second, smoothed, and when the last report came.
+    /// What is sent in a second, smoothed, and how much of it fills blocks; and when the last
+    /// report came.
+    sent_rate: f64,
     rate: f64,
     before_us: Option<u64>,
     /// The highest rate of the last seconds at which a queue stood: what the line takes.
@@ -120,6 +123,7 @@ impl Control {
             missing: 0.0,
             rebuilt: 0.0,
             promised: 0.0,
+            sent_rate: 0.0,
             rate: 0.0,
             before_us: None,
             line_rate: Recent::new(LINE_US),
@@ -146,7 +150,7 @@ impl Control {
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
         self.try_again(now_us);
-        self.note_line(sent.all, (report.queue_us, report.reorder_us), now_us);
+        self.note_line(sent, (report.queue_us, report.reorder_us), now_us);
         if self.tabled_us.is_none_or(|at_us| at_us.saturating_add(TABLE_US) <= now_us) {
             self.tabled_us = Some(now_us);
             self.tabulate();
@@ -187,7 +191,7 @@ impl Control {
             return LONG_TARGET;
         }
         let Some(rtt_s) = self.rtt_s().filter(|_| upper == Upper::Tcp) else { return TARGET };
-        let rate = self.rate.max(self.rate_min());
+        let rate = self.sent_rate.max(self.rate_min());
         let root = RENO / (rtt_s * rate * HEADROOM).max(1.0);
         let (runs_max, most) =
             if self.is_full() { (RUNS_MAX_FULL, TARGET_MAX_FULL) } else { (RUNS_MAX, TARGET_MAX) };
@@ -229,7 +233,7 @@ impl Control {
         self.tables[upper as usize].few(data)
     }
 
-    /// Data chunks a second, smoothed over some reports.
+    /// Chunks a second that fill blocks, smoothed over some reports.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.rate
@@ -297,7 +301,9 @@ impl Control {
         }
         // Three chunks more than promised are no chance.
         let promised = 3.0 + 10.0 * self.promised;
-        if share > 0.5 && gone > promised && !self.estimate.stands_out {
+        // Nothing was promised where as much is left as brings TCP the most.
+        let is_bound = self.line_rate.max().is_some() && self.is_full();
+        if share > 0.5 && gone > promised && !self.estimate.stands_out && !is_bound {
             self.boost = (self.boost + 0.1).min(BOOST_MAX);
         }
         (self.missing, self.rebuilt, self.promised) = (0.0, 0.0, 0.0);
@@ -316,13 +322,15 @@ impl Control {
     }
 
     /// Notes how much is sent, and whether that fills the line.
-    fn note_line(&mut self, sent: u64, (queue_us, reorder_us): (u32, u32), now_us: u64) {
+    fn note_line(&mut self, sent: Sent, (queue_us, reorder_us): (u32, u32), now_us: u64) {
         let since_us = self.before_us.replace(now_us).map_or(0, |us| now_us.saturating_sub(us));
         if since_us == 0 {
             return;
         }
-        let rate = sent as f64 * 1e6 / since_us as f64;
-        self.rate += (rate - self.rate) * 0.3;
+        let a_second = |count: u64| count as f64 * 1e6 / since_us as f64;
+        let rate = a_second(sent.all);
+        self.sent_rate += (rate - self.sent_rate) * 0.3;
+        self.rate += (a_second(sent.in_blocks.iter().sum()) - self.rate) * 0.3;
         // Jitter is no queue.
         let stands = queue_us >= reorder_us.saturating_mul(2).saturating_add(QUEUE_US_MIN);
         let step = (since_us as f64 / STANDS_US).min(1.0);
@@ -340,21 +348,21 @@ impl Control {
         }
         let [tcp, other] = [Upper::Tcp, Upper::Other].map(|upper| self.target(upper));
         let model = self.model(tcp);
-        let residuals = self.choose_depth(&model, tcp);
-        let full = self.full();
-        self.tables[Upper::Tcp as usize] = self.table(&residuals, tcp, full);
-        if other == tcp && full.is_none() {
+        let aim = self.aim(tcp, self.full(&model));
+        let residuals = self.choose_depth(&model, &aim);
+        self.tables[Upper::Tcp as usize] = Table::new(&residuals, &aim, self.trust);
+        if other == tcp && aim.full.is_none() {
             self.tables[Upper::Other as usize] = self.tables[Upper::Tcp as usize].clone();
             return;
         }
-        let model = self.model(other);
+        let (model, aim) = (self.model(other), self.aim(other, None));
         // All share the lanes: those of TCP, if any of it is repaired.
         let residuals = if self.is_calm(Upper::Tcp) {
-            self.choose_depth(&model, other)
+            self.choose_depth(&model, &aim)
         } else {
             Residuals::new(&model.interleaved(self.depth))
         };
-        self.tables[Upper::Other as usize] = self.table(&residuals, other, None);
+        self.tables[Upper::Other as usize] = Table::new(&residuals, &aim, self.trust);
     }
 
     /// What is planned for.
@@ -376,17 +384,18 @@ impl Control {
         Model { memory, loss_in_bad: 1.0, ..model }
     }
 
-    fn table(&self, residuals: &Residuals, target: f64, full: Option<Full>) -> Table {
+    fn aim(&self, target: f64, full: Option<Full>) -> Aim {
         // Where the line is slow all blocks are small.
         let few_target = if self.is_slow() { target } else { TARGET };
-        Table::new(residuals, &Aim { target, few_target, full }, self.trust)
+        Aim { target, few_target, full }
     }
 
-    /// The line, if what is sent fills it now.
-    fn full(&self) -> Option<Full> {
-        let rate = self.line_rate.max().filter(|_| self.is_full())?;
-        let burst = self.estimate.model.burst();
-        Some(Full { rtt_s: self.rtt_s()?, rate: self.rate.max(rate as f64), burst })
+    /// The line, if what is sent fills it now; its losses are those planned for.
+    fn full(&self, model: &Model) -> Option<Full> {
+        let most = self.line_rate.max().filter(|_| self.is_full())?;
+        let (rtt_s, rate) = (self.rtt_s()?, self.sent_rate.max(most as f64));
+        let block = FEW.max((rate * HOLD_US as f64 / 1e6).ceil() as usize);
+        Some(Full { rtt_s, rate, burst: model.burst(), block })
     }
 
     /// Whether what is sent filled the line, so that its rate is known.
@@ -396,10 +405,10 @@ impl Control {
 
     /// Deals to the fewest lanes that save a tenth over fewer, or, where the cap binds, half of the
     /// residual loss; returns what is lost with so many.
-    fn choose_depth(&mut self, model: &Model, target: f64) -> Residuals {
+    fn choose_depth(&mut self, model: &Model, aim: &Aim) -> Residuals {
         let cost = |residuals: &Residuals, depth| {
             let data = lane_chunks(depth);
-            let repair = residuals.fewest(data, data / CAP, target);
+            let repair = aim.many(residuals, data);
             (repair as f64 / data as f64, residuals.residual(data, repair))
         };
         let together = self.rate * HOLD_US as f64 / 1e6;
@@ -413,7 +422,7 @@ impl Control {
             }
             let tried = Residuals::new(&model.interleaved(depth));
             let (share, residual) = cost(&tried, depth);
-            let mends = least.1 > target && residual < least.1 / 2.0 && share <= least.0 * 1.05;
+            let mends = least.1 > aim.target && residual < least.1 / 2.0 && share <= least.0 * 1.05;
             if share < least.0 * 0.9 || mends {
                 (self.depth, least, residuals) = (depth, (share, residual), tried);
             }

@@ -49,8 +49,8 @@ const STALE_US: u64 = 1_000_000;
 const GROUPS: usize = (WINDOW / GROUP) as usize;
 /// What is lost behind so many that came without telling theirs may have been lost in a queue.
 const BLIND: u32 = 512;
-/// Behind so many it may where none was told for so long: a flow has filled slow lines by then.
-const BLIND_SLOW: u32 = 32;
+/// Behind so few it may after so much time with traffic: a flow has filled a slow line by then.
+const BLIND_LONG: u32 = 32;
 const BLIND_US: u64 = 500_000;
 /// Marks are so far apart and so many that they reach beyond the longest wait.
 const MARK_US: u64 = 2_000;
@@ -141,22 +141,25 @@ struct Judging {
     window_judged: u32,
     window_lost: u32,
     window_queued: bool,
-    /// Numbers that came since a delay was told, without one; when that was; and whether a queue
-    /// may hide behind them.
+    /// Numbers that came since a delay was told, without one; for how long, pauses left out; and
+    /// whether a queue may hide behind them.
     untold: u32,
-    told_us: Option<u64>,
+    untold_us: u64,
     is_blind: bool,
+    /// When the group before was judged.
+    before_us: u64,
 }
 
 impl Judging {
     /// Numbers to come are of a group of which somebody told a delay, or nobody.
     fn note_told(&mut self, is_told: bool, now_us: u64) {
+        let since_us = now_us.saturating_sub(self.before_us).min(GAP_US_MAX);
+        (self.before_us, self.untold_us) = (now_us, self.untold_us.saturating_add(since_us));
         if is_told {
-            (self.untold, self.told_us) = (0, Some(now_us));
+            (self.untold, self.untold_us) = (0, 0);
         }
-        let told_us = *self.told_us.get_or_insert(now_us);
-        let is_long = told_us.saturating_add(BLIND_US) < now_us;
-        self.is_blind = self.untold > if is_long { BLIND_SLOW } else { BLIND };
+        let is_long = self.untold_us > BLIND_US;
+        self.is_blind = self.untold > if is_long { BLIND_LONG } else { BLIND };
     }
 }
 
@@ -205,7 +208,8 @@ impl Observer {
         self.delays.fill(Least::NONE);
         (self.live, self.live_count, self.queued_us) = ([i32::MAX; 2], 0, None);
         (self.judging.is_queued, self.judging.queue_us) = (false, 0);
-        (self.judging.least, self.judging.untold, self.judging.told_us) = (Least::NONE, 0, None);
+        self.judging.least = Least::NONE;
+        self.judging.note_told(true, 0);
     }
 
     /// Something arrived that may have come another way: it is not lost, and says nothing of order

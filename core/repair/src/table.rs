@@ -66,9 +66,24 @@ pub(crate) struct Aim {
 }
 
 impl Aim {
+    /// Repair chunks for a block of `data`.
+    pub(crate) fn many(&self, residuals: &Residuals, data: usize) -> usize {
+        self.fewest(residuals, data, data / CAP, self.target)
+    }
+
+    /// The same of a block of [`FEW`] and less.
+    fn few(&self, residuals: &Residuals, data: usize) -> usize {
+        self.fewest(residuals, data, data.div_ceil(CAP), self.few_target)
+    }
+
     fn fewest(&self, residuals: &Residuals, data: usize, most: usize, target: f64) -> usize {
         let fewest = residuals.fewest(data, most, target);
         self.full.map_or(fewest, |full| full.best(residuals, data, fewest))
+    }
+
+    /// Data chunks that blocks have at most.
+    fn block(&self) -> usize {
+        self.full.map_or(DATA_MAX, |full| full.block.min(DATA_MAX))
     }
 }
 
@@ -89,15 +104,19 @@ impl Table {
     pub(crate) fn new(residuals: &Residuals, aim: &Aim, trust: f64) -> Self {
         let mut table = Self::NONE;
         for (data, repair) in table.many.iter_mut().enumerate().skip(1) {
-            *repair = trusted(trust, data, aim.fewest(residuals, data, data / CAP, aim.target));
+            *repair = trusted(trust, data, aim.many(residuals, data));
         }
         if trust > TRUST_MIN {
             for (data, repair) in table.few.iter_mut().enumerate().skip(1) {
-                let most = data.div_ceil(CAP);
-                *repair = aim.fewest(residuals, data, most, aim.few_target) as u8;
+                *repair = aim.few(residuals, data) as u8;
             }
         }
-        table.is_empty = table.many.iter().chain(&table.few).all(|&repair| repair == 0);
+        // What no block has would keep TCP waiting for the repair of those that there are.
+        let mut all = table.many[..=aim.block()].iter().chain(&table.few);
+        if all.all(|&repair| repair == 0) {
+            return Self::NONE;
+        }
+        table.is_empty = false;
         table
     }
 

@@ -101,7 +101,8 @@ fn a_stream_outlives_the_restart_of_either_side() {
         for host in 0..2 {
             let mut late = 0.0;
             for seed in 1..=3 {
-                // A handshake that weather takes costs a second, and TCP's timeout two more.
+                // Judged over 6 s: a handshake that weather takes costs one, and TCP's timeout two
+                // more.
                 let restarts = Some(host);
                 let found = run(&Setting { restarts, ..setting(weather, true, 1, 12, seed) });
                 assert!(found.wire_bytes_per_byte < 1.5, "{weather}, host {host}: {found:?}");

@@ -225,6 +225,44 @@ fn what_fills_a_slow_line_travels_bare_and_what_is_no_tcp_does_not() {
     assert!(other.1 > control.repair_chunks(Upper::Tcp, 48), "{control:?}");
 }
 
+/// 5 Mbit/s and 20 ms each way, of which 2 % are lost in runs of four: what comes in 15 ms can't
+/// mend a run for less than it costs.
+#[test]
+fn on_a_full_line_tcp_is_not_repaired_for_more_than_that_brings() {
+    let fed = |queue_us: u32, burst: u32| {
+        let mut control = Control::default();
+        for n in 0..400 {
+            control.handle_rtt(40_000, n * 100_000);
+            let lost = if n % 5 == 0 { 4 } else { 0 };
+            let (judged, runs, windows) = (43, lost / burst, u32::from(n % 3 == 0));
+            let (window_losses, window_squares) = (lost, lost * lost);
+            let clear = Losses { judged, lost, runs, windows, window_losses, window_squares };
+            let seen = Report { clear, queue_us, missing: lost, rebuilt: lost / 2, ..report(0, 0) };
+            control.handle_report(&seen, Sent::of_tcp(43), n * 100_000);
+        }
+        control
+    };
+    let (full, not) = (fed(20_000, 4), fed(0, 4));
+    let few = |control: &Control, upper| control.few_chunks(upper, 6);
+    assert!(full.is_full() && full.is_calm(Upper::Tcp) && few(&full, Upper::Tcp) == 0, "{full:?}");
+    assert_eq!([few(&full, Upper::Other), few(&not, Upper::Tcp)], [3, 3], "the cap");
+    assert!(full.boost < 1.01, "what was not to be mended is no surprise: {}", full.boost);
+    let single = fed(20_000, 1);
+    assert!((1..=2).contains(&few(&single, Upper::Tcp)), "one mends one: {single:?}");
+}
+
+/// What travels bare fills the line, but no blocks.
+#[test]
+fn what_is_sent_bare_counts_in_what_the_line_takes_alone() {
+    let mut control = Control::default();
+    for n in 0..100 {
+        control.handle_rtt(20_000, n * 100_000);
+        let seen = Report { queue_us: 10_000, ..report(50, u32::from(n % 20 == 0)) };
+        control.handle_report(&seen, Sent { all: 50, in_blocks: [0, 2] }, n * 100_000);
+    }
+    assert_eq!((control.rate().round(), control.line_rate.max()), (20.0, Some(500)));
+}
+
 /// The same where only what is no TCP is in blocks: whether repair helps is told by those.
 #[test]
 fn where_tcp_travels_bare_repair_is_weighed_by_the_rest() {

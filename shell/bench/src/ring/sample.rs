@@ -43,17 +43,22 @@ pub struct Note {
 }
 
 impl Note {
-    /// Refuses what the run does not do: `asked`, where it differs from what was asked without
-    /// words.
+    /// Refuses what the run does not do: `asked`, as far as it was `said`, by the words of the
+    /// command line.
     ///
     /// # Errors
     /// Names the first that is different.
-    pub fn ensure_asked(&self, asked: &Settings, default: &Settings) -> Result<()> {
-        let [own, asked, default] = [&self.settings, asked, default].map(serde_json::to_value);
-        let (own, default) = (own?, default?);
-        for (name, value) in asked?.as_object().into_iter().flatten() {
+    pub fn ensure_asked(&self, asked: &Settings, said: &[String]) -> Result<()> {
+        let [own, asked] = [&self.settings, asked].map(serde_json::to_value);
+        let (own, asked) = (own?, asked?);
+        let is_of = |word: &str, name: &str| match word {
+            "repeat" => name == "rounds",
+            "grid_only" => name == "tests" || name == "grid",
+            word => word == name,
+        };
+        for (name, value) in asked.as_object().into_iter().flatten() {
             ensure!(
-                *value == default[name] || *value == own[name],
+                *value == own[name] || !said.iter().any(|word| is_of(word, name)),
                 "this run began with {name} = {}, not {value}: it goes on as it began, or begin \
                  another in a folder of its own",
                 own[name]
@@ -62,18 +67,22 @@ impl Note {
         Ok(())
     }
 
-    /// Refuses peers that do not take part.
+    /// Refuses other peers than those that take part, or were skipped.
     ///
     /// # Errors
-    /// Names the first.
+    /// Names who is in one only.
     pub fn ensure_peers(&self, asked: &[&str]) -> Result<()> {
-        let known = |name: &str| {
-            let skipped = self.skipped.iter().map(|peer| &peer.name);
-            self.peers.iter().map(|peer| &peer.name).chain(skipped).any(|known| known == name)
-        };
-        let stranger = asked.iter().find(|name| !known(name));
-        let Some(name) = stranger else { return Ok(()) };
-        bail!("this run began without {name}: begin another in a folder of its own")
+        let skipped = self.skipped.iter().map(|peer| &*peer.name);
+        let own: Vec<&str> = self.peers.iter().map(|peer| &*peer.name).chain(skipped).collect();
+        let stranger = asked.iter().find(|name| !own.contains(name));
+        if let Some(name) = stranger {
+            bail!("this run began without {name}: begin another in a folder of its own");
+        }
+        let missing = own.iter().find(|name| !asked.contains(name));
+        match missing {
+            Some(name) => bail!("this run began with {name}, too: it goes on with all its peers"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -371,18 +380,23 @@ pub(crate) mod tests {
 
     #[test]
     fn a_run_goes_on_as_it_began_or_says_what_was_asked_that_it_does_not_do() {
-        let default = note(&[]).settings;
-        let began = Settings { rounds: 3, ..default.clone() };
-        let run = Note { settings: began.clone(), ..note(&["Warren"]) };
-        run.ensure_asked(&default, &default).expect("nothing is asked");
-        run.ensure_asked(&began, &default).expect("the same is asked");
-        let error = run.ensure_asked(&Settings { rounds: 5, ..began.clone() }, &default);
-        let error = error.expect_err("more rounds").to_string();
-        assert!(error.contains("rounds = 3, not 5"), "{error}");
-        assert!(run.ensure_asked(&Settings { seed: 2, ..began }, &default).is_err());
-        run.ensure_peers(&["Warren"]).expect("it takes part");
-        let error = run.ensure_peers(&["Warren", "tinc"]).expect_err("a stranger").to_string();
-        assert!(error.contains("without tinc"), "{error}");
+        let run = note(&["Warren", "no VPN"]);
+        let own = &run.settings;
+        let said = ["repeat", "seed", "out"].map(str::to_owned);
+        run.ensure_asked(own, &said).expect("the same is asked");
+        let other = Settings { rounds: 5, ..own.clone() };
+        run.ensure_asked(&other, &said[1..]).expect("rounds are not said");
+        let error = run.ensure_asked(&other, &said).expect_err("more rounds").to_string();
+        assert!(error.contains("rounds = 1, not 5"), "{error}");
+        let other = Settings { tests: Vec::new(), ..own.clone() };
+        assert!(run.ensure_asked(&other, &["grid_only".to_owned()]).is_err());
+        run.ensure_peers(&["no VPN", "Warren"]).expect("they take part");
+        for (asked, due) in
+            [(&["Warren", "no VPN", "tinc"][..], "without tinc"), (&["Warren"], "with no VPN")]
+        {
+            let error = run.ensure_peers(asked).expect_err("others").to_string();
+            assert!(error.contains(due), "{error}");
+        }
     }
 
     fn folder(name: &str) -> PathBuf {

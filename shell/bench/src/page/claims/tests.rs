@@ -3,7 +3,7 @@
 use super::*;
 use crate::ring::grid;
 use crate::ring::sample::tests::{note, sample};
-use crate::ring::sample::{Note, Sample};
+use crate::ring::sample::{Key, Note, Sample};
 
 fn run(ours: f64, theirs: f64) -> Vec<Sample> {
     let mut samples = Vec::new();
@@ -119,23 +119,36 @@ fn source_002_12_a_download_that_the_processors_decide_is_judged_on_a_slower_lin
 fn the_worst_cell_of_the_grid_decides() {
     let note = note(&[NO_VPN, WARREN]);
     let profiles = grid();
-    let ours = |i: usize| if i == 7 { 0.5 } else { 2.0 };
-    let cell = |(i, profile): (usize, &String)| {
+    let ours = |i: usize, round: u32| match i {
+        7 => 0.5,
+        8 if round == 1 => 0.55,
+        _ => 1.2,
+    };
+    let cell = |(i, profile): (usize, &String), round: u32| {
         let bytes = if i < 3 { 1.5 } else { 1.2 };
         let metrics = |rate| [(RATE, rate), ("wire_bytes_per_byte", bytes)];
-        let rate = |peer, rate| sample(peer, profile, "grid", "a-b", &metrics(rate));
-        [rate(NO_VPN, 1.0), rate(WARREN, ours(i))]
+        let rate = |peer, rate| Sample {
+            key: Key { round, ..sample(peer, profile, "grid", "a-b", &[]).key },
+            ..sample(peer, profile, "grid", "a-b", &metrics(rate))
+        };
+        [rate(NO_VPN, 1.0), rate(WARREN, ours(i, round))]
     };
-    let samples: Vec<Sample> = profiles.iter().enumerate().flat_map(cell).collect();
+    let round = |round| profiles.iter().enumerate().flat_map(move |at| cell(at, round));
+    let samples: Vec<Sample> = (1..=2).flat_map(round).collect();
     let verdicts = verdicts(&Cells::new(&note, &samples));
     let verdict = about(&verdicts, "bound", "grid: forth");
     assert_eq!(verdict.holds, Some(false));
-    let found = "beyond the bound in 1 of 48 cells";
-    assert_eq!(verdict.found, format!("0.5 (n = 1) × at {}; {found}", profiles[7]));
+    let found =
+        format!(" × at {}; beyond the bound in 2 of 48 cells, in all rounds in 1", profiles[7]);
+    assert!(
+        verdict.found.starts_with("0.5 (") && verdict.found.ends_with(&found),
+        "{}",
+        verdict.found
+    );
     assert!(verdict.is_of_few());
     let bytes = about(&verdicts, "bound", "grid: bytes on the wire");
     assert_eq!(bytes.holds, Some(false));
-    assert!(bytes.found.ends_with("; beyond the bound in 3 of 48 cells"), "{}", bytes.found);
+    assert!(bytes.found.ends_with("in 3 of 48 cells, in all rounds in 3"), "{}", bytes.found);
     let verdicts = super::verdicts(&Cells::new(&note, &[]));
     assert_eq!(about(&verdicts, "bound", "grid: forth").holds, None);
     for (ours, holds) in [(1.13, Some(false)), (1.115, Some(true))] {

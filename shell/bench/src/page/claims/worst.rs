@@ -55,9 +55,17 @@ impl Judge<'_> {
         if let Some((_, profile)) = worst {
             verdict.found += &format!(" at {profile}");
         }
-        let beyond = all.iter().filter(|(spread, _)| !bound.holds(spread.median)).count();
-        if beyond > 0 {
-            verdict.found += &format!("; beyond the bound in {beyond} of {} cells", all.len());
+        let beyond =
+            |most: fn(&Spread) -> f64| all.iter().filter(|(it, _)| !bound.holds(most(it))).count();
+        let (medians, rounds) = match bound {
+            Bound::AtLeast(_) => (beyond(|it| it.median), beyond(|it| it.max)),
+            Bound::AtMost(_) => (beyond(|it| it.median), beyond(|it| it.min)),
+        };
+        if medians > 0 {
+            let all = all.len();
+            verdict.found += &format!(
+                "; beyond the bound in {medians} of {all} cells, in all rounds in {rounds}"
+            );
         }
         let count = |peer: &str, is: fn(State) -> bool| {
             let states = profiles.iter().map(|p| self.cells.state(p, Test::Grid, peer));
