@@ -179,19 +179,18 @@ fn list(args: &List) -> Result<()> {
 }
 
 fn run_ring(args: &Run) -> Result<()> {
-    let all = vpn::all(&own_program()?);
+    let peers = ring::select(vpn::all(&own_program()?), &args.peers)?;
     let command = own_words();
     let prefix = "warren-bench";
     if args.resume {
         let (note, _) = ring::sample::read(&args.out)?;
         note.ensure_asked(&settings(args), &said(&crate::Cli::command().get_matches()))?;
         if !args.peers.is_empty() {
-            let asked = ring::select(vpn::all(&own_program()?), &args.peers)?;
-            note.ensure_peers(&asked.iter().map(|vpn| vpn.name()).collect::<Vec<_>>())?;
+            note.ensure_peers(&peers.iter().map(|vpn| vpn.name()).collect::<Vec<_>>())?;
         }
-        return ring::resume(&all, &args.out, prefix, &command);
+        return ring::resume(&peers, &args.out, prefix, &command);
     }
-    ring::run(settings(args), &ring::select(all, &args.peers)?, &args.out, prefix, &command)
+    ring::run(settings(args), &peers, &args.out, prefix, &command)
 }
 
 /// The words of `bench run` that were said, and not left to their defaults.

@@ -27,7 +27,7 @@ impl Load {
     pub(crate) fn take(&mut self) -> Sent {
         let sent = std::mem::take(&mut self.sent);
         if sent.all > 0 {
-            let share = sent.in_blocks.iter().sum::<u64>() as f64 / sent.all as f64;
+            let share = sent.all_in_blocks() as f64 / sent.all as f64;
             self.protected = self.protected * KEPT + share * (1.0 - KEPT);
         }
         sent

@@ -16,8 +16,8 @@ pub struct Weather {
     pub cipher: &'static str,
     /// Outwards: share of datagrams lost that is not congestion, as the peer reports it.
     pub loss_out: f64,
-    /// Outwards: how many of them are lost in a row, in the mean; zero where none is.
-    pub burst_out: f64,
+    /// Outwards: how many of them are lost in a row, in the mean, where any is.
+    pub burst_out: Option<f64>,
     /// Outwards: share of the losses that the peer met while the path's queue was long.
     pub queued_share_out: f64,
     /// Outwards: what repair leaves of `loss_out`.
@@ -92,7 +92,7 @@ impl Weather {
         Self {
             cipher: cipher.map_or("none", Cipher::name),
             loss_out,
-            burst_out: if loss_out > 0.0 { estimate.model.burst() } else { 0.0 },
+            burst_out: (loss_out > 0.0).then(|| estimate.model.burst()),
             queued_share_out: estimate.queued_share,
             left_out,
             chunk_bytes: sender.chunk_len(),

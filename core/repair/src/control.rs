@@ -302,7 +302,7 @@ impl Control {
         // Three chunks more than promised are no chance.
         let promised = 3.0 + 10.0 * self.promised;
         // Nothing was promised where as much is left as brings TCP the most.
-        let is_bound = self.line_rate.max().is_some() && self.is_full();
+        let is_bound = self.is_slow() && self.is_full();
         if share > 0.5 && gone > promised && !self.estimate.stands_out && !is_bound {
             self.boost = (self.boost + 0.1).min(BOOST_MAX);
         }
@@ -330,7 +330,7 @@ impl Control {
         let a_second = |count: u64| count as f64 * 1e6 / since_us as f64;
         let rate = a_second(sent.all);
         self.sent_rate += (rate - self.sent_rate) * 0.3;
-        self.rate += (a_second(sent.in_blocks.iter().sum()) - self.rate) * 0.3;
+        self.rate += (a_second(sent.all_in_blocks()) - self.rate) * 0.3;
         // Jitter is no queue.
         let stands = queue_us >= reorder_us.saturating_mul(2).saturating_add(QUEUE_US_MIN);
         let step = (since_us as f64 / STANDS_US).min(1.0);

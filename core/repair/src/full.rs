@@ -30,8 +30,8 @@ pub(crate) struct Full {
 impl Full {
     /// Repair chunks for a block of `data`, `most` at most, with which TCP has the most.
     pub(crate) fn best(&self, residuals: &Residuals, data: usize, most: usize) -> usize {
-        let cost = |repair: &usize| self.cost(residuals, data as f64, *repair);
-        (0..=most).min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
+        let costs = (0..=most).map(|repair| (self.cost(residuals, data as f64, repair), repair));
+        costs.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(0, |(_, repair)| repair)
     }
 
     /// Falls as that grows: TCP has what the line leaves or what its losses let it have, whichever

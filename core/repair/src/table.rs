@@ -40,6 +40,12 @@ impl Sent {
         Self { all: count, in_blocks: [count, 0] }
     }
 
+    /// Those in blocks of either kind.
+    #[must_use]
+    pub fn all_in_blocks(&self) -> u64 {
+        self.in_blocks.iter().sum()
+    }
+
     /// Counts one more, of this kind if it is in a block.
     #[inline]
     pub fn count(&mut self, in_block: Option<Upper>) {

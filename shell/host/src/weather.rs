@@ -85,7 +85,7 @@ fn link(weather: &Weather) -> Value {
         "out": {
             "loss_before": weather.loss_out,
             "loss_after": weather.left_out,
-            "burst_datagrams": (weather.burst_out > 0.0).then_some(weather.burst_out),
+            "burst_datagrams": weather.burst_out,
             "congestion_share": weather.queued_share_out,
             "queue_ms": ms(weather.queue_us_out),
             "queue_trend_ms_per_s": weather.queue_trend_us_out as f64 / 1000.0,

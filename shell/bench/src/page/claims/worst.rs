@@ -57,12 +57,13 @@ impl Judge<'_> {
         }
         let beyond =
             |most: fn(&Spread) -> f64| all.iter().filter(|(it, _)| !bound.holds(most(it))).count();
-        let (medians, rounds) = match bound {
-            Bound::AtLeast(_) => (beyond(|it| it.median), beyond(|it| it.max)),
-            Bound::AtMost(_) => (beyond(|it| it.median), beyond(|it| it.min)),
-        };
+        let medians = beyond(|it| it.median);
         if medians > 0 {
             let all = all.len();
+            let rounds = match bound {
+                Bound::AtLeast(_) => beyond(|it| it.max),
+                Bound::AtMost(_) => beyond(|it| it.min),
+            };
             verdict.found += &format!(
                 "; beyond the bound in {medians} of {all} cells, in all rounds in {rounds}"
             );
