@@ -85,7 +85,7 @@ impl Pump {
         while !self.shared.stop.load(Ordering::Relaxed) {
             let mut moved = self.deliver(now);
             for entry in 0..self.taps.len() {
-                match self.take(entry, now) {
+                match self.take(entry) {
                     Some(taken) => moved += taken,
                     None => return self.publish(now),
                 }
@@ -117,7 +117,7 @@ impl Pump {
     }
 
     /// Takes what has come to one device; none when the device is gone.
-    fn take(&mut self, entry: usize, now: u64) -> Option<usize> {
+    fn take(&mut self, entry: usize) -> Option<usize> {
         for taken in 0..BATCH_FRAMES {
             let Some((slot, memory)) = self.queue.vacant() else {
                 return Some(self.take_nowhere(entry));
@@ -132,6 +132,9 @@ impl Pump {
                 self.tallies[entry].oversize += 1;
                 continue;
             }
+            // A time read before the frame was would be too early by as long as this thread waited
+            // for a processor meanwhile, and no line delivers early.
+            let now = sys::now_ns();
             let verdict =
                 self.pipes[entry].offer(now, len - self.prefix_bytes.min(len) + FRAMING_BYTES);
             if let Verdict::Deliver { at_ns, again_at_ns } = verdict {
