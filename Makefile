@@ -178,6 +178,9 @@ endef
 # downloads that it does not end, 5 minutes each, and slow floods). Who is not here is named; `warren
 # bench run` without words measures everybody who is.
 RING ?= --peers none,warren,warren-plain,wireguard-go,easytier,easytier-kcp --seconds 10 --links 3 --repeat 1
+# And one TCP stream of 30 s each way, as source 002 has it, half an hour to an hour: a flow's first
+# second weighs less in it.
+THIRTY ?= --peers none,warren,wireguard-go,easytier-kcp --profiles low,medium,high --tests tcp --links 3 --repeat 1
 
 bench: setup build rivals
 	$(newest_rivals)
@@ -185,6 +188,7 @@ bench: setup build rivals
 	$(ROOT) $(WARREN) bench link --frames --out docs/measurements
 	$(ROOT) $(WARREN) bench network --out docs/measurements
 	$(call measured,ring,$(RING))
+	$(call measured,thirty,$(THIRTY))
 
 # One stream over 48 lines, without a VPN and with Warren, with repair and without: 45 minutes.
 GRID ?= --peers none,warren,warren-plain --grid-only --seconds 10
