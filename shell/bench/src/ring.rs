@@ -75,7 +75,7 @@ pub enum Test {
     Parallel,
     /// UDP offered without limit, each direction alone.
     Udp,
-    /// Pings of full size, many under way.
+    /// Pings of 1,200 bytes, many under way.
     Flood,
     /// Many small and some large files over HTTP or HTTPS.
     Download,
@@ -133,7 +133,7 @@ impl Test {
             Self::Both => "One TCP stream each way at once",
             Self::Parallel => "One TCP stream each way on all three links at once",
             Self::Udp => "UDP offered without limit, each direction alone",
-            Self::Flood => "Pings of full size, a hundred under way",
+            Self::Flood => "Pings of 1,200 bytes, a hundred under way",
             Self::Download => "Download of many small and some large files",
             Self::Reconnect => "Reconnect after a restart",
             Self::Shared => "Two flows, inside and outside, over one queue of 100 Mbit/s",
