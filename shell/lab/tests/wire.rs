@@ -1,9 +1,6 @@
 //! The impaired wire against its model, with real packets.
 
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lab::netns::{Host, Net};
@@ -39,9 +36,9 @@ fn scene(prefix: &str, impairment: Impairment) -> Scene {
 }
 
 impl Scene {
-    fn socket(&self, host: usize, port: u16) -> UdpSocket {
+    fn socket(&self, host: usize) -> UdpSocket {
         let socket =
-            sys::in_netns(&self.hosts[host].path(), || UdpSocket::bind((ADDRESSES[host], port)))
+            sys::in_netns(&self.hosts[host].path(), || UdpSocket::bind((ADDRESSES[host], 7)))
                 .expect("namespace")
                 .expect("socket");
         socket.set_read_timeout(Some(Duration::from_millis(300))).expect("timeout");
@@ -51,20 +48,8 @@ impl Scene {
     /// Sends `n` numbered packets at an even spacing; returns what arrived, in that order: the
     /// number and how long it took, in microseconds.
     fn send(&self, n: u64, spacing: Duration) -> Vec<(u64, f64)> {
-        let (from, receiver) = (self.socket(0, 7), self.receive(1));
-        let start = sys::now_ns();
-        for i in 0..n {
-            let due = start + i * spacing.as_nanos() as u64;
-            sys::sleep_ns(due.saturating_sub(sys::now_ns()));
-            send_dated(&from, 1, i);
-        }
-        receiver.join().expect("receiver")
-    }
-
-    /// Notes what comes to `host` until nothing does any more.
-    fn receive(&self, host: usize) -> JoinHandle<Vec<(u64, f64)>> {
-        let to = self.socket(host, 7);
-        std::thread::spawn(move || {
+        let (from, to) = (self.socket(0), self.socket(1));
+        let receiver = std::thread::spawn(move || {
             let (mut seen, mut packet) = (Vec::new(), [0; 200]);
             while to.recv(&mut packet).is_ok() {
                 let now = sys::now_ns();
@@ -73,24 +58,18 @@ impl Scene {
                 seen.push((word(0), now.saturating_sub(word(8)) as f64 / 1e3));
             }
             seen
-        })
+        });
+        let start = sys::now_ns();
+        for i in 0..n {
+            let due = start + i * spacing.as_nanos() as u64;
+            sys::sleep_ns(due.saturating_sub(sys::now_ns()));
+            let mut packet = [0; 200];
+            packet[..8].copy_from_slice(&i.to_le_bytes());
+            packet[8..16].copy_from_slice(&sys::now_ns().to_le_bytes());
+            from.send_to(&packet, (ADDRESSES[1], 7)).expect("sent");
+        }
+        receiver.join().expect("receiver")
     }
-}
-
-/// Sends a number and the time to the host `to`.
-fn send_dated(from: &UdpSocket, to: usize, number: u64) {
-    let mut packet = [0; 200];
-    packet[..8].copy_from_slice(&number.to_le_bytes());
-    packet[8..16].copy_from_slice(&sys::now_ns().to_le_bytes());
-    from.send_to(&packet, (ADDRESSES[to], 7)).expect("sent");
-}
-
-/// Runs `program` of util-linux with `options` on the calling thread.
-fn schedule(program: &str, options: &[&str]) {
-    let task = std::fs::read_link("/proc/thread-self").expect("proc");
-    let thread = task.file_name().expect("a number");
-    let status = Command::new(program).args(options).arg(thread).stdout(Stdio::null()).status();
-    assert!(status.expect("util-linux").success(), "{program} {options:?}");
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -142,60 +121,6 @@ fn delays_are_those_of_the_model() {
     let order: Vec<u64> = seen.iter().map(|(number, _)| *number).collect();
     let (real, ideal) = (inversions(&order), inversions(&by_model));
     assert!((real / ideal - 1.0).abs() < 0.1, "{real} {ideal}");
-}
-
-/// The least delay of a path tells its queues, so one frame that comes before it can misleads for
-/// as long as it is remembered. Here a sender takes the wire's processor away from it again and
-/// again while it works.
-#[test]
-fn no_frame_is_early_though_the_wire_waits_for_a_processor() {
-    const DELAY_US: u64 = 5_000;
-    let weather = Impairment { delay_us: DELAY_US, ..Impairment::LINE };
-    // The wire's thread stays where the one that starts it is.
-    let scene = std::thread::spawn(move || {
-        schedule("taskset", &["--cpu-list", "--pid", "0"]);
-        scene("wt-wire-early", weather)
-    });
-    let scene = scene.join().expect("scene");
-    // The way that is looked at second is the one that waits for the other's frames to be read.
-    let (to, from) = (scene.receive(0), [scene.socket(1, 0), scene.socket(0, 0)]);
-    let is_over = AtomicBool::new(false);
-    let sent = std::thread::scope(|scope| {
-        let [sender, busy] = &from;
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                for _ in 0..20 {
-                    busy.send_to(&[0; 1_000], (ADDRESSES[1], 7)).expect("sent");
-                }
-                sys::sleep_ns(50_000);
-            }
-        });
-        let bursts = scope.spawn(|| {
-            schedule("taskset", &["--cpu-list", "--pid", "0"]);
-            schedule("chrt", &["--fifo", "--pid", "2"]);
-            let mut sent = 0;
-            for _ in 0..150 {
-                let begin = sys::now_ns();
-                while sys::now_ns() < begin + 2_000_000 {
-                    send_dated(sender, 0, sent);
-                    sent += 1;
-                    let next = sys::now_ns() + 50_000;
-                    while sys::now_ns() < next {
-                        std::hint::spin_loop();
-                    }
-                }
-                sys::sleep_ns(3_000_000);
-            }
-            sent
-        });
-        let sent = bursts.join();
-        is_over.store(true, Ordering::Relaxed);
-        sent.expect("sender")
-    });
-    let seen = to.join().expect("receiver");
-    assert_eq!(seen.len() as u64, sent, "none is lost");
-    let least = seen.iter().map(|(_, us)| *us).fold(f64::MAX, f64::min);
-    assert!(least >= DELAY_US as f64, "one took {least} us");
 }
 
 #[test]
