@@ -9,6 +9,7 @@
 //! Time: a guest boots in 4 to 8 s and all cases of one implementation take about 30 s more.
 //! What takes minutes is marked `#[ignore = "soak"]`.
 
+mod cipher;
 mod link;
 mod netem;
 mod power;

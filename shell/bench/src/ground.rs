@@ -24,6 +24,8 @@ pub const RING: [&str; 3] = ["a", "b", "c"];
 pub const BOTTLENECK_MBIT_S: u32 = 100;
 /// What may wait before it.
 pub const BOTTLENECK_MS: u32 = 20;
+/// The table of nftables that counts one flow before the bottleneck and behind it.
+const FLOW_TABLE: &str = "warren-bench";
 /// What a card sends at once: 1 ms, since it is looked after by a processor that has other work,
 /// and two packets at least.
 const CARD_BURST_NS: u64 = 1_000_000;
@@ -181,9 +183,42 @@ impl Ground {
     /// # Errors
     /// Returns an error where there is none.
     pub fn bottleneck_drops(&self) -> Result<u64> {
-        let router = self.router.as_ref().context("this ground has no bottleneck")?;
-        let text = router.run(&["tc", "-s", "qdisc"])?;
+        let text = self.router()?.run(&["tc", "-s", "qdisc"])?;
         Ok(text.lines().filter_map(dropped).sum())
+    }
+
+    /// Begins to count what of TCP to `port` of the second host comes to the bottleneck, and what
+    /// has passed it. Of one flow beside others the queue itself tells nothing.
+    ///
+    /// # Errors
+    /// There is no bottleneck, or `nft` cannot count.
+    pub fn watch_flow(&self, port: u16) -> Result<()> {
+        for (host, hook) in [(self.router()?, "forward"), (&self.ends[1].host, "input")] {
+            let words = format!("type filter hook {hook} priority 0");
+            let chain = format!("chain seen {{\n{words};\ntcp dport {port} counter\n}}");
+            host.run(&["nft", &format!("table ip {FLOW_TABLE} {{\n{chain}\n}}")])
+                .context("cannot count a flow with `nft`: install the package nftables")?;
+        }
+        Ok(())
+    }
+
+    /// Packets of the flow that is watched, which the bottleneck has dropped since.
+    ///
+    /// # Errors
+    /// No flow is watched.
+    pub fn flow_drops(&self) -> Result<u64> {
+        let seen = |host: &Host| {
+            let text = host.run(&["nft", "list", "table", "ip", FLOW_TABLE])?;
+            counted(&text).with_context(|| format!("nft counts nothing: {text}"))
+        };
+        // What came before what is passed: a packet between the two is not taken for dropped.
+        let came = seen(self.router()?)?;
+        std::thread::sleep(Duration::from_millis(4 * u64::from(BOTTLENECK_MS)));
+        Ok(came.saturating_sub(seen(&self.ends[1].host)?))
+    }
+
+    fn router(&self) -> Result<&Host> {
+        self.router.as_ref().context("this ground has no bottleneck")
     }
 
     /// What the wire did so far, where there is one.
@@ -306,6 +341,11 @@ fn dropped(line: &str) -> Option<u64> {
     line.split_once("(dropped ")?.1.split(',').next()?.parse().ok()
 }
 
+/// The packets of the only counter in what `nft list table` prints.
+fn counted(text: &str) -> Option<u64> {
+    text.split_once("counter packets ")?.1.split_whitespace().next()?.parse().ok()
+}
+
 fn take_offloads_off(host: &Host, ifname: &str) -> Result<()> {
     for feature in OFFLOADS {
         // A feature that this kernel does not have is refused; the check of sizes decides.
@@ -341,6 +381,46 @@ mod tests {
         for nonsense in ["", "dropped 3", "(dropped x,", "(dropped -1,"] {
             assert_eq!(dropped(nonsense), None, "{nonsense:?}");
         }
+    }
+
+    #[test]
+    fn packets_of_a_flow_are_read_from_what_nft_prints() {
+        let text = "table ip t {\n\tchain seen {\n\t\ttype filter hook input priority filter; \
+                    policy accept;\n\t\ttcp dport 5202 counter packets 34 bytes 5100\n\t}\n}\n";
+        assert_eq!(counted(text), Some(34));
+        for nonsense in ["", "counter", "counter packets ", "counter packets x bytes 1"] {
+            assert_eq!(counted(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    /// The watched flow alone is counted: a burst larger than the queue, while another passes.
+    #[test]
+    fn what_a_bottleneck_drops_of_one_flow_is_counted() {
+        let ground = Ground::lay_bottleneck("wt-flow").unwrap();
+        assert!(ground.flow_drops().is_err(), "nothing is watched");
+        ground.watch_flow(5202).unwrap();
+        let send = |port: u16, count: usize| {
+            // To a port that nobody listens on each is answered with a reset; only these go out.
+            let script = format!(
+                "import socket, sys\n\
+                 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)\n\
+                 head = (40000).to_bytes(2, 'big') + ({port}).to_bytes(2, 'big')\n\
+                 head += bytes(8) + bytes([0x50, 0x10, 1, 0]) + bytes(4 + 1400)\n\
+                 for _ in range({count}): s.sendto(head, ('{}', 0))\n",
+                ground.ends[1].outer
+            );
+            ground.ends[0].host.run(&["python3", "-c", &script]).unwrap();
+        };
+        send(5202, 20);
+        assert_eq!(ground.flow_drops().unwrap(), 0, "20 packets have room");
+        send(5201, 2_000);
+        assert!(ground.bottleneck_drops().unwrap() > 100, "2,000 have none");
+        assert_eq!(ground.flow_drops().unwrap(), 0, "these were of another flow");
+        let before = ground.bottleneck_drops().unwrap();
+        send(5202, 2_000);
+        let dropped = ground.flow_drops().unwrap();
+        assert!(dropped > 100, "{dropped}");
+        assert_eq!(dropped, ground.bottleneck_drops().unwrap() - before);
     }
 
     #[test]

@@ -77,6 +77,9 @@ pub struct Options {
     pub disk: Option<PathBuf>,
     /// Memory of the guest in MiB; 256 is enough for a kernel, WireGuard and small files.
     pub memory_mib: u32,
+    /// What its processor must not have, as `aes`: names of qemu's, which are those of
+    /// `/proc/cpuinfo`.
+    pub cpu_without: Vec<String>,
     /// Longest time from starting qemu to the first command answered.
     pub boot_limit: Duration,
     /// Where a fetched kernel is kept, when none is installed: a directory below `target/`.
@@ -129,6 +132,7 @@ impl Options {
             modules: Vec::new(),
             disk: None,
             memory_mib: 256,
+            cpu_without: Vec::new(),
             boot_limit: Duration::from_secs(90),
             kernel_cache: kernel_cache.into(),
         }
@@ -323,10 +327,12 @@ fn qemu_command(
     options: &Options,
 ) -> Command {
     let inside = |name: &str| directory.join(name).display().to_string();
+    let less = options.cpu_without.iter().map(|flag| format!(",-{flag}")).collect::<String>();
+    let cpu = format!("max{less}");
     let mut command = host.command(&["setpriv", "--pdeathsig", "KILL", "--"]);
     command
         .arg(program)
-        .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", &options.memory_mib.to_string()])
+        .args(["-accel", "tcg", "-cpu", &cpu, "-smp", "1", "-m", &options.memory_mib.to_string()])
         .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
         .arg("-kernel")
         .arg(&kernel.image)

@@ -490,6 +490,7 @@ impl Scene<'_> {
     /// One flow through the VPN and one beside it, over one queue.
     fn shared(&mut self) -> Result<()> {
         let drops = self.ground.bottleneck_drops()?;
+        self.ground.watch_flow(PORT + 1)?;
         let before = self.before()?;
         let seconds = self.seconds * SHARED_TIMES;
         let through = Job { seconds, ..self.job(0, 1, Kind::Tcp(1)) };
@@ -519,6 +520,7 @@ impl Scene<'_> {
         self.put("inside_percent", inside / sum * 100.0);
         self.put("outside_percent", outside / sum * 100.0);
         self.put("outside_retransmits", again);
+        self.put("outside_queue_drops", self.ground.flow_drops()? as f64);
         let dropped = self.ground.bottleneck_drops()?.saturating_sub(drops);
         self.put("queue_drops", dropped as f64);
         Ok(())

@@ -69,6 +69,7 @@ pub const METRICS: &[Metric] = &[
     metric("inside_percent", "share of the flow inside", "%", High),
     metric("outside_percent", "share of the flow outside", "%", High),
     metric("outside_retransmits", "sent again by the flow outside", "segments", Low),
+    metric("outside_queue_drops", "of the flow outside dropped by the queue", "packets", Low),
     metric("queue_drops", "dropped by the shared queue", "packets", Low),
     metric("wire_bytes_per_byte", "bytes on the wire for each that arrived", "×", Low),
     metric("cpu_s_per_gb", "daemons' processor time", "s/GB", Low),
