@@ -4,17 +4,19 @@
 //! very program that runs everywhere finds nothing there. Both sides say which cipher they use and
 //! why; a second guest, which keeps the instructions, shows that it was they that decided.
 
+use std::cell::RefCell;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lab::guest::{Guest, Nic, Options};
 use lab::netns::{Host, Net};
 use serde_json::Value;
 
-use super::{kernel_cache, link};
+use super::kernel_cache;
+use super::link::{self, KeyPair, eventually, tempdir};
+use super::power::strip;
 
 const PORT: u16 = 51820;
 const NAME: &str = "wtgcipher";
@@ -26,47 +28,14 @@ const INSIDE: [&str; 2] = ["10.71.0.1", "10.71.0.2"];
 const WITHOUT: [&str; 2] = ["aes", "pclmulqdq"];
 const BYTES: usize = 1 << 20;
 
-/// The files of one link, and the program without what only a debugger reads, which would not
-/// fit into a guest's memory.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("warren-cipher-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder)?;
-        let mut strip = Command::new("strip");
-        strip.arg("-o").arg(folder.join("warren")).arg(env!("CARGO_BIN_EXE_warren"));
-        let status = strip.status().context("strip, of binutils")?;
-        ensure!(status.success(), "{strip:?}: {status}");
-        Ok(Self(folder))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The file of one end of two.
-fn config(keys: &[[String; 2]; 2], end: usize) -> String {
+fn config(keys: &[KeyPair; 2], end: usize) -> String {
     let far = 1 - end;
     format!(
         "[Interface]\nPrivateKey = {}\nListenPort = {PORT}\nAddress = {}/24\n\
          [Peer]\nPublicKey = {}\nAllowedIPs = {}/32\nEndpoint = {}:{PORT}\n",
-        keys[end][0], INSIDE[end], keys[far][1], INSIDE[far], OUTER[far]
+        keys[end].private, INSIDE[end], keys[far].public, INSIDE[far], OUTER[far]
     )
-}
-
-fn key_pair(host: &Host) -> Result<[String; 2]> {
-    let text = host.sh("k=$(wg genkey); echo $k; echo $k | wg pubkey")?;
-    let mut lines = text.lines().map(str::to_owned);
-    Ok([lines.next().context("a private key")?, lines.next().context("a public key")?])
 }
 
 /// The cipher and the reason for it that both ends tell, once both tell the same of a link.
@@ -88,17 +57,17 @@ fn ciphers(host: &Host, guest: &Guest, warren: &str) -> Result<[[String; 2]; 2]>
 }
 
 /// Links a guest that lacks `without` with this machine; what both say of their cipher.
-fn linked(folder: &Folder, without: &[&str]) -> Result<[[String; 2]; 2]> {
+fn linked(folder: &Path, without: &[&str]) -> Result<[[String; 2]; 2]> {
     let mut net = Net::new("wt-guest-cipher")?;
     let host = net.host("user")?;
-    let keys = [key_pair(&host)?, key_pair(&host)?];
+    let keys = [KeyPair::new()?, KeyPair::new()?];
     let nic = Nic {
         tap: link::TAP.to_owned(),
         host_addresses: vec![format!("{}/24", OUTER[0])],
         guest_addresses: vec![format!("{}/24", OUTER[1])],
     };
     let options = Options {
-        programs: vec![folder.path("warren")],
+        programs: vec![folder.join("warren").display().to_string()],
         modules: vec!["tun".to_owned()],
         cpu_without: without.iter().map(|&flag| flag.to_owned()).collect(),
         memory_mib: 512,
@@ -110,7 +79,7 @@ fn linked(folder: &Folder, without: &[&str]) -> Result<[[String; 2]; 2]> {
         let has = flags.split_ascii_whitespace().any(|word| word == flag);
         ensure!(has != without.contains(&flag), "{flag} of a guest without {without:?}: {flags}");
     }
-    let file = folder.0.join(format!("{NAME}.conf"));
+    let file = folder.join(format!("{NAME}.conf"));
     fs::write(&file, config(&keys, 0))?;
     let warren = env!("CARGO_BIN_EXE_warren");
     let near = host.spawn(&[warren, "link", "up", &file.display().to_string()])?;
@@ -119,24 +88,20 @@ fn linked(folder: &Folder, without: &[&str]) -> Result<[[String; 2]; 2]> {
         "mkdir -p /tmp/link; printf '%s' '{config}' > /tmp/link/{NAME}.conf
          warren link up /tmp/link/{NAME}.conf > /tmp/link/log 2>&1 &"
     ))?;
-    let begin = Instant::now();
-    while let Err(why) = host.sh(&format!("ping -n -q -c 1 -W 1 {}", INSIDE[1])) {
-        if begin.elapsed() > PATIENCE {
-            let far = guest.run("cat /tmp/link/log")?;
-            return Err(why.context(format!("no answer; here {}, there {far}", near.log())));
-        }
-    }
+    eventually("an answer", PATIENCE, || {
+        host.sh(&format!("ping -n -q -c 1 -W 1 {}", INSIDE[1])).map(|_| true)
+    })
+    .with_context(|| format!("here {}, there {:?}", near.log(), guest.run("cat /tmp/link/log")))?;
     every_byte_arrives(&host, &guest)?;
     // What the other can do is told inside the session: it may come after the first answer.
-    loop {
-        let told = ciphers(&host, &guest, warren)?;
-        let agree =
-            told[0] == told[1] && (told[0][0] != "ChaCha20-Poly1305" || !without.is_empty());
-        if agree || begin.elapsed() > PATIENCE {
-            return Ok(told);
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let wanted = if without.is_empty() { "AES-256-GCM" } else { "ChaCha20-Poly1305" };
+    let told = RefCell::default();
+    eventually("a cipher", PATIENCE, || {
+        *told.borrow_mut() = ciphers(&host, &guest, warren)?;
+        Ok(told.borrow().iter().all(|[cipher, _]| cipher == wanted))
+    })
+    .with_context(|| format!("told {told:?}"))?;
+    Ok(told.into_inner())
 }
 
 /// A file from the guest, whose sum is the same on both sides.
@@ -158,14 +123,16 @@ fn has_aes() -> bool {
 
 #[test]
 fn a_machine_without_instructions_for_aes_is_met_with_wireguards_own_cipher() {
-    let folder = Folder::new().unwrap();
-    let told = linked(&folder, &WITHOUT).unwrap();
+    let directory = tempdir("cipher").unwrap();
+    let folder = Path::new(&directory.0);
+    strip(Path::new(env!("CARGO_BIN_EXE_warren")), &folder.join("warren")).unwrap();
+    let told = linked(folder, &WITHOUT).unwrap();
     for [cipher, why] in &told {
         assert_eq!(cipher, "ChaCha20-Poly1305", "{told:?}");
         assert!(why.contains("no instructions for AES"), "{told:?}");
     }
     if has_aes() {
-        let told = linked(&folder, &[]).unwrap();
+        let told = linked(folder, &[]).unwrap();
         assert!(told.iter().all(|[cipher, _]| cipher == "AES-256-GCM"), "{told:?}");
     }
 }

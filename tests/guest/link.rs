@@ -64,9 +64,9 @@ struct Keys {
     preshared: String,
 }
 
-struct KeyPair {
-    private: String,
-    public: String,
+pub(crate) struct KeyPair {
+    pub(crate) private: String,
+    pub(crate) public: String,
 }
 
 impl Outer {
@@ -118,14 +118,17 @@ impl fmt::Display for Setup {
 
 impl Keys {
     fn new() -> Result<Self> {
-        let pair = || -> Result<KeyPair> {
-            let text = stdout("k=$(wg genkey); echo $k; echo $k | wg pubkey")?;
-            let mut lines = text.lines().map(str::to_owned);
-            let private = lines.next().context("no private key")?;
-            Ok(KeyPair { private, public: lines.next().context("no public key")? })
-        };
         let preshared = stdout("wg genpsk")?.trim().to_owned();
-        Ok(Self { host: pair()?, guest: pair()?, preshared })
+        Ok(Self { host: KeyPair::new()?, guest: KeyPair::new()?, preshared })
+    }
+}
+
+impl KeyPair {
+    pub(crate) fn new() -> Result<Self> {
+        let text = stdout("k=$(wg genkey); echo $k; echo $k | wg pubkey")?;
+        let mut lines = text.lines().map(str::to_owned);
+        let private = lines.next().context("no private key")?;
+        Ok(Self { private, public: lines.next().context("no public key")? })
     }
 }
 
@@ -435,7 +438,7 @@ impl Drop for Link<'_> {
 }
 
 /// A directory for one case, removed on drop.
-struct Directory(String);
+pub(crate) struct Directory(pub(crate) String);
 
 impl Drop for Directory {
     fn drop(&mut self) {
@@ -443,7 +446,7 @@ impl Drop for Directory {
     }
 }
 
-fn tempdir(name: &str) -> Result<Directory> {
+pub(crate) fn tempdir(name: &str) -> Result<Directory> {
     let path = std::env::temp_dir().join(format!("warren-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&path)?;
     Ok(Directory(path.display().to_string()))
@@ -456,7 +459,11 @@ fn stdout(script: &str) -> Result<String> {
 }
 
 /// Tries until it is true; after `limit` the last error is the answer.
-fn eventually(what: &str, limit: Duration, check: impl Fn() -> Result<bool>) -> Result<()> {
+pub(crate) fn eventually(
+    what: &str,
+    limit: Duration,
+    check: impl Fn() -> Result<bool>,
+) -> Result<()> {
     let start = Instant::now();
     loop {
         match check() {

@@ -75,10 +75,9 @@ impl Machine {
         let folder = std::env::temp_dir().join(format!("warren-power-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
-        // Without what only a debugger reads they fit into a guest's memory.
         let own = std::env::current_exe()?;
         for (from, to) in [(Path::new(env!("CARGO_BIN_EXE_warren")), "warren"), (&own, "writer")] {
-            command(Command::new("strip").arg("-o").arg(folder.join(to)).arg(from))?;
+            strip(from, &folder.join(to))?;
         }
         Ok(Self { host, folder, told: Told::default(), lost: 0, written: 0, _net: net })
     }
@@ -226,6 +225,11 @@ fn command(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("{command:?}"))?;
     ensure!(status.success(), "{command:?}: {status}");
     Ok(())
+}
+
+/// Copies a program without what only a debugger reads: so it fits into a guest's memory.
+pub(crate) fn strip(from: &Path, to: &Path) -> Result<()> {
+    command(Command::new("strip").arg("-o").arg(to).arg(from))
 }
 
 /// SplitMix64, so that a failure can be had again.

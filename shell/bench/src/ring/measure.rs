@@ -37,6 +37,8 @@ const BACK: &str = "back";
 /// Time between two pings under load.
 const LOADED_PING_EVERY_S: f64 = 0.1;
 const PORT: u16 = 5_201;
+/// Of the flow that runs beside the VPN.
+const BESIDE_PORT: u16 = PORT + 1;
 /// Times that a transfer may begin that iperf3 does not get to load the line with, for reasons of
 /// its own: at 2.5 % of loss each way that is one in twenty of UDP.
 const TRIES: u32 = 3;
@@ -490,12 +492,12 @@ impl Scene<'_> {
     /// One flow through the VPN and one beside it, over one queue.
     fn shared(&mut self) -> Result<()> {
         let drops = self.ground.bottleneck_drops()?;
-        self.ground.watch_flow(PORT + 1)?;
+        self.ground.watch_flow(BESIDE_PORT)?;
         let before = self.before()?;
         let seconds = self.seconds * SHARED_TIMES;
         let through = Job { seconds, ..self.job(0, 1, Kind::Tcp(1)) };
         let address = &self.ground.ends[1].outer;
-        let beside = Job { address, port: PORT + 1, ..through };
+        let beside = Job { address, port: BESIDE_PORT, ..through };
         // Who begins finds an empty line and keeps an advantage for long, so each does once.
         let (mut rates, mut received, mut again) = ([0.0; 2], 0.0, 0.0);
         for first in 0..2 {
