@@ -127,6 +127,9 @@ fn show(answer: &Value) -> String {
         let order = plain(text(&link["order"], "state"));
         line("order", order);
         line("", format!("{ms:.1} ms of disorder; waited: {waited}; in vain: {given_up}"));
+        let gap = link["pacing"]["gap_ms"].as_f64().filter(|ms| *ms > 0.0);
+        let gap = gap.map_or_else(String::new, |ms| format!(" ({ms:.2} ms between datagrams)"));
+        line("pacing", plain(text(&link["pacing"], "state")) + &gap);
         line("packed", plain(text(&link["compression"], "state")));
     }
     if let Some(why) = answer["link_why"].as_str() {

@@ -27,6 +27,13 @@ between = ["a", "b"]
 addresses = [["203.0.113.1/24"], ["203.0.113.2/24"]]
 impair = "rate=300mbit limit=5000 delay=4ms jitter=2ms loss=2%"
 "#;
+/// Or one that any stream fills.
+const NARROW: &str = r#"
+[[links]]
+between = ["a", "b"]
+addresses = [["203.0.113.1/24"], ["203.0.113.2/24"]]
+impair = "rate=100mbit limit=170 delay=2ms"
+"#;
 const PLACE: [&str; 3] = ["0.0.0.0:443", "https://server", "0.0.0.0:3478"];
 const INSIDE: [&str; 2] = ["100.64.0.1", "100.64.0.2"];
 /// The server's end of the line that loses, and b's.
@@ -131,7 +138,14 @@ fn what_is_shown(lan: &mut Lan) -> Result<()> {
     ensure!(text.contains("on: the path loses datagrams at random"), "{text}");
     let text = lan.node(0, &["why", "b"])?;
     eprintln!("{text}");
-    for word in ["lost before repair", "repair  on: the path", "cipher  ", "order   ", "packed  "] {
+    for word in [
+        "lost before repair",
+        "repair  on: the path",
+        "cipher  ",
+        "order   ",
+        "pacing  ",
+        "packed  ",
+    ] {
         ensure!(text.contains(word), "{word:?} is not in {text}");
     }
     let metrics = lan.node(0, &["metrics"])?;
@@ -156,5 +170,44 @@ fn what_a_path_loses_is_shown_with_what_is_done_about_it_and_why() -> Result<()>
     let lab = lab_of("weather", &format!("{HOSTS}{WEATHER}"), "weather.toml")?;
     let mut lan = Lan::in_lab("weather", &lab, &["a", "b"], PLACE)?;
     let result = what_is_shown(&mut lan);
+    lan.told(result)
+}
+
+fn bursts_are_paced(lan: &mut Lan) -> Result<()> {
+    let token = lan.token(&["--reusable"])?;
+    lan.all_up(&token)?;
+    lan.reaches(0, INSIDE[1])?;
+    lan.direct(0)?;
+    let pacing = |lan: &Lan| lan.status(0).map(|all| all["peers"][0]["link"]["pacing"].clone());
+    let idle = pacing(lan)?;
+    ensure!(idle["gap_ms"] == 0.0 && is_of(&idle, "off: "), "{idle}");
+    for round in 1..=2 {
+        let bits = traffic::tcp(
+            &lan.nodes[0].host,
+            &lan.nodes[1].host,
+            INSIDE[1],
+            &["-t", "4", "-O", "1", "-C", "cubic"],
+        )?;
+        let full = pacing(lan)?;
+        eprintln!("round {round}: {:.0} Mbit/s, {full}", bits / 1e6);
+        // 1500 bytes take 0.12 ms; what fills a queue is somewhat more than the line takes.
+        let gap_ms = number(&full, "/gap_ms")?;
+        ensure!((0.07..0.2).contains(&gap_ms) && is_of(&full, "on: "), "{full}");
+        ensure!(bits > 80e6, "{bits} bit/s: pacing bounds bursts, no rates");
+    }
+    ensure!(lan.node(0, &["why", "b"])?.contains("pacing  on: the last traffic filled the line"));
+    Ok(())
+}
+
+fn is_of(pacing: &Value, state: &str) -> bool {
+    pacing["state"].as_str().is_some_and(|said| said.starts_with(state))
+}
+
+#[test]
+fn toward_a_line_that_was_filled_bursts_are_paced_and_it_is_told() -> Result<()> {
+    let _turn = turn::alone();
+    let lab = lab_of("paced", &format!("{HOSTS}{NARROW}"), "paced.toml")?;
+    let mut lan = Lan::in_lab("paced", &lab, &["a", "b"], PLACE)?;
+    let result = bursts_are_paced(&mut lan);
     lan.told(result)
 }

@@ -318,7 +318,8 @@ impl Frames {
             }
             return 0;
         };
-        let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
+        let gap_ns = self.halves.as_ref().map_or(0, |halves| halves.sender.gap_ns());
+        let mut way = Way::new(session, to, out).paced(gap_ns);
         if again {
             self.greet(current, now, &mut way);
         }

@@ -24,6 +24,9 @@
 //! A packet of full size has its place only where a probe has shown that there is room for it
 //! (`roomy`); elsewhere it is cut in two.
 //!
+//! Toward a line that was filled lately datagrams are paced: the outbox is told how far apart they
+//! should leave (`pacing`).
+//!
 //! Where the user asked for it, what one datagram is to hold is compressed by itself (`squeeze`).
 //!
 //! And on its way in: [`Link::receive`] opens a datagram where the shell received it and tells
@@ -53,6 +56,7 @@ mod link;
 mod load;
 mod outbox;
 mod overrun;
+mod pacing;
 mod paths;
 mod piece;
 mod pool;

@@ -327,7 +327,7 @@ impl Link {
         let index = session.index();
         if let Some(sender) = self.frames.as_mut().and_then(|frames| frames.sender(index)) {
             let room = self.roomy.room(&to, mtu);
-            let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
+            let mut way = Way::new(session, to, out).paced(sender.gap_ns());
             let outcome = sender.send(header, packet, (now, mtu, room), wishes, &mut way);
             let (datagrams, bytes) = (way.datagrams, way.bytes);
             if sender.take_beyond() {

@@ -102,7 +102,8 @@ impl From<Relayed> for Destination {
 /// The core calls [`Outbox::reserve`], fills the slot to its last byte and calls
 /// [`Outbox::commit`]. A slot that is not committed before the next `reserve` never existed. The
 /// shell may send earlier commits from inside `reserve` when its memory is full; it promises to
-/// keep the order per destination, and to send what is left when the core returns.
+/// keep the order per destination, and to send what is left when the core returns, or some two
+/// milliseconds later where it is paced.
 pub trait Outbox {
     /// A slot of exactly `len` bytes (1 to 65,535) with undefined content; `None` where the shell
     /// cannot take a datagram of that size.
@@ -110,4 +111,13 @@ pub trait Outbox {
 
     /// The slot reserved last is complete.
     fn commit(&mut self);
+
+    /// The same, of a path with a queue of its own that others may share: the datagram should not
+    /// leave within `gap_ns` of the one before it to the same destination. A burst takes what room
+    /// that queue has, and who comes next finds none. A shell without a clock may ignore it.
+    #[inline]
+    fn commit_paced(&mut self, gap_ns: u32) {
+        let _ = gap_ns;
+        self.commit();
+    }
 }

@@ -26,6 +26,7 @@ use crate::link::{Outcome, Refusal};
 use crate::load::Load;
 use crate::outbox::Outbox;
 use crate::overrun::{Expected, Overrun, Tally};
+use crate::pacing;
 use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::strays::Strays;
@@ -80,6 +81,8 @@ pub(crate) struct Sender {
     /// The report that was taken in last.
     report: Option<u16>,
     rtt_us: Option<u32>,
+    /// Between two datagrams, nanoseconds; 0 = none.
+    gap_ns: u32,
     /// Datagrams sent on other paths that may be reported lost.
     strays: Strays,
     /// Until then what is reported lost may have been sent on the path before.
@@ -177,6 +180,7 @@ impl Sender {
             tally: Tally::default(),
             report: None,
             rtt_us: None,
+            gap_ns: 0,
             strays: Strays::NONE,
             settled_at: Instant::ZERO,
             chunk_len: 0,
@@ -496,6 +500,7 @@ impl Sender {
         self.strays.discount(&mut seen, now);
         let sent = self.load.take();
         self.control.handle_report(&seen, sent, now_us);
+        self.gap_ns = pacing::gap_ns(self.control.line_rate(), self.control.sent_rate());
         self.spread.heed(&self.control);
         // Weather that repair does not help against may be none: a flood that overruns a line many
         // times loses much that no queue was seen around.
@@ -515,7 +520,7 @@ impl Sender {
         // Just after another change nothing was learnt yet; and a peer that changes with each
         // datagram must not cost a table for each.
         if now >= self.settled_at {
-            (self.control, self.tally) = (Control::new(), Tally::default());
+            (self.control, self.tally, self.gap_ns) = (Control::new(), Tally::default(), 0);
             self.spread.heed(&self.control);
         }
         let rtt = Duration::from_micros(self.rtt_us.take().unwrap_or(0).into());

@@ -14,9 +14,21 @@ pub(crate) struct Way<'a, O> {
     pub(crate) out: &'a mut O,
     pub(crate) datagrams: u32,
     pub(crate) bytes: u64,
+    /// Between two datagrams, nanoseconds; 0 = none.
+    pub(crate) gap_ns: u32,
 }
 
-impl<O: Outbox> Way<'_, O> {
+impl<'a, O: Outbox> Way<'a, O> {
+    /// Nothing sealed yet.
+    pub(crate) fn new(session: &'a mut Session, to: Destination, out: &'a mut O) -> Self {
+        Self { session, to, out, datagrams: 0, bytes: 0, gap_ns: 0 }
+    }
+
+    /// What is sealed from now on should leave so far apart.
+    pub(crate) fn paced(self, gap_ns: u32) -> Self {
+        Self { gap_ns, ..self }
+    }
+
     /// One datagram with a plaintext of `len` bytes, which `write` fills.
     #[inline]
     pub(crate) fn seal(
@@ -28,7 +40,7 @@ impl<O: Outbox> Way<'_, O> {
         let slot = self.out.reserve(&self.to, total).ok_or(Refusal::NoRoom)?;
         write(&mut slot[wireguard::TRANSPORT_HEADER_LEN..][..len]);
         self.session.seal(slot).map_err(|_| Refusal::Exhausted)?;
-        self.out.commit();
+        self.out.commit_paced(self.gap_ns);
         self.datagrams += 1;
         self.bytes += total as u64;
         Ok(())

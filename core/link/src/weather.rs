@@ -41,6 +41,8 @@ pub struct Weather {
     pub repair_bytes: u64,
     /// Small packets sent in bundles.
     pub bundled: u64,
+    /// Outwards: between two datagrams of a burst, nanoseconds; 0 where they leave at once.
+    pub gap_ns: u32,
     /// Outwards: whether the peer reads what is compressed.
     pub reads_squeezed: bool,
     /// Outwards: what was compressed.
@@ -104,6 +106,7 @@ impl Weather {
             data_bytes,
             repair_bytes,
             bundled: sender.bundled(),
+            gap_ns: sender.gap_ns(),
             reads_squeezed: sender.reads_squeezed(),
             squeezes: sender.squeezes(),
             rtt_us: sender.rtt_us(),

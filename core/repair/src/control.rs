@@ -239,6 +239,19 @@ impl Control {
         self.rate
     }
 
+    /// What the line takes: the most of [`Control::sent_rate`], not smoothed, in the last 10 to 20 s
+    /// while a queue stood. `None` where none did.
+    #[must_use]
+    pub fn line_rate(&self) -> Option<f64> {
+        self.line_rate.max().map(|rate| rate as f64)
+    }
+
+    /// Data chunks and bare packets sent a second, smoothed over some reports.
+    #[must_use]
+    pub fn sent_rate(&self) -> f64 {
+        self.sent_rate
+    }
+
     /// What is believed about the path.
     #[must_use]
     pub fn estimate(&self) -> &Estimate {

@@ -91,6 +91,8 @@ pub struct Found {
     pub marked: u64,
     /// Packets, or superpackets of them, that reached the receiver with a mark.
     pub seen_marked: u64,
+    /// How far apart the sending node wanted its datagrams at the end, nanoseconds; 0 = not at all.
+    pub gap_ns: u32,
 }
 
 #[derive(Debug)]
@@ -189,6 +191,9 @@ pub fn run(setting: &Setting) -> Found {
     }
     if let Some(weather) = receiver.node.weather(&sender.key.public()) {
         (found.dropped, found.marked) = (weather.pieces.congestion, weather.pieces.marked);
+    }
+    if let Some(weather) = sender.node.weather(&receiver.key.public()) {
+        found.gap_ns = weather.gap_ns;
     }
     for stream in &ground.streams {
         let of = stream.sender.counters();

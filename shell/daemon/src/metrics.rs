@@ -43,6 +43,13 @@ const PEER: &[Row] = &[
     ),
     ("warren_peer_chunk_bytes", "Payload of one chunk.", "gauge", "/link/chunk_bytes", 1.0),
     (
+        "warren_peer_pacing_gap_seconds",
+        "Between datagrams of a burst; 0 where they leave at once.",
+        "gauge",
+        "/link/pacing/gap_ms",
+        1e-3,
+    ),
+    (
         "warren_peer_outbound_loss_before_repair_ratio",
         "Datagrams lost on the way to the peer, those lost in a full queue left out.",
         "gauge",

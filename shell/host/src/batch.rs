@@ -5,6 +5,8 @@
 
 use link::{Destination, Endpoint, Outbox};
 
+use self::pacer::Pacer;
+
 use crate::relay::Streams;
 use crate::udp::{SEGMENTS_MAX, Sockets, UNIT_LEN_MAX};
 
@@ -28,6 +30,8 @@ pub struct Run {
     pub count: usize,
     /// A shorter one was added: it is the last.
     pub(crate) closed: bool,
+    /// Between its datagrams should be so long, nanoseconds; 0 = they are not paced.
+    pub(crate) gap_ns: u32,
 }
 
 impl Run {
@@ -53,6 +57,12 @@ pub struct Batch {
     slot: Option<(Destination, usize)>,
     /// Bytes of a run, at most, unless one datagram is longer.
     unit_len: usize,
+    pacer: Pacer,
+    /// The time of this turn.
+    now_ns: u64,
+    /// Runs that may leave now, and whether the rest is only kept apart: the socket has room.
+    due: usize,
+    is_early: bool,
 }
 
 impl Default for Batch {
@@ -68,10 +78,68 @@ impl Batch {
         Self {
             memory: vec![0; MEMORY_LEN],
             used: 0,
-            runs: Vec::with_capacity(RUNS_MAX),
+            // One more than there may be, for one that is split.
+            runs: Vec::with_capacity(RUNS_MAX + 1),
             slot: None,
             unit_len: UNIT_LEN_MAX,
+            pacer: Pacer::default(),
+            now_ns: 0,
+            due: 0,
+            is_early: false,
         }
+    }
+
+    /// It is `now_ns`.
+    pub fn handle_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// How many runs may leave now. The rest is early, where all that waits is for one destination
+    /// and paced: nothing else ever waits for it.
+    fn due(&mut self) -> usize {
+        self.is_early = false;
+        let Some(first) = self.runs.first().copied() else { return 0 };
+        if self.unit_len < UNIT_LEN_MAX {
+            // The socket makes us wait: the queue is our own.
+            return self.runs.len();
+        }
+        let mut waiting = 0;
+        for run in &self.runs {
+            if run.gap_ns == 0 || run.to != first.to {
+                return self.runs.len();
+            }
+            waiting += run.count;
+        }
+        let due = self.pacer.due((waiting, first.segment), first.gap_ns, self.now_ns);
+        self.is_early = due < waiting;
+        self.due = self.split(due);
+        self.due
+    }
+
+    /// How many runs the first `count` datagrams are, when the last of these ends with them.
+    fn split(&mut self, mut count: usize) -> usize {
+        for index in 0..self.runs.len() {
+            let run = &mut self.runs[index];
+            if count == 0 {
+                return index;
+            }
+            if run.count <= count {
+                count -= run.count;
+                continue;
+            }
+            let mut front = *run;
+            run.advance(count);
+            (front.count, front.len) = (count, count * front.segment);
+            self.runs.insert(index, front);
+            return index + 1;
+        }
+        self.runs.len()
+    }
+
+    /// How long until the next datagram may leave, if all that waits is early.
+    #[must_use]
+    pub fn early_ns(&self) -> Option<u64> {
+        self.is_early.then(|| self.pacer.wait_ns(self.now_ns))
     }
 
     /// From now on a run has `len` bytes at most, or what the kernel takes if that is less.
@@ -88,23 +156,25 @@ impl Batch {
     /// Bytes that wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.used
+        self.runs.first().map_or(0, |run| self.used - run.start)
     }
 
-    /// The run that leaves next.
+    /// The run that a full socket holds up.
     #[must_use]
-    pub fn first(&self) -> Option<&Run> {
-        self.runs.first()
+    pub fn blocked(&self) -> Option<&Run> {
+        self.runs.first().filter(|_| !self.is_early)
     }
 
-    /// The runs that wait, and the memory in which they lie.
+    /// The runs that may leave now, and the memory in which they lie.
     #[must_use]
     pub fn parts(&mut self) -> (&mut [Run], &[u8]) {
-        (&mut self.runs, &self.memory)
+        let due = self.due();
+        (&mut self.runs[..due], &self.memory)
     }
 
     /// Forgets the first `count` runs, which were sent; the rest waits on.
     pub fn advance(&mut self, count: usize) {
+        self.is_early &= count >= self.due;
         if count >= self.runs.len() {
             self.clear();
         } else {
@@ -117,6 +187,18 @@ impl Batch {
         self.used = 0;
         self.runs.clear();
         self.slot = None;
+        self.is_early = false;
+    }
+
+    /// Moves what waits to the front of the memory, where sending has left room there.
+    fn compact(&mut self) {
+        let start = self.runs.first().map_or(0, |run| run.start);
+        if start == 0 {
+            return;
+        }
+        self.memory.copy_within(start..self.used, 0);
+        self.used -= start;
+        self.runs.iter_mut().for_each(|run| run.start -= start);
     }
 
     /// Bytes that a run has, at most.
@@ -134,7 +216,7 @@ impl Batch {
         self.memory.get_mut(self.used..self.used + len)
     }
 
-    fn commit(&mut self, streams: Option<&mut Streams>) {
+    fn commit(&mut self, gap_ns: u32, streams: Option<&mut Streams>) {
         let Some((to, len)) = self.slot.take() else { return };
         let to = match to {
             Destination::Udp(to) => to,
@@ -146,16 +228,20 @@ impl Batch {
         };
         let start = self.used;
         self.used += len;
+        if gap_ns > 0 {
+            self.pacer.note_added(self.runs.is_empty(), self.now_ns);
+        }
         if let Some(run) = self.runs.last_mut() {
             let fits = run.count < SEGMENTS_MAX && run.len + len <= self.unit_len;
-            if !run.closed && fits && len <= run.segment && run.to == to {
+            let is_alike = run.to == to && (run.gap_ns > 0) == (gap_ns > 0);
+            if !run.closed && fits && len <= run.segment && is_alike {
                 run.len += len;
                 run.count += 1;
                 run.closed = len < run.segment;
                 return;
             }
         }
-        self.runs.push(Run { to, start, len, segment: len, count: 1, closed: false });
+        self.runs.push(Run { to, start, len, segment: len, count: 1, closed: false, gap_ns });
     }
 }
 
@@ -200,6 +286,7 @@ impl Outbox for Outgoing<'_> {
     fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
         if !self.batch.has_room(len) {
             self.flush();
+            self.batch.compact();
             if !self.batch.has_room(len) {
                 return None;
             }
@@ -209,9 +296,16 @@ impl Outbox for Outgoing<'_> {
 
     #[inline]
     fn commit(&mut self) {
-        self.batch.commit(self.streams.as_deref_mut());
+        self.batch.commit(0, self.streams.as_deref_mut());
+    }
+
+    #[inline]
+    fn commit_paced(&mut self, gap_ns: u32) {
+        self.batch.commit(gap_ns, self.streams.as_deref_mut());
     }
 }
+
+mod pacer;
 
 #[cfg(test)]
 mod tests {
@@ -225,7 +319,7 @@ mod tests {
 
     fn add(batch: &mut Batch, port: u16, len: usize) {
         assert!(batch.reserve(&to(port), len).is_some());
-        batch.commit(None);
+        batch.commit(0, None);
     }
 
     fn shapes(batch: &Batch) -> Vec<(usize, usize, usize)> {
@@ -281,6 +375,69 @@ mod tests {
             shapes(&batch),
             [(64, 100, 6400), (6, 100, 600), (45, 1452, 65_340), (5, 1452, 7260)]
         );
+    }
+
+    /// Adds paced datagrams, and takes out what may leave at `now_ns`: how many, in how many runs.
+    fn pace(batch: &mut Batch, port: u16, added: usize, now_ns: u64) -> (usize, usize) {
+        batch.handle_time(now_ns);
+        for _ in 0..added {
+            assert!(batch.reserve(&to(port), 1452).is_some());
+            batch.commit(400_000, None);
+        }
+        let runs = batch.parts().0.len();
+        let count = batch.runs[..runs].iter().map(|run| run.count).sum();
+        batch.advance(runs);
+        (count, runs)
+    }
+
+    #[test]
+    fn paced_datagrams_leave_one_by_one_and_lie_where_they_lay() {
+        let mut batch = Batch::new();
+        assert_eq!(pace(&mut batch, 1, 4, 1_000_000), (1, 1));
+        assert_eq!((batch.len(), batch.early_ns()), (3 * 1452, Some(400_000)));
+        assert_eq!(batch.runs[0].start, 1452);
+        assert!(batch.blocked().is_none(), "the socket has room");
+        assert_eq!(pace(&mut batch, 1, 0, 1_100_000), (0, 0));
+        assert_eq!(pace(&mut batch, 1, 0, 1_410_000), (1, 1));
+        // A loop that was late sends what was due meanwhile, as one run.
+        assert_eq!(pace(&mut batch, 1, 0, 2_500_000), (2, 1));
+        assert!(batch.is_empty() && batch.early_ns().is_none());
+    }
+
+    #[test]
+    fn nothing_waits_behind_what_is_paced() {
+        let mut batch = Batch::new();
+        assert_eq!(pace(&mut batch, 1, 4, 1_000_000), (1, 1));
+        add(&mut batch, 2, 100);
+        assert_eq!(batch.parts().0.len(), 2, "another destination");
+        batch.clear();
+        assert_eq!(pace(&mut batch, 1, 4, 9_000_000), (1, 1));
+        add(&mut batch, 1, 100);
+        assert_eq!(batch.parts().0.len(), 2, "one that is not paced");
+        assert!(batch.early_ns().is_none());
+    }
+
+    #[test]
+    fn a_socket_that_is_full_holds_up_what_is_due() {
+        let mut batch = Batch::new();
+        pace(&mut batch, 1, 4, 1_000_000);
+        batch.handle_time(1_400_000);
+        assert_eq!(batch.parts().0.len(), 1);
+        batch.advance(0);
+        assert!(batch.blocked().is_some() && batch.early_ns().is_none());
+    }
+
+    #[test]
+    fn what_waits_moves_to_the_front_when_the_memory_ends() {
+        let mut batch = Batch::new();
+        let mut waited = 0;
+        for turn in 0..1_000_u64 {
+            batch.compact();
+            pace(&mut batch, 1, 1, 1_000_000 + turn * 50_000);
+            waited = waited.max(batch.len());
+            assert!(batch.used <= MEMORY_LEN && batch.runs.len() <= 24);
+        }
+        assert!((10 * 1452..=24 * 1452).contains(&waited), "{waited}");
     }
 
     #[test]

@@ -305,13 +305,15 @@ impl Driver {
         let mut next_look = self.rest.engine.clock.now;
         loop {
             let now = self.rest.engine.clock.now;
-            let timeout = if (more_out && self.rest.blocked.is_none()) || !more_in.is_empty() {
-                Duration::ZERO
-            } else {
-                let look = next_look.since(now);
-                let look = self.rest.blocked.map_or(look, |_| look.min(BLOCKED_TURN));
-                self.rest.engine.sleep().map_or(look, |sleep| sleep.min(look))
-            };
+            let is_early = self.rest.engine.early().is_some();
+            let timeout =
+                if (more_out && self.rest.blocked.is_none()) || !more_in.is_empty() || is_early {
+                    Duration::ZERO
+                } else {
+                    let look = next_look.since(now);
+                    let look = self.rest.blocked.map_or(look, |_| look.min(BLOCKED_TURN));
+                    self.rest.engine.sleep().map_or(look, |sleep| sleep.min(look))
+                };
             self.rest
                 .poll
                 .wait(Some(timeout), &mut ready)
@@ -350,8 +352,8 @@ impl Driver {
             rest.engine.settle(busy, unread_turns % UNREAD_TURNS > 0);
             rest.heed_streams()?;
             rest.heed_blocked()?;
-            if !more_out && more_in.is_empty() && rest.engine.may_pause() {
-                std::thread::sleep(PAUSE);
+            if more_in.is_empty() {
+                rest.pause(more_out);
             }
         }
     }
@@ -459,6 +461,16 @@ impl Rest {
             self.poll.watch(fd, interest).map_err(|error| Error::System("epoll", error))?;
         }
         Ok(())
+    }
+
+    /// Sleeps where there is nothing to do: until a paced datagram may leave or something comes, or
+    /// while what comes may gather.
+    fn pause(&mut self, more_out: bool) {
+        match self.engine.early() {
+            Some(early) => self.poll.doze(early),
+            None if !more_out && self.engine.may_pause() => std::thread::sleep(PAUSE),
+            None => {}
+        }
     }
 
     /// Notices that the interface went up or down. `false` once it is gone.

@@ -122,6 +122,7 @@ impl Engine {
     /// a path, by which queues are told, would be one that no datagram can have.
     pub fn tick(&mut self) {
         self.clock = read_clock(self.stamps.as_mut());
+        self.batch.handle_time(self.clock.now.0);
         self.streams.tick(self.clock.now);
     }
 
@@ -170,7 +171,7 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
-        (taken.emptied, taken.blocked) = (!more, out.batch.first().is_some());
+        (taken.emptied, taken.blocked) = (!more, out.batch.blocked().is_some());
         let told = self.pressure.handle_turn(self.clock.now.0, taken);
         self.hold_back(told);
         Ok(more)
@@ -335,7 +336,12 @@ impl Engine {
     /// The socket for which datagrams wait because it is full.
     #[must_use]
     pub fn blocked_fd(&self) -> Option<RawFd> {
-        self.sockets.as_ref()?.fd_for(self.batch.first()?)
+        self.sockets.as_ref()?.fd_for(self.batch.blocked()?)
+    }
+
+    /// How long until the next datagram may leave, if those that wait are early.
+    pub(crate) fn early(&self) -> Option<Duration> {
+        self.batch.early_ns().map(Duration::from_nanos)
     }
 
     /// Whether `fd` is one of the sockets or streams there are now: they may have been replaced.

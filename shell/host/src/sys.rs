@@ -198,6 +198,18 @@ impl Poll {
         }
     }
 
+    /// Sleeps for `time`, to the microsecond, or until something is ready. (`epoll_wait(2)` knows
+    /// milliseconds alone, and `epoll_pwait2(2)` is not on every kernel.)
+    pub(crate) fn doze(&self, time: Duration) {
+        let mut own = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(1),
+            tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
+        };
+        // SAFETY: both outlive the call. An error is a short sleep.
+        unsafe { libc::ppoll(&raw mut own, 1, &raw const time, std::ptr::null()) };
+    }
+
     /// Waits until something is ready or `timeout` has passed; `None` waits without limit.
     /// What is ready is appended to `ready`, which is cleared first.
     ///

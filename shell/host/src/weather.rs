@@ -108,6 +108,7 @@ fn link(weather: &Weather) -> Value {
             "lanes": weather.depth,
         },
         "order": { "state": order(weather) },
+        "pacing": { "state": pacing(weather), "gap_ms": f64::from(weather.gap_ns) / 1e6 },
         "compression": compression(weather),
     })
 }
@@ -157,6 +158,15 @@ fn order(weather: &Weather) -> &'static str {
         "on where something is missing: TCP waits for its repair"
     } else {
         "off: all comes in order"
+    }
+}
+
+fn pacing(weather: &Weather) -> &'static str {
+    match weather.gap_ns {
+        0 => "off: the last traffic filled no line, or a fast one",
+        _ => {
+            "on: the last traffic filled the line, and a burst takes the room of others in its queue"
+        }
     }
 }
 

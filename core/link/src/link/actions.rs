@@ -86,7 +86,7 @@ impl Link {
             self.peer.offer_second(session, world.indices, world.random);
         }
         let Some(sealer) = self.peer.sealer_of(session, now) else { return };
-        let mut way = Way { session: sealer, to, out, datagrams: 0, bytes: 0 };
+        let mut way = Way::new(sealer, to, out);
         frames.greet(session, now, &mut way);
         let (datagrams, bytes) = (way.datagrams, way.bytes);
         self.tx_bytes += bytes;
@@ -119,9 +119,12 @@ impl Link {
             return total.refuse(Refusal::NoEndpoint, frames.drop_gathered());
         };
         let index = session.index();
-        let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
+        let mut way = Way::new(session, to, out);
         match frames.sender(index) {
-            Some(sender) => sender.close(now.0 / 1_000, &mut way, total),
+            Some(sender) => {
+                way = way.paced(sender.gap_ns());
+                sender.close(now.0 / 1_000, &mut way, total);
+            }
             // They gathered on the session before, and this one's Hello is on its way.
             None => frames.close_gathered_bare(&mut way, total),
         }

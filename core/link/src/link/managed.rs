@@ -225,8 +225,7 @@ impl Link {
         let Some(session) = self.peer.sealer(now) else { return };
         let (mut datagrams, mut bytes) = (0, 0);
         let mut seal = |to: Destination, len: usize, write: &mut dyn FnMut(&mut [u8])| {
-            let mut way =
-                Way { session: &mut *session, to, out: &mut *out, datagrams: 0, bytes: 0 };
+            let mut way = Way::new(session, to, out);
             // What is refused here is refused to data, too, and counted there.
             let _ = way.seal(len, |plain| write(plain));
             datagrams += way.datagrams;
@@ -263,7 +262,7 @@ impl Link {
         };
         let Some(probe) = self.roomy.poll(&to, mtu, draw, now) else { return };
         let Some(session) = self.peer.sealer(now) else { return };
-        let mut way = Way { session, to, out, datagrams: 0, bytes: 0 };
+        let mut way = Way::new(session, to, out);
         let _ = way.seal(usize::from(probe.len), |plain| probe.write(plain));
         let (datagrams, bytes) = (way.datagrams, way.bytes);
         self.tx_bytes += bytes;
@@ -283,8 +282,7 @@ impl Link {
         let Some(session) = self.peer.sealer(now) else { return self.answers.clear() };
         let (mut datagrams, mut bytes) = (0, 0);
         for (to, answer) in self.answers.drain(..) {
-            let mut way =
-                Way { session: &mut *session, to, out: &mut *out, datagrams: 0, bytes: 0 };
+            let mut way = Way::new(session, to, out);
             let _ = way.seal(ProbeAnswer::LEN, |plain| plain.copy_from_slice(&answer.build()));
             if let (true, Some(frames)) = (Some(to) != self.endpoint, &mut self.frames) {
                 frames.note_stray_out(now);

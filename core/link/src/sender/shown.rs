@@ -20,6 +20,11 @@ impl Sender {
         self.chunk_len
     }
 
+    /// How far apart datagrams should leave, nanoseconds; 0 where they need not.
+    pub(crate) const fn gap_ns(&self) -> u32 {
+        self.gap_ns
+    }
+
     /// The round trip as the last report measured it, microseconds.
     pub(crate) fn rtt_us(&self) -> Option<u32> {
         self.rtt_us

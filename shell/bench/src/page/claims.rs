@@ -133,8 +133,8 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
     for share in ["inside_percent", "outside_percent"] {
         all.push(judge.value(shared, Test::Shared, share, AtLeast(40.0)));
     }
-    // Of the outer flow what the queue drops, and what it sends again; and drops of both.
-    for drops in ["outside_queue_drops", "outside_retransmits", "queue_drops"] {
+    // What the queue drops of the outer flow, and of both.
+    for drops in ["outside_queue_drops", "queue_drops"] {
         all.push(judge.counted(shared, Test::Shared, drops, WARREN_PLAIN, 1.1));
     }
     for test in [Test::Tcp, Test::Udp, Test::Flood] {

@@ -186,10 +186,10 @@ fn the_socket_that_is_full_is_the_one_that_is_waited_for() {
         ends.add(0, 100, "::1", None);
         ends.add(1, 100, "127.0.0.1", None);
         let fds: Vec<RawFd> = ends.from.fds().collect();
-        let first = ends.batch.first().copied().unwrap();
+        let first = ends.batch.blocked().copied().unwrap();
         assert_eq!(ends.from.fd_for(&first), Some(fds[1]));
         ends.batch.advance(1);
-        let next = ends.batch.first().copied().unwrap();
+        let next = ends.batch.blocked().copied().unwrap();
         assert_eq!(ends.from.fd_for(&next), Some(fds[0]));
     });
 }

@@ -303,14 +303,15 @@ fn what_is_counted_is_judged_over_all_rounds_and_where_chance_leaves_room() {
         let mut samples = Vec::new();
         for (peer, counts) in [(WARREN, ours), (WARREN_PLAIN, theirs)] {
             for (round, count) in (1..).zip(counts) {
-                let counted = [("outside_retransmits", count)];
+                let counted = [("outside_queue_drops", count)];
                 let mut sample = sample(peer, crate::ring::BOTTLENECK, "shared", "a-b", &counted);
                 sample.key.round = round;
                 samples.push(sample);
             }
         }
         let verdicts = verdicts(&Cells::new(&note, &samples));
-        about(&verdicts, "bound", "bottleneck, shared: sent again by the flow outside").clone()
+        about(&verdicts, "bound", "bottleneck, shared: of the flow outside dropped by the queue")
+            .clone()
     };
     let level = verdict([10.0, 32.0], [20.0, 20.0]);
     let found = "1.05 (0.5 to 1.6, n = 2) ×; chance alone makes ± 0.232 of it";

@@ -1,0 +1,42 @@
+//! Pacing: how far apart datagrams should leave toward a line whose rate is known.
+//!
+//! The kernel hands TCP to the interface in bursts, of what one acknowledgement lets go. A burst
+//! that reaches a queue at the speed of a processor takes all the room there is, and the packet of
+//! somebody else that comes next finds none: on a full line that two flows shared, three quarters
+//! of the drops were of the one outside, with a third of the rate (docs/decisions.md, 2026-11-27).
+//! So datagrams toward a line that was filled lately leave at its rate. What waits here for that
+//! would have waited in the line's queue.
+
+/// A line that takes more than so many chunks a second (300 Mbit/s) passes a burst in less time
+/// than a loop needs to wake up for its parts.
+const RATE_MAX: f64 = 25_000.0;
+/// The gap toward a slow line. The shell holds nothing for longer than a burst may wait anyway.
+const GAP_NS_MAX: f64 = 2e6;
+
+/// Nanoseconds between two datagrams, 0 = none: toward a line that took `line_rate` chunks a second
+/// while a queue stood there, when `sent_rate` are sent. What takes more by now is not held to it.
+pub(crate) fn gap_ns(line_rate: Option<f64>, sent_rate: f64) -> u32 {
+    let rate = line_rate.map(|rate| rate.max(sent_rate));
+    rate.filter(|rate| *rate <= RATE_MAX)
+        .map_or(0, |rate| (1e9 / rate.max(1.0)).min(GAP_NS_MAX) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_leave_at_the_rate_of_a_line_that_was_full() {
+        assert_eq!(gap_ns(Some(8_000.0), 5_000.0), 125_000, "100 Mbit/s");
+        assert_eq!(gap_ns(Some(400.0), 0.0), 2_000_000, "5 Mbit/s");
+        assert_eq!((gap_ns(Some(0.0), 0.0), gap_ns(Some(-1.0), 0.0)), (2_000_000, 2_000_000));
+    }
+
+    #[test]
+    fn a_line_that_was_never_full_is_fast_or_takes_more_by_now_has_no_gap_or_a_shorter_one() {
+        assert_eq!(gap_ns(None, 5_000.0), 0);
+        assert_eq!(gap_ns(Some(80_000.0), 0.0), 0);
+        assert_eq!(gap_ns(Some(8_000.0), 16_000.0), 62_500);
+        assert_eq!(gap_ns(Some(8_000.0), 40_000.0), 0);
+    }
+}
