@@ -239,8 +239,8 @@ impl Control {
         self.rate
     }
 
-    /// What the line takes: the most of [`Control::sent_rate`], not smoothed, in the last 10 to 20 s
-    /// while a queue stood. `None` where none did.
+    /// What the line takes: the most of [`Control::sent_rate`], not smoothed, in the last 10 to
+    /// 20 s while a queue stood. `None` where none did.
     #[must_use]
     pub fn line_rate(&self) -> Option<f64> {
         self.line_rate.max().map(|rate| rate as f64)

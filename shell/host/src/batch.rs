@@ -32,6 +32,8 @@ pub struct Run {
     pub(crate) closed: bool,
     /// Between its datagrams should be so long, nanoseconds; 0 = they are not paced.
     pub(crate) gap_ns: u32,
+    /// The turn in which they were added.
+    pub(crate) added_ns: u64,
 }
 
 impl Run {
@@ -63,6 +65,8 @@ pub struct Batch {
     /// Runs that may leave now, and whether the rest is only kept apart: the socket has room.
     due: usize,
     is_early: bool,
+    /// Nothing of what waits is kept apart: the socket was full, or the memory.
+    at_once: bool,
 }
 
 impl Default for Batch {
@@ -86,6 +90,7 @@ impl Batch {
             now_ns: 0,
             due: 0,
             is_early: false,
+            at_once: false,
         }
     }
 
@@ -96,24 +101,21 @@ impl Batch {
 
     /// How many runs may leave now. The rest is early, where all that waits is for one destination
     /// and paced: nothing else ever waits for it.
-    fn due(&mut self) -> usize {
+    fn find_due(&mut self) -> usize {
         self.is_early = false;
-        let Some(first) = self.runs.first().copied() else { return 0 };
-        if self.unit_len < UNIT_LEN_MAX {
-            // The socket makes us wait: the queue is our own.
-            return self.runs.len();
+        let all = self.runs.len();
+        let Some(first) = self.runs.first() else { return 0 };
+        // What the bucket makes wait is a queue of our own.
+        if self.at_once || self.unit_len < UNIT_LEN_MAX {
+            return all;
         }
-        let mut waiting = 0;
-        for run in &self.runs {
-            if run.gap_ns == 0 || run.to != first.to {
-                return self.runs.len();
-            }
-            waiting += run.count;
+        if self.runs.iter().any(|run| run.gap_ns == 0 || run.to != first.to) {
+            return all;
         }
-        let due = self.pacer.due((waiting, first.segment), first.gap_ns, self.now_ns);
-        self.is_early = due < waiting;
-        self.due = self.split(due);
-        self.due
+        let due = self.pacer.due(&self.runs, self.now_ns);
+        let due = self.split(due);
+        self.is_early = due < self.runs.len();
+        due
     }
 
     /// How many runs the first `count` datagrams are, when the last of these ends with them.
@@ -168,13 +170,15 @@ impl Batch {
     /// The runs that may leave now, and the memory in which they lie.
     #[must_use]
     pub fn parts(&mut self) -> (&mut [Run], &[u8]) {
-        let due = self.due();
-        (&mut self.runs[..due], &self.memory)
+        self.due = self.find_due();
+        (&mut self.runs[..self.due], &self.memory)
     }
 
     /// Forgets the first `count` runs, which were sent; the rest waits on.
     pub fn advance(&mut self, count: usize) {
-        self.is_early &= count >= self.due;
+        if count < self.due {
+            (self.at_once, self.is_early) = (true, false);
+        }
         if count >= self.runs.len() {
             self.clear();
         } else {
@@ -187,7 +191,12 @@ impl Batch {
         self.used = 0;
         self.runs.clear();
         self.slot = None;
-        self.is_early = false;
+        (self.is_early, self.at_once) = (false, false);
+    }
+
+    /// What waits is to leave at once.
+    pub fn hurry(&mut self) {
+        self.at_once = true;
     }
 
     /// Moves what waits to the front of the memory, where sending has left room there.
@@ -228,12 +237,13 @@ impl Batch {
         };
         let start = self.used;
         self.used += len;
-        if gap_ns > 0 {
-            self.pacer.note_added(self.runs.is_empty(), self.now_ns);
+        if gap_ns > 0 && self.runs.is_empty() {
+            self.pacer.begin(to, self.now_ns);
         }
         if let Some(run) = self.runs.last_mut() {
             let fits = run.count < SEGMENTS_MAX && run.len + len <= self.unit_len;
-            let is_alike = run.to == to && (run.gap_ns > 0) == (gap_ns > 0);
+            let is_as_old = gap_ns == 0 || run.added_ns == self.now_ns;
+            let is_alike = run.to == to && (run.gap_ns > 0) == (gap_ns > 0) && is_as_old;
             if !run.closed && fits && len <= run.segment && is_alike {
                 run.len += len;
                 run.count += 1;
@@ -241,7 +251,8 @@ impl Batch {
                 return;
             }
         }
-        self.runs.push(Run { to, start, len, segment: len, count: 1, closed: false, gap_ns });
+        let (added_ns, closed) = (self.now_ns, false);
+        self.runs.push(Run { to, start, len, segment: len, count: 1, closed, gap_ns, added_ns });
     }
 }
 
@@ -285,6 +296,7 @@ impl Outbox for Outgoing<'_> {
     #[inline]
     fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
         if !self.batch.has_room(len) {
+            self.batch.hurry();
             self.flush();
             self.batch.compact();
             if !self.batch.has_room(len) {
@@ -381,7 +393,7 @@ mod tests {
     fn pace(batch: &mut Batch, port: u16, added: usize, now_ns: u64) -> (usize, usize) {
         batch.handle_time(now_ns);
         for _ in 0..added {
-            assert!(batch.reserve(&to(port), 1452).is_some());
+            assert!(batch.reserve(&to(port), 1500).is_some());
             batch.commit(400_000, None);
         }
         let runs = batch.parts().0.len();
@@ -394,8 +406,8 @@ mod tests {
     fn paced_datagrams_leave_one_by_one_and_lie_where_they_lay() {
         let mut batch = Batch::new();
         assert_eq!(pace(&mut batch, 1, 4, 1_000_000), (1, 1));
-        assert_eq!((batch.len(), batch.early_ns()), (3 * 1452, Some(400_000)));
-        assert_eq!(batch.runs[0].start, 1452);
+        assert_eq!((batch.len(), batch.early_ns()), (3 * 1500, Some(400_000)));
+        assert_eq!(batch.runs[0].start, 1500);
         assert!(batch.blocked().is_none(), "the socket has room");
         assert_eq!(pace(&mut batch, 1, 0, 1_100_000), (0, 0));
         assert_eq!(pace(&mut batch, 1, 0, 1_410_000), (1, 1));
@@ -418,13 +430,28 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_is_full_holds_up_what_is_due() {
+    fn a_socket_that_is_full_holds_up_what_is_due_until_it_has_taken_all() {
         let mut batch = Batch::new();
         pace(&mut batch, 1, 4, 1_000_000);
         batch.handle_time(1_400_000);
-        assert_eq!(batch.parts().0.len(), 1);
-        batch.advance(0);
-        assert!(batch.blocked().is_some() && batch.early_ns().is_none());
+        // The loop flushes more than once a turn.
+        for runs in [1, 2] {
+            assert_eq!(batch.parts().0.len(), runs);
+            batch.advance(0);
+            assert!(batch.blocked().is_some() && batch.early_ns().is_none());
+        }
+        assert_eq!(batch.parts().0.len(), 2, "its queue is our own: all may leave");
+        batch.advance(2);
+        assert_eq!(pace(&mut batch, 1, 4, 9_000_000), (1, 1), "and the next are paced again");
+    }
+
+    #[test]
+    fn who_is_spoken_to_next_does_not_wait_for_the_one_before() {
+        let mut batch = Batch::new();
+        assert_eq!(pace(&mut batch, 1, 1, 1_000_000), (1, 1));
+        assert_eq!(pace(&mut batch, 1, 1, 1_001_000), (0, 0), "too soon after the other");
+        assert_eq!(pace(&mut batch, 1, 0, 1_400_000), (1, 1));
+        assert_eq!(pace(&mut batch, 2, 1, 1_401_000), (1, 1));
     }
 
     #[test]
@@ -437,7 +464,7 @@ mod tests {
             waited = waited.max(batch.len());
             assert!(batch.used <= MEMORY_LEN && batch.runs.len() <= 24);
         }
-        assert!((10 * 1452..=24 * 1452).contains(&waited), "{waited}");
+        assert!((10 * 1500..=24 * 1500).contains(&waited), "{waited}");
     }
 
     #[test]

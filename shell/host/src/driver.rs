@@ -297,6 +297,12 @@ impl Driver {
     /// # Errors
     /// The kernel refused something that cannot be done without.
     pub fn run(&mut self, reload: Reload<'_>) -> Result<End, Error> {
+        let end = self.turns(reload);
+        self.rest.engine.release();
+        end
+    }
+
+    fn turns(&mut self, reload: Reload<'_>) -> Result<End, Error> {
         let mut ready: Vec<Ready> = Vec::with_capacity(Poll::READY_MAX);
         let mut more_out = false;
         let mut more_in = Vec::new();
@@ -467,7 +473,10 @@ impl Rest {
     /// while what comes may gather.
     fn pause(&mut self, more_out: bool) {
         match self.engine.early() {
-            Some(early) => self.poll.doze(early),
+            Some(_) => {
+                self.engine.tick();
+                self.engine.early().into_iter().for_each(|early| self.poll.doze(early));
+            }
             None if !more_out && self.engine.may_pause() => std::thread::sleep(PAUSE),
             None => {}
         }

@@ -339,6 +339,14 @@ impl Engine {
         self.sockets.as_ref()?.fd_for(self.batch.blocked()?)
     }
 
+    /// Sends what is early, for no turn comes any more.
+    pub(crate) fn release(&mut self) {
+        self.batch.hurry();
+        if let Some(sockets) = &mut self.sockets {
+            sockets.flush(&mut self.batch);
+        }
+    }
+
     /// How long until the next datagram may leave, if those that wait are early.
     pub(crate) fn early(&self) -> Option<Duration> {
         self.batch.early_ns().map(Duration::from_nanos)

@@ -164,9 +164,7 @@ fn order(weather: &Weather) -> &'static str {
 fn pacing(weather: &Weather) -> &'static str {
     match weather.gap_ns {
         0 => "off: the last traffic filled no line, or a fast one",
-        _ => {
-            "on: the last traffic filled the line, and a burst takes the room of others in its queue"
-        }
+        _ => "on: the last traffic filled the line, and a burst takes others' room in its queue",
     }
 }
 

@@ -3,6 +3,7 @@
 use wire::frame::Hello;
 
 use super::Link;
+use crate::outbox::Destination;
 use crate::piece::Counters;
 use crate::weather::Weather;
 
@@ -20,7 +21,13 @@ impl Link {
     pub fn weather(&self) -> Option<Weather> {
         self.hello()?;
         let halves = self.frames.as_ref()?.halves()?;
-        Some(Weather::of(self.peer.cipher(), &halves.sender, &halves.receiver, self.order_us))
+        let (sender, receiver) = (&halves.sender, &halves.receiver);
+        let mut weather = Weather::of(self.peer.cipher(), sender, receiver, self.order_us);
+        if matches!(self.endpoint, Some(Destination::Relay(_))) {
+            // A stream to a relay has a queue of its own.
+            weather.gap_ns = 0;
+        }
+        Some(weather)
     }
 
     /// Pieces that came in frames, by what became of them, whatever was said on which session.
