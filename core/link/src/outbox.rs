@@ -102,7 +102,7 @@ impl From<Relayed> for Destination {
 /// The core calls [`Outbox::reserve`], fills the slot to its last byte and calls
 /// [`Outbox::commit`]. A slot that is not committed before the next `reserve` never existed. The
 /// shell may send earlier commits from inside `reserve` when its memory is full; it promises to
-/// keep the order per destination, and to send what is left when the core returns, or some two
+/// keep the order per destination, and to send what is left when the core returns, or some
 /// milliseconds later where it is paced.
 pub trait Outbox {
     /// A slot of exactly `len` bytes (1 to 65,535) with undefined content; `None` where the shell

@@ -86,19 +86,18 @@ fn a_flow_that_repair_hides_losses_from_is_told_of_the_queue_that_it_fills() {
     assert!(jittery.dropped <= 2, "no queue stands there: {jittery:?}");
 }
 
-/// 1500 bytes at 100 Mbit/s are 120 us, at 20 Mbit/s 600 us; what filled the queue was somewhat
-/// more than the line took. A fast line is left alone, and so is what goes to plain WireGuard.
+/// 1500 bytes at 100 Mbit/s are 120 us, at 20 Mbit/s 600 us. A fast line is left alone, and so is what goes to plain WireGuard.
 #[test]
 fn datagrams_are_paced_by_the_rate_of_a_line_that_was_filled() {
     let gap_us = |words: &str, frames| stream(words, frames, 1, 6, 1).gap_ns / 1_000;
     for loss in ["", "+loss=1%"] {
         let slow = format!("baseline+rate=100mbit+limit=166+delay=5ms{loss}");
         let gap = gap_us(&slow, true);
-        assert!((75..=135).contains(&gap), "{slow}: {gap} us");
+        assert!((95..=170).contains(&gap), "{slow}: {gap} us");
         assert_eq!(gap_us(&slow, false), 0);
     }
     let slower = gap_us("baseline+rate=20mbit+limit=83+delay=5ms", true);
-    assert!((375..=675).contains(&slower), "{slower} us");
+    assert!((470..=850).contains(&slower), "{slower} us");
     for fast in ["baseline", "medium", "high"] {
         assert_eq!(gap_us(fast, true), 0, "{fast}");
     }

@@ -8,7 +8,7 @@ use link::Endpoint;
 use super::Run;
 
 /// How long pacing may hold a datagram.
-const HELD_NS: u64 = 2_000_000;
+const HELD_NS: u64 = 2_500_000;
 /// What is due within so long leaves together. A line has passed two or three full datagrams by
 /// then where it takes 100 Mbit/s, and a loop that wakes up for each one costs twice as much.
 const PIECE_NS: u64 = 300_000;
@@ -146,23 +146,23 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_longer_than_two_milliseconds_whatever_the_gap_and_the_number() {
+    fn nothing_waits_for_longer_than_it_may_whatever_the_gap_and_the_number() {
         for (count, gap_ns) in [(2, u32::MAX), (24, 2_000_000), (24, 500_000), (500, 2_000_000)] {
             let left = leave(&mut Pacer::default(), count, gap_ns, 3_000, 10_000);
-            assert!(*left.last().unwrap() <= 2_000, "{count}: {left:?}");
+            assert!(*left.last().unwrap() <= 2_500, "{count}: {left:?}");
         }
         // Nor behind one that left just now.
         let mut pacer = Pacer::default();
         leave(&mut pacer, 2, u32::MAX, 1_000_000, 10_000);
-        assert!(leave(&mut pacer, 1, u32::MAX, 3_010_000, 10_000)[0] <= 2_000);
+        assert!(leave(&mut pacer, 1, u32::MAX, 3_010_000, 10_000)[0] <= 2_500);
         let flood = leave(&mut Pacer::default(), 500, 120_000, 3_000, 10_000);
         let at_once = flood.iter().filter(|&&left_us| left_us == 0).count();
-        assert_eq!(at_once, 480, "and four in their turn");
+        assert_eq!(at_once, 479, "and three in their turn");
     }
 
     #[test]
     fn what_trickles_in_is_not_held_back_for_longer() {
-        // One each 0.1 ms at a pace of 1 ms, behind a burst: each is out 2 ms later, or a turn.
+        // One each 0.1 ms at a pace of 1 ms, behind a burst: each is out in time, or a turn later.
         let (mut pacer, mut runs, mut most_ns) = (Pacer::default(), Vec::new(), 0);
         runs.push(run(20, LEN, 1_000_000, 0));
         for turn in 0..10_000_u64 {
@@ -179,6 +179,6 @@ mod tests {
                 }
             }
         }
-        assert!((1_000_000..=2_020_000).contains(&most_ns), "{most_ns} ns");
+        assert!((1_000_000..=2_520_000).contains(&most_ns), "{most_ns} ns");
     }
 }
