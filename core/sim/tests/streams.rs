@@ -86,7 +86,8 @@ fn a_flow_that_repair_hides_losses_from_is_told_of_the_queue_that_it_fills() {
     assert!(jittery.dropped <= 2, "no queue stands there: {jittery:?}");
 }
 
-/// 1500 bytes at 100 Mbit/s are 120 us, at 20 Mbit/s 600 us. A fast line is left alone, and so is what goes to plain WireGuard.
+/// 1500 bytes at 100 Mbit/s are 120 us, at 20 Mbit/s 600 us. A fast line is left alone, and so is
+/// what goes to plain WireGuard.
 #[test]
 fn datagrams_are_paced_by_the_rate_of_a_line_that_was_filled() {
     let gap_us = |words: &str, frames| stream(words, frames, 1, 6, 1).gap_ns / 1_000;
