@@ -256,6 +256,60 @@ fn bc_05_small_packets_that_waited_share_datagrams() -> Result<()> {
     })
 }
 
+/// Groups of small datagrams, each stamped with its time: the median of how long one took, and
+/// how many bytes of the program's they all took.
+fn small_ones(id: &str, suts: [Sut; 2]) -> Result<(Duration, usize)> {
+    const GROUPS: usize = 1_000;
+    const GROUP: usize = 4;
+    scene(id, |scene| {
+        let pair = settled(scene, suts, Outer::Veth)?;
+        let (one, two) = (&pair.one, &pair.two);
+        let address = two.v4;
+        let receiver = inside::inside(&two.host, || Ok(UdpSocket::bind((address, 0))?))?;
+        receiver.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let to = receiver.local_addr()?;
+        let capture = Capture::start(&one.host, "va")?;
+        let began = std::time::Instant::now();
+        let reader = inside::start(&two.host, move || {
+            let (mut delays, mut sent_us) = (Vec::new(), [0; 8]);
+            while delays.len() < GROUPS * GROUP {
+                receiver.recv(&mut sent_us)?;
+                let sent = Duration::from_micros(u64::from_le_bytes(sent_us));
+                delays.push(began.elapsed().saturating_sub(sent));
+            }
+            Ok(delays)
+        })?;
+        inside::inside(&one.host, || {
+            let sender = UdpSocket::bind("0.0.0.0:0")?;
+            for _ in 0..GROUPS {
+                for _ in 0..GROUP {
+                    sender.send_to(&(began.elapsed().as_micros() as u64).to_le_bytes(), to)?;
+                }
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            Ok(())
+        })?;
+        let mut delays = inside::join(reader)?;
+        delays.sort_unstable();
+        let datagrams = capture.stop()?;
+        let payloads = datagrams.iter().filter_map(|packet| udp_payload(packet));
+        let bytes = payloads.map(|(_, _, payload)| payload.len()).sum();
+        Ok((delays[delays.len() / 2], bytes))
+    })
+}
+
+/// They wait until the interface has no more, and not for a time.
+#[test]
+fn bc_05_small_packets_share_datagrams_and_wait_less_than_200_us_for_it() -> Result<()> {
+    let (plain, each) = small_ones("w27", PLAIN)?;
+    let (framed, shared) = small_ones("w28", WARREN)?;
+    eprintln!("{plain:?} and {each} bytes plain, {framed:?} and {shared} with frames");
+    ensure!(shared < each * 9 / 10, "{shared} bytes with frames, {each} without");
+    let held = framed.saturating_sub(plain);
+    ensure!(held <= Duration::from_micros(200), "{framed:?} with frames, {plain:?} without");
+    Ok(())
+}
+
 /// The delay that one in a hundred messages of TCP exceeds, one each 5 ms, over a line on which
 /// half of all packets are 20 ms behind the others.
 fn delay_p99(id: &str, suts: [Sut; 2]) -> Result<Duration> {

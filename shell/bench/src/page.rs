@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use sim::profile;
 
-use crate::ratio::Spread;
+use crate::ratio::{Spread, log_percent};
 use crate::ring::{Test, grid, metric, sample};
 use crate::vpn::{Vpn, WARREN};
 
@@ -141,7 +141,7 @@ fn compare_line(
         spread_text(of_a),
         spread_text(of_b),
         or_dash(medians.map(|(a, b)| b / a)),
-        or_dash(medians.map(|(a, b)| 100.0 * (b / a).ln())),
+        or_dash(medians.and_then(|(a, b)| log_percent(b / a))),
         both.map_or("–", |(a, b)| standing(&a, &b)),
     )
 }

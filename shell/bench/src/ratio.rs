@@ -45,6 +45,12 @@ impl Spread {
     }
 }
 
+/// A ratio as source 000 has it, in log %: 100 times its natural logarithm, so that half and twice
+/// are as far from none. There is none of what is not positive.
+pub(crate) fn log_percent(ratio: f64) -> Option<f64> {
+    (ratio > 0.0).then(|| 100.0 * ratio.ln())
+}
+
 /// The value that a share of all does not exceed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Percentile {
@@ -75,6 +81,15 @@ impl Percentile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn source_000_a_loss_of_37_02_percent_is_one_of_46_23_log_percent() {
+        let of = |ratio| log_percent(ratio).expect("a positive ratio");
+        assert_eq!(of(1.0), 0.0);
+        assert!((of(1.0 - 0.3702) + 46.23).abs() < 0.01);
+        assert!((of(0.5) + 69.31).abs() < 0.01 && (of(2.0) + of(0.5)).abs() < 1e-9);
+        assert_eq!([0.0, -1.0, f64::NAN].map(log_percent), [None; 3]);
+    }
 
     #[test]
     fn the_median_is_the_middle_whatever_the_order() {

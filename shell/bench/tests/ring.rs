@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use bench::page;
 use bench::ring::{self, BASELINE, SLOW_LINE, Test, sample};
-use bench::vpn::{End, Member, NoVpn, Vpn, WARREN, WireGuard};
+use bench::vpn::{Address, Daemon, End, Member, NoVpn, Vpn, WARREN, WireGuard};
 
 /// The program, which cargo builds beside the tests of the whole project.
 fn warren() -> PathBuf {
@@ -68,9 +68,11 @@ fn run(
     sample::read(dir).expect("it can be read")
 }
 
-/// Says that it is there, and then is not.
+/// Says that it is there; its daemon says why it is not, and ends.
 #[derive(Debug)]
 struct Broken;
+
+const LAST_WORDS: &str = "echo 'it does not start'; echo 'and says <b>why</b>' >&2; exit 3";
 
 impl Vpn for Broken {
     fn name(&self) -> &str {
@@ -89,8 +91,15 @@ impl Vpn for Broken {
         "do not"
     }
 
-    fn prepare(&self, _ends: &[End]) -> Result<Vec<Member>> {
-        bail!("it does not start\nand says <b>why</b>")
+    fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {
+        let daemon = Daemon { ready: "false".to_owned(), ..Daemon::new(&["sh", "-c", LAST_WORDS]) };
+        let member = Member {
+            ifname: "none".to_owned(),
+            daemons: vec![daemon],
+            address: Address::Known("10.9.9.9".to_owned()),
+            settled: String::new(),
+        };
+        Ok(vec![member; ends.len()])
     }
 }
 
@@ -190,7 +199,8 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
     for sample in &samples {
         let (key, failed) = (&sample.key, sample.failed.as_deref());
         if key.peer == "<broken>" {
-            assert!(failed.is_some_and(|why| why.starts_with("it does not start")));
+            let log = "<broken> ended at once; its log:\nit does not start\nand says <b>why</b>";
+            assert!(failed.is_some_and(|why| why.starts_with(log)), "{failed:?}");
             continue;
         }
         assert_eq!(failed, None, "{key:?}");

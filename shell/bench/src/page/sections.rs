@@ -4,7 +4,7 @@ use super::cells::{Cells, State};
 use super::claims;
 use super::number;
 use super::svg::{self, Point, Row};
-use crate::ratio::Spread;
+use crate::ratio::{Spread, log_percent};
 use crate::ring::metric::{self, Better, Metric};
 use crate::ring::{GRID_DELAYS_MS, GRID_LOSSES, GRID_RATES_MBIT_S, Test, grid};
 use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
@@ -333,8 +333,7 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
                 row.push(text(spread.map(|s| s.max)));
                 let bare = to(NO_VPN);
                 row.extend([text(bare), text(to(WIREGUARD_GO))]);
-                // Source 000: 100 times the natural logarithm of the ratio.
-                row.push(text(bare.filter(|r| *r > 0.0).map(|ratio| 100.0 * ratio.ln())));
+                row.push(text(bare.and_then(log_percent)));
             }
         }
         rows.push(row);

@@ -269,6 +269,27 @@ mod tests {
         assert_eq!(boxes("t", "s", &[row]), "");
     }
 
+    /// From 0 to 108 over 524 pixels: the middle half is the box, the ends are the whiskers.
+    #[test]
+    fn a_box_is_the_middle_half_of_its_values() {
+        let row = Row {
+            label: "x".to_owned(),
+            values: vec![100.0, 20.0, 40.0, 60.0, 80.0],
+            marked: true,
+        };
+        let svg = boxes("t", "s", &[row]);
+        let x = |value: f64| LABEL_WIDTH + value / 108.0 * (WIDTH - 16.0 - LABEL_WIDTH);
+        let (low, middle, high) = (x(40.0), x(60.0), x(80.0));
+        let [line, rect, median] = [
+            format!("<line x1='{:.1}' x2='{:.1}'", x(20.0), x(100.0)),
+            format!("<rect x='{low:.1}' y='34.0' width='{:.1}'", high - low),
+            format!("<line class='median' x1='{middle:.1}' x2='{middle:.1}'"),
+        ];
+        for part in [line, rect, median] {
+            assert!(svg.contains(&part), "{part} is not in {svg}");
+        }
+    }
+
     #[test]
     fn quantiles_lie_between_values() {
         assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.25), 2.0);
