@@ -7,7 +7,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::capture::{Capture, udp_payload};
 use support::scene::scene_alone;
@@ -224,15 +224,38 @@ fn toward_wireguard_go_no_datagram_tells_whether_frames_are_known() -> Result<()
     Ok(())
 }
 
+/// A socket in a node that does not wait for ever.
+fn receiver(node: &Node) -> Result<UdpSocket> {
+    let address = node.v4;
+    let socket = inside::inside(&node.host, || Ok(UdpSocket::bind((address, 0))?))?;
+    socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+    Ok(socket)
+}
+
+/// What a message carries that is sent now: microseconds since `began`.
+fn stamp(began: Instant) -> [u8; 8] {
+    (began.elapsed().as_micros() as u64).to_le_bytes()
+}
+
+/// How long ago it was.
+fn delay(began: Instant, sent_us: [u8; 8]) -> Duration {
+    began.elapsed().saturating_sub(Duration::from_micros(u64::from_le_bytes(sent_us)))
+}
+
+/// What all datagrams of the program held that were captured.
+fn payload_bytes(capture: Capture) -> Result<usize> {
+    let packets = capture.stop()?;
+    let payloads = packets.iter().filter_map(|packet| udp_payload(packet));
+    Ok(payloads.map(|(_, _, payload)| payload.len()).sum())
+}
+
 /// Sixty datagrams that wait while the program stands still leave as two or three of its own.
 #[test]
 fn bc_05_small_packets_that_waited_share_datagrams() -> Result<()> {
     scene("w16", |scene| {
         let pair = settled(scene, WARREN, Outer::Veth)?;
         let (one, two) = (&pair.one, &pair.two);
-        let address = two.v4;
-        let receiver = inside::inside(&two.host, || Ok(UdpSocket::bind((address, 0))?))?;
-        receiver.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let receiver = receiver(two)?;
         let to = receiver.local_addr()?;
         let capture = Capture::start(&one.host, "va")?;
         one.daemon.process.signal(libc::SIGSTOP)?;
@@ -246,9 +269,7 @@ fn bc_05_small_packets_that_waited_share_datagrams() -> Result<()> {
             let len = receiver.recv(&mut datagram)?;
             ensure!(datagram[..len] == [mark; 40], "{len} bytes of {} for {mark}", datagram[0]);
         }
-        let datagrams = capture.stop()?;
-        let payloads = datagrams.iter().filter_map(|packet| udp_payload(packet));
-        let bytes: usize = payloads.map(|(_, _, payload)| payload.len()).sum();
+        let bytes = payload_bytes(capture)?;
         eprintln!("60 datagrams of 40 bytes took {bytes} bytes on the wire");
         // Each alone: 40 and headers of 28, padded to 80, sealed with 32 more.
         ensure!(bytes < 60 * 112 * 3 / 4, "{bytes} bytes");
@@ -264,18 +285,15 @@ fn small_ones(id: &str, suts: [Sut; 2]) -> Result<(Duration, usize)> {
     scene(id, |scene| {
         let pair = settled(scene, suts, Outer::Veth)?;
         let (one, two) = (&pair.one, &pair.two);
-        let address = two.v4;
-        let receiver = inside::inside(&two.host, || Ok(UdpSocket::bind((address, 0))?))?;
-        receiver.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let receiver = receiver(two)?;
         let to = receiver.local_addr()?;
         let capture = Capture::start(&one.host, "va")?;
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let reader = inside::start(&two.host, move || {
             let (mut delays, mut sent_us) = (Vec::new(), [0; 8]);
             while delays.len() < GROUPS * GROUP {
                 receiver.recv(&mut sent_us)?;
-                let sent = Duration::from_micros(u64::from_le_bytes(sent_us));
-                delays.push(began.elapsed().saturating_sub(sent));
+                delays.push(delay(began, sent_us));
             }
             Ok(delays)
         })?;
@@ -283,7 +301,7 @@ fn small_ones(id: &str, suts: [Sut; 2]) -> Result<(Duration, usize)> {
             let sender = UdpSocket::bind("0.0.0.0:0")?;
             for _ in 0..GROUPS {
                 for _ in 0..GROUP {
-                    sender.send_to(&(began.elapsed().as_micros() as u64).to_le_bytes(), to)?;
+                    sender.send_to(&stamp(began), to)?;
                 }
                 std::thread::sleep(Duration::from_micros(500));
             }
@@ -291,10 +309,7 @@ fn small_ones(id: &str, suts: [Sut; 2]) -> Result<(Duration, usize)> {
         })?;
         let mut delays = inside::join(reader)?;
         delays.sort_unstable();
-        let datagrams = capture.stop()?;
-        let payloads = datagrams.iter().filter_map(|packet| udp_payload(packet));
-        let bytes = payloads.map(|(_, _, payload)| payload.len()).sum();
-        Ok((delays[delays.len() / 2], bytes))
+        Ok((delays[delays.len() / 2], payload_bytes(capture)?))
     })
 }
 
@@ -318,13 +333,12 @@ fn delay_p99(id: &str, suts: [Sut; 2]) -> Result<Duration> {
         let (one, two) = (&pair.one, &pair.two);
         let to = std::net::SocketAddr::new(two.v4.parse()?, 8_080);
         let listener = inside::inside(&two.host, || Ok(TcpListener::bind(to)?))?;
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let reader = inside::start(&two.host, move || {
             let (mut stream, _) = listener.accept()?;
             let (mut delays, mut sent_us) = (Vec::new(), [0; 8]);
             while stream.read_exact(&mut sent_us).is_ok() {
-                let sent = Duration::from_micros(u64::from_le_bytes(sent_us));
-                delays.push(began.elapsed().saturating_sub(sent));
+                delays.push(delay(began, sent_us));
             }
             Ok(delays)
         })?;
@@ -332,7 +346,7 @@ fn delay_p99(id: &str, suts: [Sut; 2]) -> Result<Duration> {
             let mut stream = TcpStream::connect(to)?;
             stream.set_nodelay(true)?;
             for _ in 0..1_000 {
-                stream.write_all(&(began.elapsed().as_micros() as u64).to_le_bytes())?;
+                stream.write_all(&stamp(began))?;
                 std::thread::sleep(Duration::from_millis(5));
             }
             Ok(())
@@ -395,7 +409,7 @@ fn spiders(id: &str, suts: [Sut; 2]) -> Result<(usize, Duration)> {
             servers.push(inside::start(&to.host, move || serve(&listener))?);
         }
         let capture = Capture::start(&pair.one.host, "va")?;
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let mut clients = Vec::new();
         for (from, to) in ends {
             let to = std::net::SocketAddr::new(to.v4.parse()?, 8_080);
