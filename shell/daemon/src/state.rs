@@ -111,7 +111,19 @@ pub struct State {
     directory: PathBuf,
     /// What `node.json` says, to be changed and then saved.
     pub kept: Kept,
-    _lock: File,
+    _lock: Lock,
+}
+
+/// The directory is ours while this lives.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    /// Closing alone would not do: a program that is just being started holds a copy of every
+    /// descriptor, and the lock with it.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 impl State {
@@ -133,11 +145,11 @@ impl State {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let held = options.open(&lock).map_err(at("open", &lock))?;
-        match held.try_lock() {
-            Ok(()) => {}
+        let held = match held.try_lock() {
+            Ok(()) => Lock(held),
             Err(TryLockError::WouldBlock) => return Err(StateError::Taken(directory.to_owned())),
             Err(TryLockError::Error(error)) => return Err(at("lock", &lock)(error)),
-        }
+        };
         let path = directory.join(NODE);
         let (kept, is_new) = match read(&path) {
             Ok(text) => {

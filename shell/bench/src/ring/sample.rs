@@ -198,7 +198,7 @@ pub struct Key {
 pub struct Store {
     dir: PathBuf,
     file: File,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Store {
@@ -286,11 +286,23 @@ pub fn read(dir: &Path) -> Result<(Note, Vec<Sample>)> {
     Ok((note, samples))
 }
 
+/// The folder is ours while this lives.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    /// Closing alone would not do: a program that another thread is just starting holds a copy of
+    /// every descriptor, and the lock with it.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 /// Two that write into one folder would each lose what the other measured.
-fn lock(dir: &Path) -> Result<File> {
+fn lock(dir: &Path) -> Result<Lock> {
     let lock = File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(Lock(lock)),
         Err(TryLockError::WouldBlock) => {
             bail!("another run is writing into {}: wait for its end", dir.display())
         }
@@ -418,6 +430,8 @@ pub(crate) mod tests {
         let path = dir.join(SAMPLES);
         let text = fs::read_to_string(&path).expect("there");
         fs::write(&path, &text[..text.len() - 5]).expect("written");
+        // As a program that is just being started has it.
+        let _copy = store._lock.0.try_clone().expect("a copy");
         drop(store);
         let error = format!("{:#}", Store::create(&dir).expect_err("a run is not overwritten"));
         assert!(error.contains("add --resume"), "{error}");
