@@ -15,12 +15,10 @@ pub(crate) const INPUTS_MAX: usize = 64;
 /// Most outputs.
 pub(crate) const OUTPUTS_MAX: usize = 32;
 
-/// Outputs that are summed up at once, in registers.
+/// Outputs that are summed up at once: what is looked up in for them lies in registers.
 const ROWS: usize = 4;
-/// Vectors of each that are: what is looked up in is loaded once for all of them.
-const VECTORS: usize = 2;
-/// Bytes of that many vectors, the longest that there are.
-const TILE_LEN_MAX: usize = VECTORS * 64;
+/// Bytes of the longest vector that there is.
+const VECTOR_LEN_MAX: usize = 64;
 
 /// Coefficients of one output, by the number of the input.
 pub(crate) type Row = [u8; INPUTS_MAX];
@@ -73,56 +71,42 @@ fn add(inputs: &[&[u8]], output: &mut [u8]) {
     }
 }
 
-/// The outputs for `rows`, as many as the registers hold, tile by tile.
+/// The outputs for `rows`, input by input: memory is read as it lies, which the processor foresees.
 #[inline(always)]
 fn sums<S: Simd, const N: usize>(simd: S, inputs: &[&[u8]], rows: [&Row; N], outputs: &mut [u8]) {
-    let (len, tile_len) = (outputs.len() / N, VECTORS * S::u8s::LEN);
-    for at in (0..len).step_by(tile_len) {
-        let mut sums = [[S::u8s::splat(simd, 0); VECTORS]; N];
-        for (number, input) in inputs.iter().enumerate() {
-            let halves = load(simd, input.get(at..).unwrap_or_default())
-                .map(|bytes| (bytes & 15, bytes >> 4));
-            for (sums, row) in sums.iter_mut().zip(rows) {
-                let [low, high] = PRODUCTS[usize::from(row[number])]
-                    .each_ref()
-                    .map(|table| S::u8s::block_splat(u8x16::load_array_ref(simd, table)));
-                for (sum, (lows, highs)) in sums.iter_mut().zip(halves) {
-                    *sum ^= low.swizzle_dyn_within_blocks(lows);
-                    *sum ^= high.swizzle_dyn_within_blocks(highs);
-                }
+    let (len, width) = (outputs.len() / N, S::u8s::LEN);
+    outputs.fill(0);
+    let mut outputs = outputs.chunks_exact_mut(len);
+    let mut outputs: [&mut [u8]; N] = std::array::from_fn(|_| outputs.next().unwrap_or_default());
+    for (number, input) in inputs.iter().enumerate() {
+        let tables = rows.map(|row| {
+            let table = PRODUCTS[usize::from(row[number])].each_ref();
+            table.map(|half| S::u8s::block_splat(u8x16::load_array_ref(simd, half)))
+        });
+        let (vectors, rest) = input.split_at(input.len() / width * width);
+        for (vector, at) in vectors.chunks_exact(width).zip((0..).step_by(width)) {
+            let bytes = S::u8s::from_slice(simd, vector);
+            for ([low, high], output) in tables.iter().zip(&mut outputs) {
+                let place = &mut output[at..at + width];
+                let sum = S::u8s::from_slice(simd, place)
+                    ^ low.swizzle_dyn_within_blocks(bytes & 15)
+                    ^ high.swizzle_dyn_within_blocks(bytes >> 4);
+                sum.store_slice(place);
             }
         }
-        for (sums, output) in sums.iter().zip(outputs.chunks_exact_mut(len)) {
-            store::<S>(sums, &mut output[at..]);
+        if !rest.is_empty() {
+            let mut whole = [0; VECTOR_LEN_MAX];
+            whole[..rest.len()].copy_from_slice(rest);
+            let bytes = S::u8s::from_slice(simd, &whole[..width]);
+            for ([low, high], output) in tables.iter().zip(&mut outputs) {
+                let sum = low.swizzle_dyn_within_blocks(bytes & 15)
+                    ^ high.swizzle_dyn_within_blocks(bytes >> 4);
+                sum.store_slice(&mut whole[..width]);
+                let places = output[vectors.len()..].iter_mut().zip(&whole[..rest.len()]);
+                places.for_each(|(place, product)| *place ^= product);
+            }
         }
     }
-}
-
-/// The first bytes as a tile, filled up with zeros.
-#[inline(always)]
-fn load<S: Simd>(simd: S, bytes: &[u8]) -> [S::u8s; VECTORS] {
-    let width = S::u8s::LEN;
-    let tile = |bytes: &[u8]| {
-        std::array::from_fn(|v| S::u8s::from_slice(simd, &bytes[v * width..(v + 1) * width]))
-    };
-    if bytes.len() >= VECTORS * width {
-        return tile(bytes);
-    }
-    let mut whole = [0; TILE_LEN_MAX];
-    whole[..bytes.len()].copy_from_slice(bytes);
-    tile(&whole)
-}
-
-/// Writes a tile, or as much of it as there is room for.
-#[inline(always)]
-fn store<S: Simd>(tile: &[S::u8s; VECTORS], bytes: &mut [u8]) {
-    let width = S::u8s::LEN;
-    let mut whole = [0; TILE_LEN_MAX];
-    for (vector, place) in tile.iter().zip(whole.chunks_exact_mut(width)) {
-        vector.store_slice(place);
-    }
-    let len = bytes.len().min(VECTORS * width);
-    bytes[..len].copy_from_slice(&whole[..len]);
 }
 
 #[cfg(test)]
