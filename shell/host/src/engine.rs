@@ -67,9 +67,19 @@ pub struct Engine {
     message_len: usize,
     pressure: Pressure,
     bucket: Bucket,
-    /// What the device, and sockets that are no more, did not take.
-    refused: Refused,
+    given: Given,
+    /// What sockets that are no more did not take.
+    refused_datagrams: u64,
     moderation: Moderation,
+}
+
+/// What the device was given.
+#[derive(Debug, Default)]
+struct Given {
+    /// Units that it refused.
+    refused: u64,
+    /// Whether there was something that may come without pace, since this was asked.
+    unpaced: bool,
 }
 
 impl Engine {
@@ -94,7 +104,8 @@ impl Engine {
             message_len: 1500,
             pressure: Pressure::default(),
             bucket,
-            refused: Refused::default(),
+            given: Given::default(),
+            refused_datagrams: 0,
             moderation: Moderation::default(),
         }
     }
@@ -104,17 +115,22 @@ impl Engine {
         self.moderation.handle_turn(self.clock.now.0)
     }
 
+    /// Whether something came for this machine without pace since this was asked.
+    pub(crate) const fn take_unpaced(&mut self) -> bool {
+        std::mem::replace(&mut self.given.unpaced, false)
+    }
+
     /// Sends and receives by `sockets` from now on.
     pub fn set_sockets(&mut self, sockets: Option<Sockets>) {
         let old = std::mem::replace(&mut self.sockets, sockets);
-        self.refused.datagrams += old.map_or(0, |old| old.sent.refused);
+        self.refused_datagrams += old.map_or(0, |old| old.sent.refused);
     }
 
     /// What the kernel did not take since the start.
     #[must_use]
     pub fn refused(&self) -> Refused {
         let now = self.sockets.as_ref().map_or(0, |sockets| sockets.sent.refused);
-        Refused { datagrams: self.refused.datagrams + now, ..self.refused }
+        Refused { units: self.given.refused, datagrams: self.refused_datagrams + now }
     }
 
     /// Reads the clock; once a turn, and again after datagrams were received. What comes while a
@@ -240,7 +256,7 @@ impl Engine {
                         &mut self.coalescer,
                         &mut self.inbox,
                         memory,
-                        &mut self.refused,
+                        &mut self.given,
                     );
                 }
             }
@@ -250,11 +266,11 @@ impl Engine {
                     &mut self.coalescer,
                     &mut self.inbox,
                     memory,
-                    &mut self.refused,
+                    &mut self.given,
                 );
             }
         }
-        deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory, &mut self.refused);
+        deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory, &mut self.given);
         self.message_len = received / got;
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
@@ -290,15 +306,15 @@ impl Engine {
             let (device, coalescer) = (&self.device, &mut self.coalescer);
             // What was rebuilt or had waited needs room of its own.
             while self.node.poll_packets(&mut self.inbox) {
-                deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
+                deliver(device, coalescer, &mut self.inbox, memory, &mut self.given);
             }
             if self.inbox.bytes() >= FLUSH_LEN || self.inbox.len() >= INBOX_FLUSH {
-                deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
+                deliver(device, coalescer, &mut self.inbox, memory, &mut self.given);
             }
         };
         let memory = arrived.decoder.memory_mut();
         let (device, coalescer) = (&self.device, &mut self.coalescer);
-        deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
+        deliver(device, coalescer, &mut self.inbox, memory, &mut self.given);
         let more = arrived.more;
         self.streams.give_back(arrived, count, is_bad);
         more
@@ -329,7 +345,7 @@ impl Engine {
             self.node.set_relay_rooms(rooms);
         }
         while self.node.poll_packets(&mut self.inbox) || !self.inbox.is_empty() {
-            deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut [], &mut self.refused);
+            deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut [], &mut self.given);
         }
     }
 
@@ -375,16 +391,17 @@ const INBOX_PACKETS: usize = 2048;
 /// Packets after which a delivery is due, so that the next message still fits.
 const INBOX_FLUSH: usize = 64;
 
-/// Joins what lies in the inbox and writes it to the device; counts the units that it refuses.
+/// Joins what lies in the inbox and writes it to the device.
 fn deliver(
     device: &Device,
     coalescer: &mut Coalescer,
     inbox: &mut Inbox,
     memory: &mut [u8],
-    refused: &mut Refused,
+    given: &mut Given,
 ) {
     inbox.drain(memory, coalescer, |header, parts| {
-        refused.units += u64::from(device.write(&header.encode(), parts).is_err());
+        given.unpaced |= parts.first().is_some_and(|packet| is_unpaced(protocol_of(packet)));
+        given.refused += u64::from(device.write(&header.encode(), parts).is_err());
     });
 }
 

@@ -22,8 +22,11 @@
 //! [`Pressure`] decides, from what each turn took; [`Bucket`] tells the kernel. While the link can
 //! carry what is sent the rate is out of reach. A discipline that somebody chose is never replaced.
 
+use self::ceiling::Ceiling;
 use crate::netlink::{Netlink, TokenBucket};
 use crate::udp::SEND_BUFFER_LEN;
+
+mod ceiling;
 
 /// How a kind of traffic is held back.
 #[derive(Debug, PartialEq, Eq)]
@@ -137,10 +140,6 @@ const IDLE_TICKS: u32 = 40;
 const SILENCE_NS_MIN: u64 = 5_000_000;
 /// What a peer could not take counts from this share on.
 const OVERRUN_MIN: f64 = 0.01;
-/// What it could take is then tried a little below, and more with each report that has nothing to
-/// say: as much again takes five seconds.
-const CEILING_SHARE: f64 = 0.95;
-const CEILING_NS: u64 = 5_000_000_000;
 /// Nothing sent for so long ends it at once.
 const SILENCE_NS: u64 = 1_000_000_000;
 /// No link is held below this, in bytes a second.
@@ -205,7 +204,10 @@ pub struct Pressure {
     capacity: Option<u64>,
     /// What was taken in the last tick, bytes a second, and what the peer has room for.
     carried: u64,
-    ceiling: Option<u64>,
+    ceiling: Option<Ceiling>,
+    /// What was taken before there was a rate, and when that ended; and lately, smoothed.
+    unheld: Option<(u64, u64)>,
+    mean: u64,
     /// When a report last said whether the peer has room.
     told_ns: u64,
     idle_ticks: u32,
@@ -220,7 +222,7 @@ impl Pressure {
         self.leave_out_silence(now_ns);
         self.note(now_ns, taken);
         let passed_ns = now_ns.saturating_sub(self.since_ns).max(1);
-        let measured = scale(self.bytes, 1_000_000_000, passed_ns);
+        let measured = self.measured(passed_ns);
         let tick = Tick { now_ns, passed_ns, measured };
         let Some((rate, manner)) = self.rate else {
             if taken.emptied || self.since_ns == 0 {
@@ -277,6 +279,7 @@ impl Pressure {
         if passed_ns < full_ns || !is_measured {
             return None;
         }
+        self.unheld = Some((measured, now_ns));
         self.set(now_ns, first, manner)
     }
 
@@ -339,9 +342,8 @@ impl Pressure {
         let since_ns = now_ns.saturating_sub(self.told_ns).min(1_000_000_000);
         self.told_ns = now_ns;
         if share < OVERRUN_MIN {
-            let growth = |ceiling| scale(ceiling, since_ns, CEILING_NS);
-            let grown = self.ceiling.map(|ceiling| ceiling + growth(ceiling));
-            self.ceiling = grown.filter(|ceiling| *ceiling < FREE.rate);
+            let grown = self.ceiling.map(|ceiling| ceiling.grown(since_ns));
+            self.ceiling = grown.filter(|ceiling| ceiling.rate < FREE.rate);
             return None;
         }
         // While the ring is let run empty more is carried than the bucket lets pass; else no more,
@@ -349,7 +351,10 @@ impl Pressure {
         let capacity = self.capacity.unwrap_or(0);
         let carried = if self.carried > 0 { self.carried } else { rate };
         let carried = carried.clamp(capacity.min(rate), capacity.max(rate));
-        self.ceiling = Some((carried as f64 * (1.0 - share.min(0.5)) * CEILING_SHARE) as u64);
+        // It tells of what was sent a while ago; the first one, before there was a rate.
+        let unheld = self.unheld.filter(|(_, at_ns)| now_ns < at_ns + ceiling::SAME_NS);
+        let carried = carried.max(self.mean).max(unheld.map_or(0, |(measured, _)| measured));
+        self.ceiling = Some(Ceiling::told(self.ceiling, now_ns, carried, share));
         self.set(now_ns, rate, manner)
     }
 
@@ -401,7 +406,7 @@ impl Pressure {
     }
 
     /// Holds nobody back, and forgets all but what the peer has room for.
-    fn free(&mut self, now_ns: u64, ceiling: Option<u64>) -> Allowance {
+    fn free(&mut self, now_ns: u64, ceiling: Option<Ceiling>) -> Allowance {
         *self = Self { since_ns: now_ns, ceiling, ..Self::default() };
         FREE
     }
@@ -430,14 +435,23 @@ impl Pressure {
         (rate.max(self.carried) / 32).clamp(BELOW_LEN_MIN, BELOW_LEN_MAX)
     }
 
+    /// Bytes a second in this tick.
+    fn measured(&self, passed_ns: u64) -> u64 {
+        scale(self.bytes, 1_000_000_000, passed_ns)
+    }
+
     fn begin(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.since_ns).max(1);
+        let part = |rate| scale(rate, passed_ns.min(ceiling::SAME_NS), ceiling::SAME_NS);
+        self.mean = self.mean - part(self.mean) + part(self.measured(passed_ns));
         (self.since_ns, self.bytes, self.units, self.emptied) = (now_ns, 0, 0, false);
         (self.turns, self.blocked_turns) = (0, 0);
     }
 
     fn set(&mut self, now_ns: u64, rate: u64, manner: &'static Manner) -> Option<Allowance> {
         self.begin(now_ns);
-        let ceiling = self.ceiling.filter(|_| manner == &DATAGRAMS).unwrap_or(FREE.rate);
+        let ceiling = self.ceiling.filter(|_| manner == &DATAGRAMS);
+        let ceiling = ceiling.map_or(FREE.rate, |ceiling| ceiling.rate);
         let rate = rate.min(ceiling).clamp(RATE_MIN, FREE.rate);
         let changed = self.rate.is_none_or(|(before, _)| before != rate);
         self.rate = Some((rate, manner));

@@ -179,7 +179,7 @@ fn the_ceiling_is_what_arrives_and_not_what_the_bucket_lets_pass() {
     model.run(1_000_000_000);
     assert!(model.allowance.rate < 200_000, "the ring runs empty: {:?}", model.allowance);
     model.pressure.handle_overrun(model.now_ns, 0.02);
-    let ceiling = model.pressure.ceiling.unwrap();
+    let ceiling = model.pressure.ceiling.unwrap().rate;
     assert!((400_000..700_000).contains(&ceiling), "{ceiling}");
 }
 
@@ -289,6 +289,49 @@ fn what_a_slower_peer_has_no_room_for_makes_the_sender_wait() {
         assert!(lost < 0.01 && model.dropped == 0.0, "{rate}: {lost} of it is lost");
         assert!(share > 0.85, "{rate}: only {share} of it is used");
     }
+}
+
+/// A peer that reads nothing for 150 ms now and then cost a flow half of its rate for seconds.
+#[test]
+fn what_a_peer_had_no_room_for_in_a_moment_costs_no_seconds() {
+    let mut model = Model::new(125_000_000, 400_000_000, 1200);
+    model.peer = Some(Peer { rate: 100e6, ..Peer::default() });
+    model.run(10_000_000_000);
+    model.carried = 0;
+    for _ in 0..4 {
+        model.peer.as_mut().unwrap().rate = 0.0;
+        model.run(150_000_000);
+        model.peer.as_mut().unwrap().rate = 100e6;
+        model.run(2_350_000_000);
+    }
+    let share = model.carried as f64 / 100e6 / 9.4;
+    assert!(share > 0.8, "only {share} of it is used");
+}
+
+/// The first report of a flood tells of what came before it was held back, at a rate that says
+/// nothing: it had 30 Mbit/s in its second second, and 140 in its tenth.
+#[test]
+fn what_a_flood_overran_at_its_begin_is_not_held_against_the_first_rate() {
+    let mut model = Model::new(50_000_000, 400_000_000, 1200);
+    while model.allowance == FREE || model.allowance.rate > 2 * RATE_FIRST {
+        model.run(TURN_NS);
+    }
+    model.pressure.handle_overrun(model.now_ns, 0.3);
+    let ceiling = model.pressure.ceiling.unwrap().rate;
+    assert!(ceiling > 25_000_000, "{ceiling}");
+    assert!(model.share_of_ten_seconds() > 0.9);
+}
+
+/// A report may come when a loop that shares its processor has just taken little.
+#[test]
+fn what_was_too_much_is_what_was_sent_lately_and_not_in_the_last_tick() {
+    let mut model = Model::new(50_000_000, 400_000_000, 1200);
+    model.run(1_000_000_000);
+    model.link = 5_000_000;
+    model.run(60_000_000);
+    model.pressure.handle_overrun(model.now_ns, 0.2);
+    let ceiling = model.pressure.ceiling.unwrap().rate;
+    assert!((28_000_000..39_000_000).contains(&ceiling), "{ceiling}");
 }
 
 #[test]
