@@ -80,33 +80,34 @@ fn sums<S: Simd, const N: usize>(simd: S, inputs: &[&[u8]], rows: [&Row; N], out
     let mut outputs: [&mut [u8]; N] = std::array::from_fn(|_| outputs.next().unwrap_or_default());
     for (number, input) in inputs.iter().enumerate() {
         let tables = rows.map(|row| {
-            let table = PRODUCTS[usize::from(row[number])].each_ref();
-            table.map(|half| S::u8s::block_splat(u8x16::load_array_ref(simd, half)))
+            let halves = PRODUCTS[usize::from(row[number])].each_ref();
+            halves.map(|half| S::u8s::block_splat(u8x16::load_array_ref(simd, half)))
         });
         let (vectors, rest) = input.split_at(input.len() / width * width);
         for (vector, at) in vectors.chunks_exact(width).zip((0..).step_by(width)) {
             let bytes = S::u8s::from_slice(simd, vector);
-            for ([low, high], output) in tables.iter().zip(&mut outputs) {
+            for (table, output) in tables.iter().zip(&mut outputs) {
                 let place = &mut output[at..at + width];
-                let sum = S::u8s::from_slice(simd, place)
-                    ^ low.swizzle_dyn_within_blocks(bytes & 15)
-                    ^ high.swizzle_dyn_within_blocks(bytes >> 4);
-                sum.store_slice(place);
+                (S::u8s::from_slice(simd, place) ^ product::<S>(table, bytes)).store_slice(place);
             }
         }
         if !rest.is_empty() {
             let mut whole = [0; VECTOR_LEN_MAX];
             whole[..rest.len()].copy_from_slice(rest);
             let bytes = S::u8s::from_slice(simd, &whole[..width]);
-            for ([low, high], output) in tables.iter().zip(&mut outputs) {
-                let sum = low.swizzle_dyn_within_blocks(bytes & 15)
-                    ^ high.swizzle_dyn_within_blocks(bytes >> 4);
-                sum.store_slice(&mut whole[..width]);
+            for (table, output) in tables.iter().zip(&mut outputs) {
+                product::<S>(table, bytes).store_slice(&mut whole[..width]);
                 let places = output[vectors.len()..].iter_mut().zip(&whole[..rest.len()]);
                 places.for_each(|(place, product)| *place ^= product);
             }
         }
     }
+}
+
+/// The products of `bytes` with the coefficient of which `low` and `high` are [`PRODUCTS`].
+#[inline(always)]
+fn product<S: Simd>([low, high]: &[S::u8s; 2], bytes: S::u8s) -> S::u8s {
+    low.swizzle_dyn_within_blocks(bytes & 15) ^ high.swizzle_dyn_within_blocks(bytes >> 4)
 }
 
 #[cfg(test)]

@@ -222,7 +222,7 @@ impl Pressure {
         self.leave_out_silence(now_ns);
         self.note(now_ns, taken);
         let passed_ns = now_ns.saturating_sub(self.since_ns).max(1);
-        let measured = self.measured(passed_ns);
+        let measured = scale(self.bytes, 1_000_000_000, passed_ns);
         let tick = Tick { now_ns, passed_ns, measured };
         let Some((rate, manner)) = self.rate else {
             if taken.emptied || self.since_ns == 0 {
@@ -435,15 +435,10 @@ impl Pressure {
         (rate.max(self.carried) / 32).clamp(BELOW_LEN_MIN, BELOW_LEN_MAX)
     }
 
-    /// Bytes a second in this tick.
-    fn measured(&self, passed_ns: u64) -> u64 {
-        scale(self.bytes, 1_000_000_000, passed_ns)
-    }
-
     fn begin(&mut self, now_ns: u64) {
-        let passed_ns = now_ns.saturating_sub(self.since_ns).max(1);
-        let part = |rate| scale(rate, passed_ns.min(ceiling::SAME_NS), ceiling::SAME_NS);
-        self.mean = self.mean - part(self.mean) + part(self.measured(passed_ns));
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        self.mean -= scale(self.mean, passed_ns.min(ceiling::SAME_NS), ceiling::SAME_NS);
+        self.mean += scale(self.bytes, 1_000_000_000, passed_ns.max(ceiling::SAME_NS));
         (self.since_ns, self.bytes, self.units, self.emptied) = (now_ns, 0, 0, false);
         (self.turns, self.blocked_turns) = (0, 0);
     }

@@ -93,6 +93,12 @@ impl Model {
         self.carried as f64 / (self.link as f64 * 10.0)
     }
 
+    /// What the peer is believed to have room for once it had none for `share`.
+    fn ceiling_after(&mut self, share: f64) -> u64 {
+        self.pressure.handle_overrun(self.now_ns, share);
+        self.pressure.ceiling.unwrap().rate
+    }
+
     fn run(&mut self, time_ns: u64) {
         let end = self.now_ns + time_ns;
         while self.now_ns < end {
@@ -178,8 +184,7 @@ fn the_ceiling_is_what_arrives_and_not_what_the_bucket_lets_pass() {
     let mut model = Model::new(625_000, 400_000_000, 1231);
     model.run(1_000_000_000);
     assert!(model.allowance.rate < 200_000, "the ring runs empty: {:?}", model.allowance);
-    model.pressure.handle_overrun(model.now_ns, 0.02);
-    let ceiling = model.pressure.ceiling.unwrap().rate;
+    let ceiling = model.ceiling_after(0.02);
     assert!((400_000..700_000).contains(&ceiling), "{ceiling}");
 }
 
@@ -316,8 +321,7 @@ fn what_a_flood_overran_at_its_begin_is_not_held_against_the_first_rate() {
     while model.allowance == FREE || model.allowance.rate > 2 * RATE_FIRST {
         model.run(TURN_NS);
     }
-    model.pressure.handle_overrun(model.now_ns, 0.3);
-    let ceiling = model.pressure.ceiling.unwrap().rate;
+    let ceiling = model.ceiling_after(0.3);
     assert!(ceiling > 25_000_000, "{ceiling}");
     assert!(model.share_of_ten_seconds() > 0.9);
 }
@@ -329,8 +333,7 @@ fn what_was_too_much_is_what_was_sent_lately_and_not_in_the_last_tick() {
     model.run(1_000_000_000);
     model.link = 5_000_000;
     model.run(60_000_000);
-    model.pressure.handle_overrun(model.now_ns, 0.2);
-    let ceiling = model.pressure.ceiling.unwrap().rate;
+    let ceiling = model.ceiling_after(0.2);
     assert!((28_000_000..39_000_000).contains(&ceiling), "{ceiling}");
 }
 
