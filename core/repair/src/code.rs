@@ -101,25 +101,28 @@ pub fn rebuild(
     }
     let inverse = Inverse::new(data, repair);
     let mut rows = [[0; DATA_MAX]; REPAIR_MAX];
-    let mut inputs: [&[u8]; DATA_MAX] = [&[]; DATA_MAX];
-    for (at, &(_, chunk)) in repair.iter().enumerate() {
-        inputs[at] = chunk;
-        for (row, coefficients) in rows.iter_mut().zip(&inverse.rows[..missing]) {
-            row[at] = coefficients[at];
-        }
+    let rows = &mut rows[..missing];
+    for (row, coefficients) in rows.iter_mut().zip(&inverse.rows) {
+        row[..missing].copy_from_slice(&coefficients[..missing]);
     }
+    // What each data chunk is multiplied with is the inverse times its column of the matrix.
+    let mut encoding: [&[u8]; REPAIR_MAX] = [&[]; REPAIR_MAX];
+    let mut columns = [0; REPAIR_MAX * DATA_MAX];
+    let columns = &mut columns[..missing * DATA_MAX];
+    let mut inputs: [&[u8]; DATA_MAX] = [&[]; DATA_MAX];
+    for (at, &(index, chunk)) in repair.iter().enumerate() {
+        encoding[at] = &ENCODING[usize::from(index)];
+        inputs[at] = chunk;
+    }
+    kernel::combine(&encoding[..missing], rows, DATA_MAX, columns);
     let present = data.iter().enumerate().filter_map(|(j, chunk)| Some((j, (*chunk)?)));
     for (at, (column, chunk)) in (missing..).zip(present) {
         inputs[at] = chunk;
-        for (row, coefficients) in rows.iter_mut().zip(&inverse.rows[..missing]) {
-            let terms = coefficients.iter().zip(repair);
-            let product = terms.fold(0, |sum, (a, &(i, _))| {
-                sum ^ field::multiply(*a, ENCODING[usize::from(i)][column])
-            });
-            row[at] = product;
+        for (row, products) in rows.iter_mut().zip(columns.chunks(DATA_MAX)) {
+            row[at] = products[column];
         }
     }
-    kernel::combine(&inputs[..data.len()], &rows[..missing], len, rebuilt);
+    kernel::combine(&inputs[..data.len()], rows, len, rebuilt);
     Ok(missing)
 }
 
@@ -200,21 +203,21 @@ impl Inverse {
             left.swap(at, pivot);
             right.swap(at, pivot);
             let scale = field::invert(left[at][at]);
-            for cell in left[at].iter_mut().chain(&mut right[at]) {
+            for cell in left[at][..size].iter_mut().chain(&mut right[at][..size]) {
                 *cell = field::multiply(*cell, scale);
             }
             let (pivot_left, pivot_right) = (left[at], right[at]);
             for row in (0..size).filter(|&row| row != at) {
                 let factor = left[row][at];
-                subtract(&mut left[row], &pivot_left, factor);
-                subtract(&mut right[row], &pivot_right, factor);
+                subtract(&mut left[row][..size], &pivot_left, factor);
+                subtract(&mut right[row][..size], &pivot_right, factor);
             }
         }
         Self { rows: right }
     }
 }
 
-fn subtract(row: &mut [u8; REPAIR_MAX], other: &[u8; REPAIR_MAX], factor: u8) {
+fn subtract(row: &mut [u8], other: &[u8; REPAIR_MAX], factor: u8) {
     for (cell, other) in row.iter_mut().zip(other) {
         *cell ^= field::multiply(*other, factor);
     }

@@ -45,53 +45,76 @@ pub(crate) fn combine(inputs: &[&[u8]], rows: &[Row], len: usize, outputs: &mut 
     combine_on(Level::new(), inputs, rows, len, outputs);
 }
 
-/// [`combine`] with the vectors of `level`.
+/// [`combine`] with the vectors of `level`. A first row of ones, as the code has, needs no product
+/// and goes along with the four behind it.
 fn combine_on(level: Level, inputs: &[&[u8]], rows: &[Row], len: usize, outputs: &mut [u8]) {
     debug_assert!(inputs.len() <= INPUTS_MAX && outputs.len() == rows.len() * len);
-    for (rows, outputs) in rows.chunks(ROWS).zip(outputs.chunks_mut(len * ROWS)) {
+    outputs.fill(0);
+    let ones = |row: &Row| row[..inputs.len()].iter().all(|coefficient| *coefficient == 1);
+    let plain = usize::from(rows.first().is_some_and(ones));
+    let (mut sum, products) = outputs.split_at_mut(plain * len);
+    let rows = &rows[plain..];
+    if rows.is_empty() {
+        dispatch!(level, _simd => add(inputs, sum));
+    }
+    for (rows, outputs) in rows.chunks(ROWS).zip(products.chunks_mut(len * ROWS)) {
+        let sum = std::mem::take(&mut sum);
         match rows {
-            [a] if a[..inputs.len()].iter().all(|coefficient| *coefficient == 1) => {
-                dispatch!(level, _simd => add(inputs, outputs));
+            [a] => dispatch!(level, simd => sums(simd, inputs, [a], sum, outputs)),
+            [a, b] => dispatch!(level, simd => sums(simd, inputs, [a, b], sum, outputs)),
+            [a, b, c] => dispatch!(level, simd => sums(simd, inputs, [a, b, c], sum, outputs)),
+            [a, b, c, d, ..] => {
+                dispatch!(level, simd => sums(simd, inputs, [a, b, c, d], sum, outputs));
             }
-            [a] => dispatch!(level, simd => sums(simd, inputs, [a], outputs)),
-            [a, b] => dispatch!(level, simd => sums(simd, inputs, [a, b], outputs)),
-            [a, b, c] => dispatch!(level, simd => sums(simd, inputs, [a, b, c], outputs)),
-            [a, b, c, d, ..] => dispatch!(level, simd => sums(simd, inputs, [a, b, c, d], outputs)),
             [] => {}
         }
     }
 }
 
-/// The sum of all inputs.
+/// Adds all inputs to `output`.
 #[inline(always)]
 fn add(inputs: &[&[u8]], output: &mut [u8]) {
-    output.fill(0);
     for input in inputs {
         output.iter_mut().zip(*input).for_each(|(sum, byte)| *sum ^= byte);
     }
 }
 
-/// The outputs for `rows`, input by input: memory is read as it lies, which the processor foresees.
+/// Adds the inputs' products to the outputs for `rows`, and the inputs to `plain` unless that is
+/// empty, input by input: memory is read as it lies, which the processor foresees.
 #[inline(always)]
-fn sums<S: Simd, const N: usize>(simd: S, inputs: &[&[u8]], rows: [&Row; N], outputs: &mut [u8]) {
+fn sums<S: Simd, const N: usize>(
+    simd: S,
+    inputs: &[&[u8]],
+    rows: [&Row; N],
+    plain: &mut [u8],
+    outputs: &mut [u8],
+) {
     let (len, width) = (outputs.len() / N, S::u8s::LEN);
-    outputs.fill(0);
     let mut outputs = outputs.chunks_exact_mut(len);
     let mut outputs: [&mut [u8]; N] = std::array::from_fn(|_| outputs.next().unwrap_or_default());
     for (number, input) in inputs.iter().enumerate() {
-        let tables = rows.map(|row| {
-            let halves = PRODUCTS[usize::from(row[number])].each_ref();
-            halves.map(|half| S::u8s::block_splat(u8x16::load_array_ref(simd, half)))
-        });
+        // A closure for each row would be a call, and the tables would go through memory.
+        let mut tables = [[S::u8s::splat(simd, 0); 2]; N];
+        for (table, row) in tables.iter_mut().zip(rows) {
+            for (half, bytes) in table.iter_mut().zip(&PRODUCTS[usize::from(row[number])]) {
+                *half = S::u8s::block_splat(u8x16::load_array_ref(simd, bytes));
+            }
+        }
         let (vectors, rest) = input.split_at(input.len() / width * width);
         for (vector, at) in vectors.chunks_exact(width).zip((0..).step_by(width)) {
             let bytes = S::u8s::from_slice(simd, vector);
+            if !plain.is_empty() {
+                let place = &mut plain[at..at + width];
+                (S::u8s::from_slice(simd, place) ^ bytes).store_slice(place);
+            }
             for (table, output) in tables.iter().zip(&mut outputs) {
                 let place = &mut output[at..at + width];
                 (S::u8s::from_slice(simd, place) ^ product::<S>(table, bytes)).store_slice(place);
             }
         }
         if !rest.is_empty() {
+            let places = plain.get_mut(vectors.len()..).unwrap_or_default().iter_mut();
+            places.zip(rest).for_each(|(place, byte)| *place ^= byte);
             let mut whole = [0; VECTOR_LEN_MAX];
             whole[..rest.len()].copy_from_slice(rest);
             let bytes = S::u8s::from_slice(simd, &whole[..width]);
