@@ -99,12 +99,8 @@ pub fn rebuild(
     if missing == 0 {
         return Ok(0);
     }
-    let inverse = Inverse::new(data, repair);
-    let mut rows = [[0; DATA_MAX]; REPAIR_MAX];
-    let rows = &mut rows[..missing];
-    for (row, coefficients) in rows.iter_mut().zip(&inverse.rows) {
-        row[..missing].copy_from_slice(&coefficients[..missing]);
-    }
+    let mut inverse = inverse(data, repair);
+    let rows = &mut inverse[..missing];
     // What each data chunk is multiplied with is the inverse times its column of the matrix.
     let mut encoding: [&[u8]; REPAIR_MAX] = [&[]; REPAIR_MAX];
     let mut columns = [0; REPAIR_MAX * DATA_MAX];
@@ -179,45 +175,40 @@ const fn encoding() -> [Row; REPAIR_MAX] {
 }
 
 /// The inverse of that part of the matrix which has the rows of the repair chunks that are used and
-/// the columns of the data chunks that are missing.
-struct Inverse {
-    rows: [[u8; REPAIR_MAX]; REPAIR_MAX],
-}
-
-impl Inverse {
-    /// Gauss and Jordan's elimination. A pivot always exists, because every square part of the
-    /// matrix can be inverted; were it not so, rows of zeros would be left, not a panic.
-    fn new(data: &[Option<&[u8]>], repair: &[(u8, &[u8])]) -> Self {
-        let size = repair.len();
-        let mut left = [[0; REPAIR_MAX]; REPAIR_MAX];
-        let mut right = left;
-        for (at, &(row, _)) in repair.iter().enumerate() {
-            let missing = data.iter().enumerate().filter(|(_, chunk)| chunk.is_none());
-            for (cell, (column, _)) in left[at].iter_mut().zip(missing) {
-                *cell = ENCODING[usize::from(row)][column];
-            }
-            right[at][at] = 1;
+/// the columns of the data chunks that are missing; zeros beyond it.
+///
+/// Gauss and Jordan's elimination. A pivot always exists, because every square part of the
+/// matrix can be inverted; were it not so, rows of zeros would be left, not a panic.
+fn inverse(data: &[Option<&[u8]>], repair: &[(u8, &[u8])]) -> [Row; REPAIR_MAX] {
+    let size = repair.len();
+    let mut left: [Row; REPAIR_MAX] = [[0; DATA_MAX]; REPAIR_MAX];
+    let mut right = left;
+    for (at, &(row, _)) in repair.iter().enumerate() {
+        let missing = data.iter().enumerate().filter(|(_, chunk)| chunk.is_none());
+        for (cell, (column, _)) in left[at].iter_mut().zip(missing) {
+            *cell = ENCODING[usize::from(row)][column];
         }
-        for at in 0..size {
-            let pivot = (at..size).find(|&row| left[row][at] != 0).unwrap_or(at);
-            left.swap(at, pivot);
-            right.swap(at, pivot);
-            let scale = field::invert(left[at][at]);
-            for cell in left[at][..size].iter_mut().chain(&mut right[at][..size]) {
-                *cell = field::multiply(*cell, scale);
-            }
-            let (pivot_left, pivot_right) = (left[at], right[at]);
-            for row in (0..size).filter(|&row| row != at) {
-                let factor = left[row][at];
-                subtract(&mut left[row][..size], &pivot_left, factor);
-                subtract(&mut right[row][..size], &pivot_right, factor);
-            }
-        }
-        Self { rows: right }
+        right[at][at] = 1;
     }
+    for at in 0..size {
+        let pivot = (at..size).find(|&row| left[row][at] != 0).unwrap_or(at);
+        left.swap(at, pivot);
+        right.swap(at, pivot);
+        let scale = field::invert(left[at][at]);
+        for cell in left[at][..size].iter_mut().chain(&mut right[at][..size]) {
+            *cell = field::multiply(*cell, scale);
+        }
+        let (pivot_left, pivot_right) = (left[at], right[at]);
+        for row in (0..size).filter(|&row| row != at) {
+            let factor = left[row][at];
+            subtract(&mut left[row][..size], &pivot_left, factor);
+            subtract(&mut right[row][..size], &pivot_right, factor);
+        }
+    }
+    right
 }
 
-fn subtract(row: &mut [u8], other: &[u8; REPAIR_MAX], factor: u8) {
+fn subtract(row: &mut [u8], other: &Row, factor: u8) {
     for (cell, other) in row.iter_mut().zip(other) {
         *cell ^= field::multiply(*other, factor);
     }
