@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use control::{ServerUrl, Signed, VerifyingKey};
 use dial::SystemRandom;
+use lock::Lock;
 use noise::{PrivateKey, PublicKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
@@ -114,18 +115,6 @@ pub struct State {
     _lock: Lock,
 }
 
-/// The directory is ours while this lives.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Drop for Lock {
-    /// Closing alone would not do: a program that is just being started holds a copy of every
-    /// descriptor, and the lock with it.
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
-}
-
 impl State {
     /// Opens the directory, and makes it with new keys if there is none.
     ///
@@ -145,8 +134,8 @@ impl State {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let held = options.open(&lock).map_err(at("open", &lock))?;
-        let held = match held.try_lock() {
-            Ok(()) => Lock(held),
+        let held = match Lock::take(held) {
+            Ok(held) => held,
             Err(TryLockError::WouldBlock) => return Err(StateError::Taken(directory.to_owned())),
             Err(TryLockError::Error(error)) => return Err(at("lock", &lock)(error)),
         };

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use lock::Lock;
 
 use crate::process::Process;
 use crate::sys;
@@ -483,28 +484,13 @@ impl std::fmt::Display for InUse {
 
 impl std::error::Error for InUse {}
 
-/// A prefix is ours while this lives.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Drop for Lock {
-    /// Closing alone would not do: a program that another thread is just starting holds a copy of
-    /// every descriptor until it is its own program, and the lock with it.
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
-}
-
 fn take_lock(prefix: &str) -> Result<Lock> {
     let dir = state_dir(prefix);
     // Another lab that ends at this moment may remove the empty parent once in between.
     let made = fs::create_dir_all(&dir).or_else(|_| fs::create_dir_all(&dir));
     made.with_context(|| format!("cannot make {}", dir.display()))?;
     let lock = File::create(dir.join("lock")).context("cannot make the lab's lock")?;
-    if lock.try_lock().is_err() {
-        return Err(InUse { prefix: prefix.to_owned() }.into());
-    }
-    Ok(Lock(lock))
+    Lock::take(lock).map_err(|_| InUse { prefix: prefix.to_owned() }.into())
 }
 
 #[cfg(test)]

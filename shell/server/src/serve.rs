@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use control::{Prefix, Relay, ServerUrl};
+use lock::Lock;
 use tokio::net::{UdpSocket, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -246,23 +247,12 @@ fn failed(error: StoreError) -> io::Error {
     io::Error::other(error)
 }
 
-/// The directory is ours while this lives.
-pub(crate) struct Lock(File);
-
-impl Drop for Lock {
-    /// Closing alone would not do: a program that is just being started holds a copy of every
-    /// descriptor, and the lock with it.
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
-}
-
 /// Two servers on one directory would each know half.
 pub(crate) fn lock(data: &Path) -> io::Result<Lock> {
     let path = data.join("lock");
     let file = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
+    match Lock::take(file) {
+        Ok(lock) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(io::Error::new(
             io::ErrorKind::AddrInUse,
             format!("another server runs on {}; stop it, or use another --data", data.display()),

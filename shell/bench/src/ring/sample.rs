@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use lock::Lock;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
@@ -286,23 +287,11 @@ pub fn read(dir: &Path) -> Result<(Note, Vec<Sample>)> {
     Ok((note, samples))
 }
 
-/// The folder is ours while this lives.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Drop for Lock {
-    /// Closing alone would not do: a program that another thread is just starting holds a copy of
-    /// every descriptor, and the lock with it.
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
-}
-
 /// Two that write into one folder would each lose what the other measured.
 fn lock(dir: &Path) -> Result<Lock> {
     let lock = File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(Lock(lock)),
+    match Lock::take(lock) {
+        Ok(lock) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
             bail!("another run is writing into {}: wait for its end", dir.display())
         }
@@ -334,6 +323,8 @@ fn replace(path: &Path, text: &str) -> Result<()> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     pub(crate) fn note(names: &[&str]) -> Note {
@@ -431,7 +422,7 @@ pub(crate) mod tests {
         let text = fs::read_to_string(&path).expect("there");
         fs::write(&path, &text[..text.len() - 5]).expect("written");
         // As a program that is just being started has it.
-        let _copy = store._lock.0.try_clone().expect("a copy");
+        let _copy = store._lock.as_fd().try_clone_to_owned().expect("a copy");
         drop(store);
         let error = format!("{:#}", Store::create(&dir).expect_err("a run is not overwritten"));
         assert!(error.contains("add --resume"), "{error}");
