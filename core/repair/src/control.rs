@@ -38,13 +38,13 @@ pub const UNKNOWN_LOSS: f64 = 0.025;
 /// flow pays for each that is left; planned for runs it costs more until the path is known, a
 /// second or two.
 const UNKNOWN_BURST: f64 = 3.0;
-/// A round trip is long above this. There a first flight that overruns a queue for the sake of its
-/// repair loses more than that was to save: the flow grows too slowly to have it again soon.
-const LONG_S: f64 = 0.05;
-/// So residual loss aimed at there, while the path is unknown, is this.
-const LONG_TARGET: f64 = 5e-4;
+/// Residual loss aimed at there. Less would cost more than it saves: a first flight that overruns
+/// a queue for its repair has lost what that was to save.
+const UNKNOWN_TARGET: f64 = 2e-3;
 /// And what may hide is taken for this part of what can: `1 / n` instead of `3 / n`.
-const LONG_SHARE: f64 = 1.0 / 3.0;
+const UNKNOWN_SHARE: f64 = 1.0 / 3.0;
+/// Where more than this share of what was judged last met a queue, an unknown path is being filled.
+const FILLING: f64 = 0.2;
 /// Missing chunks that a judgement of the repair's worth takes.
 const EVIDENCE: f64 = 16.0;
 const BOOST_MAX: f64 = 2.0;
@@ -89,6 +89,8 @@ pub struct Control {
     line_rate: Recent,
     /// Of the last moments, the share in which a queue stood.
     full: f64,
+    /// Of what the last report judged, the share that met a queue.
+    queued: f64,
     /// When a loss was reported last, of weather or in a queue.
     lossy_us: Option<u64>,
     /// Judged since then.
@@ -128,6 +130,7 @@ impl Control {
             before_us: None,
             line_rate: Recent::new(LINE_US),
             full: 0.0,
+            queued: 0.0,
             lossy_us: None,
             watched: 0,
             rtt_us: None,
@@ -147,6 +150,7 @@ impl Control {
             (self.lossy_us, self.watched) = (Some(now_us), 0);
         }
         self.watched = self.watched.saturating_add(report.judged());
+        self.queued = f64::from(report.queued.judged) / f64::from(report.judged().max(1));
         self.estimate = self.estimator.estimate();
         self.weigh(report, sent);
         self.try_again(now_us);
@@ -175,9 +179,11 @@ impl Control {
         Some(self.rtt_us?.min(most_us as f64).max(f64::from(late_us)) / 1e6)
     }
 
-    /// Whether nothing is known of the path but that its round trip is long.
-    fn is_new_and_long(&self) -> bool {
-        !self.estimate.known && self.rtt_s().is_some_and(|rtt_s| rtt_s > LONG_S)
+    /// Whether a first flight fills the line, and nothing else is known of it. Whatever is added
+    /// then comes on top of what the line cannot take. Jitter looks like that, too.
+    fn is_filling(&self) -> bool {
+        let is_jitter = self.estimate.reorder_us >= QUEUE_US_MIN;
+        !self.estimate.known && self.queued > FILLING && !is_jitter
     }
 
     /// Residual loss aimed at in blocks that are not few ([`crate::spread::FEW`]). With round trips
@@ -187,17 +193,18 @@ impl Control {
     /// the path. What else is lost nobody makes up for.
     #[must_use]
     pub fn target(&self, upper: Upper) -> f64 {
-        if self.is_new_and_long() {
-            return LONG_TARGET;
+        let Some(rtt_s) = self.rtt_s() else { return TARGET };
+        let least = if self.estimate.known { TARGET } else { UNKNOWN_TARGET };
+        if upper == Upper::Other {
+            return least;
         }
-        let Some(rtt_s) = self.rtt_s().filter(|_| upper == Upper::Tcp) else { return TARGET };
         let rate = self.sent_rate.max(self.rate_min());
         let root = RENO / (rtt_s * rate * HEADROOM).max(1.0);
         let (runs_max, most) =
             if self.is_full() { (RUNS_MAX_FULL, TARGET_MAX_FULL) } else { (RUNS_MAX, TARGET_MAX) };
         // A run of losses is one to TCP.
         let runs = (root * root).clamp(TARGET, runs_max);
-        if runs > TARGET { (runs * self.estimate.model.burst()).min(most) } else { TARGET }
+        if runs > TARGET { (runs * self.estimate.model.burst()).clamp(least, most) } else { least }
     }
 
     /// What TCP must be able to have, chunks a second.
@@ -270,7 +277,8 @@ impl Control {
     #[must_use]
     pub fn is_watching(&self, now_us: u64) -> bool {
         let is_over = |at_us: u64| at_us.saturating_add(WATCH_US) <= now_us;
-        self.lossy_us.is_some_and(|at_us| !is_over(at_us) || self.watched < WATCHED)
+        let is_lossy = self.lossy_us.is_some_and(|at_us| !is_over(at_us) || self.watched < WATCHED);
+        is_lossy || self.is_filling()
     }
 
     /// How far repair is trusted to help, zero to one.
@@ -280,7 +288,10 @@ impl Control {
     }
 
     fn expected_loss(&self) -> f64 {
-        let share = if self.is_new_and_long() { LONG_SHARE } else { 1.0 };
+        if self.is_filling() {
+            return self.estimate.loss_upper;
+        }
+        let share = if self.estimate.known { 1.0 } else { UNKNOWN_SHARE };
         let assumed = UNKNOWN_LOSS.min(self.estimate.loss_hidden * share);
         (self.estimate.loss_upper * self.boost).clamp(assumed, 1.0)
     }

@@ -4,7 +4,7 @@
 //! seconds, for what is rare; both over some thousands of chunks at least. The larger share counts.
 //! The slower sum, which also says how losses come, leaves out what stands out (`spells`).
 //! Only chunks judged while the queue was short enter these sums. While there are none of
-//! them, what is known about losses loses its weight.
+//! them, what is known about losses loses its weight, the sooner the less it rests on.
 
 use crate::model::{Counts, Model};
 use crate::report::{Losses, Report};
@@ -21,6 +21,8 @@ const QUICK: Horizon = Horizon { half_us: 300_000.0, chunks: 2_000.0 };
 const SLOW: Horizon = Horizon { half_us: 5_000_000.0, chunks: 20_000.0 };
 /// Half-life of what is known while every chunk meets a queue.
 const BLIND_US: f64 = 10_000_000.0;
+/// That of what rests on fewer chunks than [`KNOWN_CHUNKS`] is shorter by as much, down to this.
+const WEIGHT_MIN: f64 = 0.05;
 /// Half-life of everything, for paths with little traffic.
 const OLD_US: f64 = 60_000_000.0;
 /// Half-life of the shares that only describe (queue, residual).
@@ -107,8 +109,9 @@ impl Estimator {
         let excess = (queued.lost - self.slow.sum().share() * queued.judged).max(0.0);
         self.spilling = [self.spilling[0] * quick + excess, self.spilling[1] * slow + excess];
         if clear.judged * 10.0 < queued.judged {
-            // Fewer losses among as many chunks: the belief itself fades.
-            let kept = kept(BLIND_US, since_us);
+            // Fewer losses among as many chunks: the belief itself fades, one in little the sooner.
+            let weight = (self.slow.judged() / KNOWN_CHUNKS).clamp(WEIGHT_MIN, 1.0);
+            let kept = kept(BLIND_US * weight, since_us);
             self.quick.fade(kept);
             self.slow.fade(kept);
         }
@@ -244,6 +247,22 @@ mod tests {
         let before = fed(&storm, 20_000_000, &mut estimator).loss_upper;
         let after = fed(&jam, 40_000_000, &mut estimator).loss_upper;
         assert!(after < before * 0.65 && after > 0.0, "{before} {after}");
+    }
+
+    /// Ten packets' queue loses a third of a first flight, part of it before a delay tells of it.
+    #[test]
+    fn what_little_was_judged_is_soon_forgotten_while_a_queue_stands() {
+        let later = |judged: u32, lost: u32| {
+            let mut estimator = Estimator::default();
+            let first = Report { clear: losses(judged, lost), ..Report::default() };
+            estimator.handle_report(&first, 0);
+            let before = estimator.estimate().loss_likely;
+            let jam = Report { queued: losses(100, 10), queue_us: 12_000, ..Report::default() };
+            (1..=10).for_each(|n| estimator.handle_report(&jam, n * 100_000));
+            estimator.estimate().loss_likely / before
+        };
+        let (little, much) = (later(40, 10), later(4_000, 1_000));
+        assert!(little < 0.25 && much > 0.85, "{little} {much}");
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub const WINDOW: u64 = 16_384;
 pub const GROUP: u64 = 8;
 /// So many delays make a smallest; where few neighbours tell theirs, several groups do together.
 const TIMED_MIN: u32 = 6;
+/// In no more groups are these sought behind the one that is judged.
+const GROUPS_AFTER: u64 = 4;
 /// A queue stands if it does so for this time, and for so many chunks.
 pub const STANDING_US: u64 = 10_000;
 /// See [`STANDING_US`].
@@ -435,20 +437,37 @@ impl Observer {
 
     fn judge_queue(&mut self, group: usize, now_us: u64) {
         // What the end of a burst lost may share a group with the quick start of the next burst:
-        // so the group before has a say.
+        // so the group before has a say; and those behind where most of a group is lost.
         let before_us = self.judging.queue_us;
         self.judging.note_told(self.delays[group].of > 0, now_us);
         self.judging.least.add(self.delays[group]);
+        let mut after_us = 0;
         if self.judging.least.of >= TIMED_MIN {
             let least = std::mem::take(&mut self.judging.least);
             let queue_us = self.above_base(least.delay_us);
             self.peak.handle_value(u64::from(queue_us), now_us);
             self.judging.queue_us = queue_us;
+        } else {
+            after_us = self.queue_after(group);
         }
         let queue_us = self.judging.queue_us;
-        self.judging.is_queued = self.exceeds(queue_us.max(before_us));
+        self.judging.is_queued = self.exceeds(queue_us.max(before_us).max(after_us));
         self.judging.window_queued |= self.judging.is_queued;
         self.queue_us = Some(self.queue_us.map_or(queue_us, |least| least.min(queue_us)));
+    }
+
+    /// The queue that those behind a group tell of, together with what of it was not taken in yet;
+    /// none where too few of them came.
+    fn queue_after(&self, at: usize) -> u32 {
+        let mut least = self.judging.least;
+        let came = (self.end - self.next) / GROUP;
+        for behind in 1..=came.min(GROUPS_AFTER) as usize {
+            least.add(self.delays[(at + behind) % GROUPS]);
+            if least.of >= TIMED_MIN {
+                return self.above_base(least.delay_us);
+            }
+        }
+        0
     }
 
     fn above_base(&self, delay_us: i32) -> u32 {

@@ -62,18 +62,36 @@ fn a_path_that_is_not_known_is_repaired_for_runs_of_losses_and_then_for_what_it_
 }
 
 #[test]
-fn a_long_path_that_is_not_known_gets_less_than_a_short_one_and_the_same_once_it_is() {
-    let after = |rtt_us: u32, rounds: u64| {
+fn a_path_that_is_not_known_gets_less_the_more_came_and_nothing_once_it_is_known_to_be_clear() {
+    let after = |rounds: u64| {
         let mut control = Control::new();
         for n in 0..rounds {
-            control.handle_rtt(rtt_us, n * 100_000);
+            control.handle_rtt(40_000, n * 100_000);
             control.handle_report(&report(150, 0), Sent::of_tcp(150), n * 100_000);
         }
         control.repair_chunks(Upper::Tcp, 48)
     };
-    let (short, long) = (after(40_000, 1), after(120_000, 1));
-    assert!(0 < long && 2 * long <= short, "{long} and {short}");
-    assert_eq!((after(40_000, 8), after(120_000, 8)), (0, 0), "it is known to lose nothing");
+    let found = [0, 1, 2, 8].map(after);
+    assert!(found.is_sorted_by(|a, b| a > b) && 3 * found[1] <= 2 * found[0], "{found:?}");
+    assert_eq!(found[3], 0);
+}
+
+/// Whatever is added then comes on top of what the line cannot take.
+#[test]
+fn a_first_flight_that_fills_the_line_is_not_repaired_until_something_clear_is_lost() {
+    let of = |judged, lost| Losses { judged, lost, runs: lost, ..Losses::default() };
+    let after = |clear: Losses, queued: Losses, reorder_us: u32| {
+        let mut control = Control::new();
+        let seen = Report { clear, queued, reorder_us, ..Report::default() };
+        control.handle_report(&seen, Sent::of_tcp(200), 0);
+        (control.repair_chunks(Upper::Tcp, 48), control.is_watching(10_000_000))
+    };
+    assert_eq!(after(of(150, 0), of(50, 0), 0), (0, true), "delays are told for as long");
+    assert_eq!(after(of(100, 0), of(100, 20), 0), (0, true));
+    let (few, is_watching) = after(of(190, 0), of(10, 0), 0);
+    assert!(few > 0 && !is_watching, "{few}");
+    assert!(after(of(150, 0), of(50, 0), 10_000).0 > 0, "that is jitter");
+    assert!(after(of(150, 4), of(50, 0), 0).0 > 0);
 }
 
 #[test]
@@ -176,7 +194,8 @@ fn one_quick_round_trip_does_not_make_a_path_of_jitter_short() {
     let target = |reorder_us: u32| {
         let mut control = Control::default();
         control.handle_rtt(800, 0);
-        control.handle_report(&Report { reorder_us, ..report(180, 1) }, Sent::of_tcp(150), 0);
+        let seen = Report { reorder_us, ..report(1_800, 2) };
+        control.handle_report(&seen, Sent::of_tcp(150), 0);
         control.target(Upper::Tcp)
     };
     assert_eq!(target(22_000), TARGET);

@@ -114,6 +114,25 @@ fn what_came_another_way_is_neither_lost_nor_late() {
     assert!(report.clear.judged > 1_900);
 }
 
+/// A queue of ten packets fills within two groups, and drops most of the second and the third.
+#[test]
+fn where_most_of_a_group_is_lost_those_behind_it_tell_of_the_queue() {
+    let lost_clear = |after_us: u64| {
+        let mut observer = Observer::new();
+        let delay_us = |s: u64| match s {
+            400..408 => Some(s % 8 * 1_000),
+            408..424 => s.is_multiple_of(4).then_some(10_000),
+            424..448 => Some(after_us),
+            _ => Some(0),
+        };
+        let end_us = feed(&mut observer, (0..800).map(delay_us));
+        let report = observer.poll_report(0, 0, end_us + 200_000);
+        assert_eq!(report.lost(), 12, "{report:?}");
+        report.clear.lost
+    };
+    assert_eq!((lost_clear(11_000), lost_clear(0)), (0, 12));
+}
+
 #[test]
 fn reordering_is_no_loss_and_its_extent_is_measured() {
     let mut observer = Observer::new();
