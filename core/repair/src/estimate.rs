@@ -213,10 +213,6 @@ fn ratio(part: f64, whole: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn losses(judged: u32, lost: u32) -> Losses {
-        Losses { judged, lost, runs: lost, ..Losses::default() }
-    }
-
     /// Ten seconds of the same report, ten a second.
     fn fed(report: &Report, from_us: u64, estimator: &mut Estimator) -> Estimate {
         (0..100).for_each(|n| estimator.handle_report(report, from_us + n * 100_000));
@@ -226,10 +222,10 @@ mod tests {
     #[test]
     fn a_steady_share_is_found_and_a_change_is_followed_within_half_a_second() {
         let mut estimator = Estimator::default();
-        let calm = Report { clear: losses(5_000, 5), ..Report::default() };
+        let calm = Report { clear: Losses::single(5_000, 5), ..Report::default() };
         let estimate = fed(&calm, 0, &mut estimator);
         assert!((0.001..0.0013).contains(&estimate.loss_upper), "{estimate:?}");
-        let storm = Report { clear: losses(5_000, 150), ..Report::default() };
+        let storm = Report { clear: Losses::single(5_000, 150), ..Report::default() };
         (0..5).for_each(|n| estimator.handle_report(&storm, 10_100_000 + n * 100_000));
         assert!(estimator.estimate().loss_upper > 0.016, "{:?}", estimator.estimate());
         let estimate = fed(&storm, 20_000_000, &mut estimator);
@@ -239,11 +235,12 @@ mod tests {
     #[test]
     fn losses_in_a_queue_are_no_weather_and_what_was_known_fades_meanwhile() {
         let mut estimator = Estimator::default();
-        let jam = Report { queued: losses(5_000, 200), queue_us: 20_000, ..Report::default() };
+        let jam =
+            Report { queued: Losses::single(5_000, 200), queue_us: 20_000, ..Report::default() };
         let estimate = fed(&jam, 0, &mut estimator);
         assert_eq!((estimate.loss_upper, estimate.queued_share), (0.0, 1.0));
         assert!(estimate.known, "nothing is assumed of it any more");
-        let storm = Report { clear: losses(5_000, 100), ..Report::default() };
+        let storm = Report { clear: Losses::single(5_000, 100), ..Report::default() };
         let before = fed(&storm, 20_000_000, &mut estimator).loss_upper;
         let after = fed(&jam, 40_000_000, &mut estimator).loss_upper;
         assert!(after < before * 0.65 && after > 0.0, "{before} {after}");
@@ -254,10 +251,11 @@ mod tests {
     fn what_little_was_judged_is_soon_forgotten_while_a_queue_stands() {
         let later = |judged: u32, lost: u32| {
             let mut estimator = Estimator::default();
-            let first = Report { clear: losses(judged, lost), ..Report::default() };
+            let first = Report { clear: Losses::single(judged, lost), ..Report::default() };
             estimator.handle_report(&first, 0);
             let before = estimator.estimate().loss_likely;
-            let jam = Report { queued: losses(100, 10), queue_us: 12_000, ..Report::default() };
+            let jam =
+                Report { queued: Losses::single(100, 10), queue_us: 12_000, ..Report::default() };
             (1..=10).for_each(|n| estimator.handle_report(&jam, n * 100_000));
             estimator.estimate().loss_likely / before
         };
@@ -268,12 +266,14 @@ mod tests {
     #[test]
     fn a_loss_or_two_beside_many_in_a_queue_are_none_of_the_weather() {
         let mut estimator = Estimator::default();
-        let calm = Report { clear: losses(500, 0), ..Report::default() };
-        let begins = Report { clear: losses(40, 1), queued: losses(300, 120), ..calm };
+        let calm = Report { clear: Losses::single(500, 0), ..Report::default() };
+        let begins =
+            Report { clear: Losses::single(40, 1), queued: Losses::single(300, 120), ..calm };
         estimator.handle_report(&begins, 0);
         let estimate = fed(&calm, 100_000, &mut estimator);
         assert_eq!((estimate.loss_likely, estimate.loss_upper), (0.0, 0.0), "{estimate:?}");
-        let storm = Report { clear: losses(500, 5), queued: losses(4_500, 45), ..calm };
+        let storm =
+            Report { clear: Losses::single(500, 5), queued: Losses::single(4_500, 45), ..calm };
         let estimate = fed(&storm, 20_000_000, &mut estimator);
         assert!((0.0095..0.0105).contains(&estimate.loss_likely), "{estimate:?}");
     }
@@ -283,7 +283,7 @@ mod tests {
         let mut estimator = Estimator::default();
         let mut hidden = vec![estimator.estimate().loss_hidden];
         for n in 0..3 {
-            let calm = Report { clear: losses(200, 0), ..Report::default() };
+            let calm = Report { clear: Losses::single(200, 0), ..Report::default() };
             estimator.handle_report(&calm, n * 100_000);
             hidden.push(estimator.estimate().loss_hidden);
         }
@@ -294,11 +294,11 @@ mod tests {
     #[test]
     fn a_few_losses_may_hide_more_of_them_until_enough_was_judged() {
         let mut estimator = Estimator::default();
-        estimator.handle_report(&Report { clear: losses(200, 3), ..Report::default() }, 0);
+        estimator.handle_report(&Report { clear: Losses::single(200, 3), ..Report::default() }, 0);
         let estimate = estimator.estimate();
         assert!(estimate.known && estimate.loss_upper < 0.025, "{estimate:?}");
         assert!((0.04..0.05).contains(&estimate.loss_hidden), "{estimate:?}");
-        let weather = Report { clear: losses(1_000, 10), ..Report::default() };
+        let weather = Report { clear: Losses::single(1_000, 10), ..Report::default() };
         let after = fed(&weather, 100_000, &mut estimator);
         assert_eq!(after.loss_hidden, 0.0);
         assert!((0.01..0.012).contains(&after.loss_upper), "{after:?}");

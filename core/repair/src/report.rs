@@ -69,6 +69,14 @@ impl Losses {
 }
 
 #[cfg(test)]
+impl Losses {
+    /// Each lost chunk by itself.
+    pub(crate) fn single(judged: u32, lost: u32) -> Self {
+        Self { judged, lost, runs: lost, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
