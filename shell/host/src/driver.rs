@@ -360,8 +360,6 @@ impl Driver {
             rest.heed_blocked()?;
             if more_in.is_empty() {
                 rest.pause(more_out);
-            } else {
-                rest.give_way();
             }
         }
     }
@@ -481,14 +479,6 @@ impl Rest {
             }
             None if !more_out && self.engine.may_pause() => std::thread::sleep(PAUSE),
             None => {}
-        }
-    }
-
-    /// Lets whoever reads datagrams have the processor, where this loop does not keep up with what
-    /// comes: it would go on until its time is over, and a socket has room for a turn or two.
-    fn give_way(&mut self) {
-        if self.engine.take_unpaced() {
-            std::thread::yield_now();
         }
     }
 

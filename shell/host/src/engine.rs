@@ -67,19 +67,9 @@ pub struct Engine {
     message_len: usize,
     pressure: Pressure,
     bucket: Bucket,
-    given: Given,
-    /// What sockets that are no more did not take.
-    refused_datagrams: u64,
+    /// What the device, and sockets that are no more, did not take.
+    refused: Refused,
     moderation: Moderation,
-}
-
-/// What the device was given.
-#[derive(Debug, Default)]
-struct Given {
-    /// Units that it refused.
-    refused: u64,
-    /// Whether there was something that may come without pace, since this was asked.
-    unpaced: bool,
 }
 
 impl Engine {
@@ -104,8 +94,7 @@ impl Engine {
             message_len: 1500,
             pressure: Pressure::default(),
             bucket,
-            given: Given::default(),
-            refused_datagrams: 0,
+            refused: Refused::default(),
             moderation: Moderation::default(),
         }
     }
@@ -115,22 +104,17 @@ impl Engine {
         self.moderation.handle_turn(self.clock.now.0)
     }
 
-    /// Whether something came for this machine without pace since this was asked.
-    pub(crate) const fn take_unpaced(&mut self) -> bool {
-        std::mem::replace(&mut self.given.unpaced, false)
-    }
-
     /// Sends and receives by `sockets` from now on.
     pub fn set_sockets(&mut self, sockets: Option<Sockets>) {
         let old = std::mem::replace(&mut self.sockets, sockets);
-        self.refused_datagrams += old.map_or(0, |old| old.sent.refused);
+        self.refused.datagrams += old.map_or(0, |old| old.sent.refused);
     }
 
     /// What the kernel did not take since the start.
     #[must_use]
     pub fn refused(&self) -> Refused {
         let now = self.sockets.as_ref().map_or(0, |sockets| sockets.sent.refused);
-        Refused { units: self.given.refused, datagrams: self.refused_datagrams + now }
+        Refused { datagrams: self.refused.datagrams + now, ..self.refused }
     }
 
     /// Reads the clock; once a turn, and again after datagrams were received. What comes while a
@@ -256,7 +240,7 @@ impl Engine {
                         &mut self.coalescer,
                         &mut self.inbox,
                         memory,
-                        &mut self.given,
+                        &mut self.refused,
                     );
                 }
             }
@@ -266,11 +250,11 @@ impl Engine {
                     &mut self.coalescer,
                     &mut self.inbox,
                     memory,
-                    &mut self.given,
+                    &mut self.refused,
                 );
             }
         }
-        deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory, &mut self.given);
+        deliver(&self.device, &mut self.coalescer, &mut self.inbox, memory, &mut self.refused);
         self.message_len = received / got;
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
@@ -306,15 +290,15 @@ impl Engine {
             let (device, coalescer) = (&self.device, &mut self.coalescer);
             // What was rebuilt or had waited needs room of its own.
             while self.node.poll_packets(&mut self.inbox) {
-                deliver(device, coalescer, &mut self.inbox, memory, &mut self.given);
+                deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
             }
             if self.inbox.bytes() >= FLUSH_LEN || self.inbox.len() >= INBOX_FLUSH {
-                deliver(device, coalescer, &mut self.inbox, memory, &mut self.given);
+                deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
             }
         };
         let memory = arrived.decoder.memory_mut();
         let (device, coalescer) = (&self.device, &mut self.coalescer);
-        deliver(device, coalescer, &mut self.inbox, memory, &mut self.given);
+        deliver(device, coalescer, &mut self.inbox, memory, &mut self.refused);
         let more = arrived.more;
         self.streams.give_back(arrived, count, is_bad);
         more
@@ -345,7 +329,7 @@ impl Engine {
             self.node.set_relay_rooms(rooms);
         }
         while self.node.poll_packets(&mut self.inbox) || !self.inbox.is_empty() {
-            deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut [], &mut self.given);
+            deliver(&self.device, &mut self.coalescer, &mut self.inbox, &mut [], &mut self.refused);
         }
     }
 
@@ -391,17 +375,16 @@ const INBOX_PACKETS: usize = 2048;
 /// Packets after which a delivery is due, so that the next message still fits.
 const INBOX_FLUSH: usize = 64;
 
-/// Joins what lies in the inbox and writes it to the device.
+/// Joins what lies in the inbox and writes it to the device; counts the units that it refuses.
 fn deliver(
     device: &Device,
     coalescer: &mut Coalescer,
     inbox: &mut Inbox,
     memory: &mut [u8],
-    given: &mut Given,
+    refused: &mut Refused,
 ) {
     inbox.drain(memory, coalescer, |header, parts| {
-        given.unpaced |= parts.first().is_some_and(|packet| is_unpaced(protocol_of(packet)));
-        given.refused += u64::from(device.write(&header.encode(), parts).is_err());
+        refused.units += u64::from(device.write(&header.encode(), parts).is_err());
     });
 }
 
