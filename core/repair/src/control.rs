@@ -38,11 +38,13 @@ pub const UNKNOWN_LOSS: f64 = 0.025;
 /// flow pays for each that is left; planned for runs it costs more until the path is known, a
 /// second or two.
 const UNKNOWN_BURST: f64 = 3.0;
-/// Residual loss aimed at there. Less would cost more than it saves: a first flight that overruns
-/// a queue for its repair has lost what that was to save.
-const UNKNOWN_TARGET: f64 = 2e-3;
-/// And what may hide is taken for this part of what can: `1 / n` instead of `3 / n`.
-const UNKNOWN_SHARE: f64 = 1.0 / 3.0;
+/// Residual loss aimed at there.
+const UNKNOWN_TARGET: f64 = 5e-4;
+/// And where something met a queue. Less would cost more than it saves: a first flight that
+/// overruns a queue for its repair has lost what that was to save.
+const QUEUED_TARGET: f64 = 2e-3;
+/// There, what may hide is taken for this part of what can: `1 / n` instead of `3 / n`.
+const QUEUED_SHARE: f64 = 1.0 / 3.0;
 /// Where more than this share of what was judged last met a queue, an unknown path is being filled.
 const FILLING: f64 = 0.2;
 /// Missing chunks that a judgement of the repair's worth takes.
@@ -186,6 +188,11 @@ impl Control {
         !self.estimate.known && self.queued > FILLING && !is_jitter
     }
 
+    /// Whether anything of what was judged last met a queue.
+    fn meets_queue(&self) -> bool {
+        self.queued > 0.0
+    }
+
     /// Residual loss aimed at in blocks that are not few ([`crate::spread::FEW`]). With round trips
     /// as short as a loss is soon made up for, TCP pays less for it than repair would cost: what
     /// lets it be twice as quick as it is, or as 100 Mbit/s, or as the line. How much that may be
@@ -194,7 +201,11 @@ impl Control {
     #[must_use]
     pub fn target(&self, upper: Upper) -> f64 {
         let Some(rtt_s) = self.rtt_s() else { return TARGET };
-        let least = if self.estimate.known { TARGET } else { UNKNOWN_TARGET };
+        let least = match (self.estimate.known, self.meets_queue()) {
+            (true, _) => TARGET,
+            (false, true) => QUEUED_TARGET,
+            (false, false) => UNKNOWN_TARGET,
+        };
         if upper == Upper::Other {
             return least;
         }
@@ -291,7 +302,8 @@ impl Control {
         if self.is_filling() {
             return self.estimate.loss_upper;
         }
-        let share = if self.estimate.known { 1.0 } else { UNKNOWN_SHARE };
+        let is_milder = !self.estimate.known && self.meets_queue();
+        let share = if is_milder { QUEUED_SHARE } else { 1.0 };
         let assumed = UNKNOWN_LOSS.min(self.estimate.loss_hidden * share);
         (self.estimate.loss_upper * self.boost).clamp(assumed, 1.0)
     }

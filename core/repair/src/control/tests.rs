@@ -90,6 +90,8 @@ fn a_first_flight_that_fills_the_line_is_not_repaired_until_something_clear_is_l
     assert_eq!(after(of(100, 0), of(100, 20), 0), (0, true));
     let (few, is_watching) = after(of(190, 0), of(10, 0), 0);
     assert!(few > 0 && !is_watching, "{few}");
+    let (more, _) = after(of(200, 0), of(0, 0), 0);
+    assert!(more > few, "{more} where nothing met a queue, {few} where something did");
     assert!(after(of(150, 0), of(50, 0), 10_000).0 > 0, "that is jitter");
     assert!(after(of(150, 4), of(50, 0), 0).0 > 0);
 }
