@@ -188,9 +188,9 @@ impl Control {
         !self.estimate.known && self.queued > FILLING && !is_jitter
     }
 
-    /// Whether anything of what was judged last met a queue.
+    /// Whether anything met a queue of a path that is not known.
     fn meets_queue(&self) -> bool {
-        self.queued > 0.0
+        !self.estimate.known && self.queued > 0.0
     }
 
     /// Residual loss aimed at in blocks that are not few ([`crate::spread::FEW`]). With round trips
@@ -201,10 +201,10 @@ impl Control {
     #[must_use]
     pub fn target(&self, upper: Upper) -> f64 {
         let Some(rtt_s) = self.rtt_s() else { return TARGET };
-        let least = match (self.estimate.known, self.meets_queue()) {
-            (true, _) => TARGET,
-            (false, true) => QUEUED_TARGET,
-            (false, false) => UNKNOWN_TARGET,
+        let least = match self.estimate.known {
+            true => TARGET,
+            false if self.meets_queue() => QUEUED_TARGET,
+            false => UNKNOWN_TARGET,
         };
         if upper == Upper::Other {
             return least;
@@ -302,8 +302,7 @@ impl Control {
         if self.is_filling() {
             return self.estimate.loss_upper;
         }
-        let is_milder = !self.estimate.known && self.meets_queue();
-        let share = if is_milder { QUEUED_SHARE } else { 1.0 };
+        let share = if self.meets_queue() { QUEUED_SHARE } else { 1.0 };
         let assumed = UNKNOWN_LOSS.min(self.estimate.loss_hidden * share);
         (self.estimate.loss_upper * self.boost).clamp(assumed, 1.0)
     }
