@@ -12,7 +12,7 @@ use repair::budget::Budget;
 use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
-use repair::spread::HOLD_US;
+use repair::spread::ORDERED_US;
 use wire::frame::{self, Bundle, Chunk, Frame, Ordered, Protected, Squeezed};
 use wire::ip::protocol;
 use wire::packet::{self, Ecn, Packet};
@@ -34,8 +34,8 @@ const UNIT_US: u64 = 1_000_000;
 const ORPHAN_US: u64 = repair::block::PATIENCE_US_MAX;
 /// Memory is given back after a pause of so long.
 const KEEP_US: u64 = 1_000_000;
-/// A block fills for 15 ms, and its repair leaves within some more: then it is out.
-const REPAIRED_US: u64 = HOLD_US + 6_000;
+/// A block fills for 24 ms, and its repair leaves within some more: then it is out.
+const REPAIRED_US: u64 = ORDERED_US + 6_000;
 /// A gap's block may be known so much later than the piece behind the gap: blocks take turns.
 const OPENED_US: u64 = 1_000;
 
@@ -456,7 +456,7 @@ impl Receiver {
     }
 
     /// How long a piece may wait for an older one: as long as such a one was ever late, or, where
-    /// repair is under way, as long as is allowed. A block fills for 15 ms, its repair
+    /// repair is under way, as long as is allowed. A block fills for 24 ms, its repair
     /// chunks may be late themselves, and to give up too early costs a flow more than to wait in
     /// vain.
     fn wait_us(&self, now_us: u64) -> u64 {

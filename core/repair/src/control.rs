@@ -14,7 +14,7 @@ use crate::model::{Model, Residuals};
 use crate::observe::QUEUE_US_MIN;
 use crate::recent::Recent;
 use crate::report::Report;
-use crate::spread::{DEPTH_MAX, FEW, HOLD_US, lane_chunks};
+use crate::spread::{DEPTH_MAX, FEW, HOLD_US, ORDERED_US, lane_chunks};
 use crate::table::{Aim, Sent, TRUST_MIN, Table, Upper};
 
 /// Residual loss aimed at, share of data chunks.
@@ -236,8 +236,15 @@ impl Control {
         self.tables[upper as usize].many(data)
     }
 
+    /// How long a block with data of TCP fills, at most. In a first flight the earlier repair is the
+    /// better.
+    #[must_use]
+    pub fn ordered_us(&self) -> u64 {
+        if self.estimate.known { ORDERED_US } else { HOLD_US }
+    }
+
     /// Over how many lanes of [`crate::spread::Spread`] chunks should be dealt; one where that
-    /// saves less than a tenth, or would make a repair later than [`HOLD_US`].
+    /// saves less than a tenth, or would make a repair later than [`Control::ordered_us`].
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth
@@ -429,7 +436,7 @@ impl Control {
     fn full(&self, model: &Model) -> Option<Full> {
         let most = self.line_rate.max().filter(|_| self.is_full())?;
         let (rtt_s, rate) = (self.rtt_s()?, self.sent_rate.max(most as f64));
-        let block = FEW.max((rate * HOLD_US as f64 / 1e6).ceil() as usize);
+        let block = FEW.max((rate * self.ordered_us() as f64 / 1e6).ceil() as usize);
         Some(Full { rtt_s, rate, burst: model.burst(), block })
     }
 
@@ -446,7 +453,7 @@ impl Control {
             let repair = aim.many(residuals, data);
             (repair as f64 / data as f64, residuals.residual(data, repair))
         };
-        let together = self.rate * HOLD_US as f64 / 1e6;
+        let together = self.rate * self.ordered_us() as f64 / 1e6;
         self.depth = 1;
         let mut residuals = Residuals::new(model);
         let mut least = cost(&residuals, 1);

@@ -3,9 +3,9 @@
 //! Data chunks leave in their order and at once; nothing is held back. Chunk after chunk is dealt
 //! to [`Spread::depth`] lanes in turns, a lane is a block that fills, and when it has
 //! [`lane_chunks`] or its time is over, its repair chunks follow, as far from each other as its
-//! data chunks were. What grows is the time until a repair: the sender bounds it by [`HOLD_US`],
-//! and by choosing the depth ([`crate::control::Control::depth`]) for the rate at which chunks
-//! come.
+//! data chunks were. What grows is the time until a repair: the sender bounds it by
+//! [`ORDERED_US`], and by choosing the depth ([`crate::control::Control::depth`]) for the rate at
+//! which chunks come.
 //!
 //! With one lane, the usual case, that is simply a block that fills as chunks come: of one
 //! superpacket or of several, of one flow or of many. Where they come so slowly that waiting would
@@ -24,11 +24,14 @@ use crate::table::Upper;
 pub const DEPTH_MAX: usize = 16;
 /// Data chunks of a lane's block, at most: the larger a block, the less it needs for each chunk.
 pub const LANE_CHUNKS: usize = DATA_MAX;
-/// The same with more than [`DEPTH_FEW`] lanes, which together must fill within [`HOLD_US`].
+/// The same with more than [`DEPTH_FEW`] lanes, which together must fill within [`ORDERED_US`].
 const LANE_CHUNKS_DEEP: usize = 48;
 const DEPTH_FEW: usize = 4;
-/// How long a lane's block fills, at most: half of what flows wait.
+/// How long a lane's block fills, at most, but for data of TCP: half of what flows wait.
 pub const HOLD_US: u64 = 15_000;
+/// The same with data of TCP in it, on a path that is known. Its repair must be out before flows
+/// give up waiting, and the more chunks share it, the longer the runs of losses that they outlive.
+pub const ORDERED_US: u64 = 24_000;
 /// How long it fills where chunks come so slowly that each is alone.
 pub const HOLD_US_MIN: u64 = 1_000;
 /// How long one waits for others, at most, where nothing waits for its order: two at 40 a second.
@@ -172,9 +175,11 @@ pub struct Spread {
     saved: u32,
 }
 
-/// How long blocks fill of answers, and of what is no TCP, and how long a pause ends those of TCP.
+/// How long blocks fill of data of TCP, of answers, and of what is no TCP, and how long a pause
+/// ends those of TCP.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
+    ordered_us: u64,
     answer_us: u64,
     company_us: u64,
     pause_us: u64,
@@ -196,7 +201,12 @@ impl Spread {
             turn: 0,
             dealt: 0,
             repair_turn: 0,
-            hold: Hold { answer_us: HOLD_US, company_us: HOLD_US, pause_us: PAUSE_US },
+            hold: Hold {
+                ordered_us: HOLD_US,
+                answer_us: HOLD_US,
+                company_us: HOLD_US,
+                pause_us: PAUSE_US,
+            },
             saved: SAVED_FIRST,
         }
     }
@@ -218,7 +228,8 @@ impl Spread {
         let left_us = WAIT_US_MAX.saturating_sub(late_us + LEAVE_US);
         let pause_us = if control.estimate().known { left_us } else { 0 };
         let pause_us = pause_us.clamp(PAUSE_US, FLIGHT_US);
-        self.hold = Hold { answer_us, company_us, pause_us };
+        let ordered_us = control.ordered_us();
+        self.hold = Hold { ordered_us, answer_us, company_us, pause_us };
     }
 
     /// A data chunk is about to be sent. Returns its place, or nothing if its lane waits for
@@ -337,7 +348,7 @@ impl Lane {
 
     fn due_us(&self, hold: Hold) -> Option<u64> {
         let hold_us = match self.wait {
-            Wait::Ordered => HOLD_US,
+            Wait::Ordered => hold.ordered_us,
             Wait::Company => hold.company_us,
             Wait::Answer => hold.answer_us,
         };

@@ -246,7 +246,7 @@ fn what_fills_a_slow_line_travels_bare_and_what_is_no_tcp_does_not() {
     assert!(other.1 > control.repair_chunks(Upper::Tcp, 48), "{control:?}");
 }
 
-/// 5 Mbit/s and 20 ms each way, of which 2 % are lost in runs of four: what comes in 15 ms can't
+/// 5 Mbit/s and 20 ms each way, of which 2 % are lost in runs of four: what comes in 24 ms can't
 /// mend a run for less than it costs.
 #[test]
 fn on_a_full_line_tcp_is_not_repaired_for_more_than_that_brings() {
