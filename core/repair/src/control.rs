@@ -61,8 +61,10 @@ const WATCH_US: u64 = 2_000_000;
 const WATCHED: u32 = 1_000;
 /// Between two reports must be so much time to say what a line takes.
 const FULL_US: u64 = 50_000;
-/// Over so long is averaged whether a queue stands.
+/// Over so long is averaged whether a queue stands, where one does and where none does. TCP that
+/// fills a line empties the queue with each loss, and is back after some round trips.
 const STANDS_US: f64 = 333_000.0;
+const EMPTY_US: f64 = 1_000_000.0;
 /// The least time between two tables: a peer sends a report each round trip or 100 ms, and one that
 /// sends more must not cost a table for each.
 const TABLE_US: u64 = 5_000;
@@ -375,7 +377,8 @@ impl Control {
         self.rate += (a_second(sent.all_in_blocks()) - self.rate) * 0.3;
         // Jitter is no queue.
         let stands = queue_us >= reorder_us.saturating_mul(2).saturating_add(QUEUE_US_MIN);
-        let step = (since_us as f64 / STANDS_US).min(1.0);
+        let over_us = if stands { STANDS_US } else { EMPTY_US };
+        let step = (since_us as f64 / over_us).min(1.0);
         self.full += (f64::from(u8::from(stands)) - self.full) * step;
         self.line_rate.handle_time(now_us);
         if stands && since_us >= FULL_US {
