@@ -18,11 +18,20 @@ impl Judge<'_> {
         self.worst_of_grid(&what, Bound::AtLeast(least), (&grid()[..], NO_VPN), ratio)
     }
 
-    /// What is sent for what arrives.
-    pub(super) fn grid_bytes(&self, most: f64) -> Verdict {
-        let spread = |profile: &str| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
-        let what = format!("{}, {WARREN}", describe(BYTES).0);
-        self.worst_of_grid(&what, Bound::AtMost(most), (&grid()[..], WARREN), spread)
+    /// What is sent for what arrives, beside no VPN, which sends again what is lost: that is the
+    /// weather's. How many cells are above `dear` bytes a byte is told.
+    pub(super) fn grid_bytes(&self, most: f64, dear: f64) -> Verdict {
+        let ratio = |profile: &str| self.cells.ratio((profile, Test::Grid, BYTES), WARREN, NO_VPN);
+        let what = format!("{}, {WARREN} ÷ {NO_VPN}", describe(BYTES).0);
+        let mut verdict =
+            self.worst_of_grid(&what, Bound::AtMost(most), (&grid()[..], NO_VPN), ratio);
+        let bytes = |profile: &String| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
+        let all: Vec<f64> = grid().iter().filter_map(bytes).map(|it| it.median).collect();
+        let above = all.iter().filter(|&&it| it > dear).count();
+        if above > 0 {
+            verdict.found += &format!("; above {dear} in {above} of {} cells", all.len());
+        }
+        verdict
     }
 
     /// What frames cost beside plain WireGuard's datagrams where nothing is lost.
