@@ -238,7 +238,7 @@ impl Control {
         self.tables[upper as usize].many(data)
     }
 
-    /// How long a block with data of TCP fills, at most. In a first flight the earlier repair is the
+    /// How long a block with data of TCP fills, at most. In a first flight an earlier repair is
     /// better.
     #[must_use]
     pub fn ordered_us(&self) -> u64 {
