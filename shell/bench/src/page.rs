@@ -202,7 +202,7 @@ pub fn list(peers: &[Box<dyn Vpn>]) -> String {
         let _ = writeln!(text, "  {name:<14} {}", weather(name));
     }
     text += "  or words joined by +, as delay=20ms+loss=1%+burst=4+rate=50mbit+limit=83\n";
-    let _ = writeln!(text, "  --grid measures {} such profiles", grid().len());
+    let _ = writeln!(text, "  --grid measures {} such profiles", grid::cells().len());
     text += "\nTests\n";
     for test in Test::ALL {
         let _ = writeln!(text, "  {:<14} {}", test.word(), test.title());

@@ -16,6 +16,7 @@ use crate::report::Mark;
 use crate::vpn::Vpn;
 
 pub mod download;
+pub mod grid;
 mod measure;
 pub mod metric;
 pub mod sample;
@@ -46,12 +47,6 @@ pub const HONEST_SECONDS: u32 = 10;
 pub const HONEST_COUNT: u32 = 3;
 /// For so long a run that may claim something waits for the machine to be calm.
 const CALM_WAIT: Duration = Duration::from_secs(300);
-/// Delays of the grid, one way.
-pub const GRID_DELAYS_MS: [u32; 4] = [1, 20, 60, 150];
-/// Losses of the grid, percent; they come in bursts of four packets in the mean.
-pub const GRID_LOSSES: [&str; 4] = ["0", "0.5", "2", "5"];
-/// Rates of the grid; the queue holds 20 ms, and at least 32 packets.
-pub const GRID_RATES_MBIT_S: [u32; 3] = [5, 50, 1_000];
 /// Two flows on one queue run so many times as long as others, twice: what the queue drops is
 /// counted, and of a flow's it is one or two a second.
 pub(crate) const SHARED_TIMES: u32 = 3;
@@ -225,25 +220,6 @@ pub fn sysctls(tuning: &str) -> &'static [&'static str] {
     }
 }
 
-/// The profiles of the grid: delay, loss and rate of each cell.
-#[must_use]
-pub fn grid() -> Vec<String> {
-    let mut cells = Vec::new();
-    for rate in GRID_RATES_MBIT_S {
-        // 20 ms at this rate, in packets of 1500 bytes.
-        let limit = (rate * 20 * 1_000 / 8 / 1_500).max(32);
-        for delay in GRID_DELAYS_MS {
-            for loss in GRID_LOSSES {
-                let burst = if loss == "0" { "" } else { "+burst=4" };
-                cells.push(format!(
-                    "delay={delay}ms+loss={loss}%{burst}+rate={rate}mbit+limit={limit}"
-                ));
-            }
-        }
-    }
-    cells
-}
-
 /// Begins a run in `dir` and measures everything.
 ///
 /// # Errors
@@ -411,7 +387,7 @@ fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a
         plan.push((BOTTLENECK.to_owned(), Test::Shared));
     }
     if settings.grid {
-        plan.extend(grid().into_iter().map(|profile| (profile, Test::Grid)));
+        plan.extend(grid::cells().into_iter().map(|profile| (profile, Test::Grid)));
     }
     for round in 1..=settings.rounds {
         for (profile, test) in &plan {
@@ -429,7 +405,10 @@ fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a
                     // The same weather for everybody, another for each round and link.
                     let seed = settings.seed.wrapping_add(u64::from(round) << 32)
                         ^ (place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    let (test, seconds) = (*test, settings.seconds);
+                    let (test, mut seconds) = (*test, settings.seconds);
+                    if test == Test::Grid {
+                        seconds = grid::seconds_of(profile, seconds);
+                    }
                     turns.push(Turn {
                         vpn: *vpn,
                         test,
@@ -528,21 +507,6 @@ mod tests {
     use crate::vpn::{self, NoVpn};
 
     #[test]
-    fn the_grid_spans_what_the_contract_names_and_every_cell_is_an_impairment() {
-        let cells = grid();
-        assert_eq!(cells.len(), 48);
-        for cell in &cells {
-            impairment(cell).unwrap_or_else(|error| panic!("{cell}: {error}"));
-        }
-        let all: Vec<Impairment> = cells.iter().map(|c| impairment(c).expect("fits")).collect();
-        let most = |value: fn(&Impairment) -> f64| all.iter().map(value).fold(0.0, f64::max);
-        assert_eq!(most(|i| i.delay_us as f64), 150_000.0);
-        assert!((most(|i| i.loss) - 0.05).abs() < 1e-9);
-        assert!(all.iter().any(|i| i.rate_bps == 5_000_000 && i.limit_packets == 32));
-        assert!(all.iter().any(|i| i.rate_bps == 1_000_000_000 && i.limit_packets == 1_666));
-    }
-
-    #[test]
     fn everybody_meets_the_same_weather_in_turn() {
         let (one, two) = (NoVpn, NoVpn);
         let settings = Settings { rounds: 2, ..note(&[]).settings };
@@ -573,6 +537,8 @@ mod tests {
         assert_eq!(links, ["ring", "ring", "a-b", "b-c", "c-a", "a-b"]);
         assert_eq!(turns[5].key.profile, BOTTLENECK);
         assert_eq!(turns.len(), 6 + 48);
+        let seconds = turns.iter().map(|turn| turn.seconds / settings.seconds);
+        assert_eq!(seconds.collect::<Vec<_>>(), [[1; 6].as_slice(), &[3; 16], &[1; 32]].concat());
     }
 
     #[test]

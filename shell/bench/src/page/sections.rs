@@ -6,7 +6,7 @@ use super::number;
 use super::svg::{self, Point, Row};
 use crate::ratio::{Spread, log_percent};
 use crate::ring::metric::{self, Better, Metric};
-use crate::ring::{GRID_DELAYS_MS, GRID_LOSSES, GRID_RATES_MBIT_S, Test, grid};
+use crate::ring::{Test, grid};
 use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
 
 /// The direction that is no test's first figure.
@@ -425,25 +425,37 @@ fn over_grid(cells: &Cells<'_>) -> Option<Section> {
          largest."
             .to_owned(),
     );
-    let profiles = grid();
-    let columns = GRID_LOSSES.len();
-    for (r, rate) in GRID_RATES_MBIT_S.iter().enumerate() {
+    let profiles = grid::cells();
+    let columns = grid::LOSSES.len();
+    for (r, rate) in grid::RATES_MBIT_S.iter().enumerate() {
         for peer in cells.peers() {
             let mut head = vec!["delay".to_owned()];
-            head.extend(GRID_LOSSES.map(|loss| format!("{loss} % lost")));
+            head.extend(grid::LOSSES.map(|loss| format!("{loss} % lost")));
             let mut rows = Vec::new();
-            for (d, delay) in GRID_DELAYS_MS.iter().enumerate() {
+            for (d, delay) in grid::DELAYS_MS.iter().enumerate() {
                 let mut row = vec![Cell::text(format!("{delay} ms"))];
                 for l in 0..columns {
-                    let profile = &profiles[(r * GRID_DELAYS_MS.len() + d) * columns + l];
+                    let profile = &profiles[(r * grid::DELAYS_MS.len() + d) * columns + l];
                     row.push(grid_cell(cells, profile, peer, f64::from(*rate)));
                 }
                 rows.push(row);
             }
-            section.tables.push(Table { title: format!("{rate} Mbit/s: {peer}"), head, rows });
+            let at_rate = &profiles[r * grid::DELAYS_MS.len() * columns..][..rows.len() * columns];
+            let title = match flow_s(cells, at_rate, peer) {
+                0 => format!("{rate} Mbit/s: {peer}"),
+                seconds => format!("{rate} Mbit/s: {peer}, flows of {seconds} s"),
+            };
+            section.tables.push(Table { title, head, rows });
         }
     }
     Some(section)
+}
+
+/// How long the flows of these cells were measured, seconds; zero where none was.
+fn flow_s(cells: &Cells<'_>, profiles: &[String], peer: &str) -> usize {
+    let samples = profiles.iter().flat_map(|profile| cells.of(profile, Test::Grid, peer));
+    let series = samples.filter_map(|sample| sample.series.get("forward_seconds_mbit_s"));
+    series.map(Vec::len).max().unwrap_or(0)
 }
 
 fn grid_cell(cells: &Cells<'_>, profile: &str, peer: &str, rate: f64) -> Cell {

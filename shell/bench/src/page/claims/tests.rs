@@ -118,7 +118,7 @@ fn source_002_12_a_download_that_the_processors_decide_is_judged_on_a_slower_lin
 #[test]
 fn the_worst_cell_of_the_grid_decides() {
     let note = note(&[NO_VPN, WARREN]);
-    let profiles = grid();
+    let profiles = grid::cells();
     let ours = |i: usize, round: u32| match i {
         7 => 0.5,
         8 if round == 1 => 0.55,
@@ -169,7 +169,7 @@ fn the_worst_cell_of_the_grid_decides() {
 #[test]
 fn a_grid_with_a_failure_or_without_a_cell_does_not_hold() {
     let note = note(&[NO_VPN, WARREN]);
-    let profiles = grid();
+    let profiles = grid::cells();
     let cell = |profile: &String| {
         let metrics = |rate| [(RATE, rate), (BYTES, 1.2), ("rss_mib", 9.0)];
         [(NO_VPN, 1.0), (WARREN, 2.0)].map(|(p, r)| sample(p, profile, "grid", "a-b", &metrics(r)))

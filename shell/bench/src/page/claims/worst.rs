@@ -15,7 +15,7 @@ impl Judge<'_> {
     pub(super) fn grid_goodput(&self, least: f64) -> Verdict {
         let ratio = |profile: &str| self.cells.ratio((profile, Test::Grid, RATE), WARREN, NO_VPN);
         let what = format!("{}, {WARREN} ÷ {NO_VPN}", describe(RATE).0);
-        self.worst_of_grid(&what, Bound::AtLeast(least), (&grid()[..], NO_VPN), ratio)
+        self.worst_of_grid(&what, Bound::AtLeast(least), (&grid::cells()[..], NO_VPN), ratio)
     }
 
     /// What is sent for what arrives, beside no VPN, which sends again what is lost: that is the
@@ -24,9 +24,9 @@ impl Judge<'_> {
         let ratio = |profile: &str| self.cells.ratio((profile, Test::Grid, BYTES), WARREN, NO_VPN);
         let what = format!("{}, {WARREN} ÷ {NO_VPN}", describe(BYTES).0);
         let mut verdict =
-            self.worst_of_grid(&what, Bound::AtMost(most), (&grid()[..], NO_VPN), ratio);
+            self.worst_of_grid(&what, Bound::AtMost(most), (&grid::cells()[..], NO_VPN), ratio);
         let bytes = |profile: &String| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
-        let all: Vec<f64> = grid().iter().filter_map(bytes).map(|it| it.median).collect();
+        let all: Vec<f64> = grid::cells().iter().filter_map(bytes).map(|it| it.median).collect();
         let above = all.iter().filter(|&&it| it > dear).count();
         if above > 0 {
             verdict.found += &format!("; above {dear} in {above} of {} cells", all.len());
@@ -36,7 +36,8 @@ impl Judge<'_> {
 
     /// What frames cost beside plain WireGuard's datagrams where nothing is lost.
     pub(super) fn grid_overhead(&self, most: f64) -> Verdict {
-        let clear: Vec<String> = grid().into_iter().filter(|p| p.contains("loss=0%")).collect();
+        let clear: Vec<String> =
+            grid::cells().into_iter().filter(|p| p.contains("loss=0%")).collect();
         let ratio =
             |profile: &str| self.cells.ratio((profile, Test::Grid, BYTES), WARREN, WARREN_PLAIN);
         let what = format!("{} without loss, {WARREN} ÷ {WARREN_PLAIN}", describe(BYTES).0);
