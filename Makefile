@@ -53,7 +53,7 @@ help:
 	  'make build    the release binary' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
 	  'make bench    the measurements, written to docs/measurements' \
-	  'make grid     one stream over delay, loss and rate, likewise; 45 minutes' \
+	  'make grid     one stream over delay, loss and rate, likewise; an hour' \
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
 	  'make install  binary, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
@@ -190,7 +190,7 @@ bench: setup build rivals
 	$(call measured,ring,$(RING))
 	$(call measured,thirty,$(THIRTY))
 
-# One stream over 48 lines, without a VPN and with Warren, with repair and without: 45 minutes.
+# One stream over 48 lines, without a VPN and with Warren, with repair and without: an hour.
 GRID ?= --peers none,warren,warren-plain --grid-only --seconds 10
 
 grid: setup build
