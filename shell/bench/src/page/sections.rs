@@ -426,21 +426,18 @@ fn over_grid(cells: &Cells<'_>) -> Option<Section> {
             .to_owned(),
     );
     let profiles = grid::cells();
-    let columns = grid::LOSSES.len();
-    for (r, rate) in grid::RATES_MBIT_S.iter().enumerate() {
+    let (delays, losses) = (grid::DELAYS_MS.len(), grid::LOSSES.len());
+    for (rate, at_rate) in grid::RATES_MBIT_S.iter().zip(profiles.chunks(delays * losses)) {
         for peer in cells.peers() {
             let mut head = vec!["delay".to_owned()];
             head.extend(grid::LOSSES.map(|loss| format!("{loss} % lost")));
             let mut rows = Vec::new();
-            for (d, delay) in grid::DELAYS_MS.iter().enumerate() {
+            for (delay, at_delay) in grid::DELAYS_MS.iter().zip(at_rate.chunks(losses)) {
                 let mut row = vec![Cell::text(format!("{delay} ms"))];
-                for l in 0..columns {
-                    let profile = &profiles[(r * grid::DELAYS_MS.len() + d) * columns + l];
-                    row.push(grid_cell(cells, profile, peer, f64::from(*rate)));
-                }
+                let cell = |profile: &String| grid_cell(cells, profile, peer, f64::from(*rate));
+                row.extend(at_delay.iter().map(cell));
                 rows.push(row);
             }
-            let at_rate = &profiles[r * grid::DELAYS_MS.len() * columns..][..rows.len() * columns];
             let title = match flow_s(cells, at_rate, peer) {
                 0 => format!("{rate} Mbit/s: {peer}"),
                 seconds => format!("{rate} Mbit/s: {peer}, flows of {seconds} s"),
