@@ -38,6 +38,9 @@ const UNIT_SEGMENTS_MIN: usize = 6;
 const UNIT_CUT_MIN: usize = 2;
 /// One of so many packets that would travel as they are tells its delay where delays are wanted.
 const TOLD_EVERY: u8 = 4;
+/// Where nothing is repaired and fewer are sent a second (24 Mbit/s), each does: six make a delay
+/// ([`repair::observe`]), and while 24 pass, a queue fills and overflows that nobody told of.
+const TOLD_EACH_RATE: f64 = 2_000.0;
 /// From so many segments on a unit's head goes out twice where nothing protects it: at the end
 /// again, so that its loss does not cost all segments.
 const HEAD_TWICE: usize = 8;
@@ -271,14 +274,17 @@ impl Sender {
         outcome
     }
 
-    /// Whether a packet that would travel as it is tells its delay: one of some, while that is
-    /// wanted. A unit's head always does.
+    /// Whether a packet that would travel as it is tells its delay, while that is wanted: each on a
+    /// slow line, else one of some, for they would be repaired with what is. A unit's head always
+    /// does.
     fn tells_delay(&mut self, now_us: u64) -> bool {
         if !self.control.is_watching(now_us) {
             return false;
         }
         self.untold = self.untold.wrapping_add(1);
-        self.untold.is_multiple_of(TOLD_EVERY)
+        let is_bare = self.control.is_calm(Upper::Other);
+        let is_each = is_bare && self.control.sent_rate() < TOLD_EACH_RATE;
+        is_each || self.untold.is_multiple_of(TOLD_EVERY)
     }
 
     /// A superpacket as a head and a chunk for each segment.

@@ -292,13 +292,14 @@ impl Control {
         self.tables[upper as usize].is_empty()
     }
 
-    /// Whether the other end must be told delays though there is nothing to repair: something was
-    /// lost lately, and whether in a queue or not nobody can say without them.
+    /// Whether the other end must be told delays though there is nothing to repair: the path is not
+    /// known, or something was lost lately, and whether in a queue or not nobody can say without
+    /// them.
     #[must_use]
     pub fn is_watching(&self, now_us: u64) -> bool {
         let is_over = |at_us: u64| at_us.saturating_add(WATCH_US) <= now_us;
         let is_lossy = self.lossy_us.is_some_and(|at_us| !is_over(at_us) || self.watched < WATCHED);
-        is_lossy || self.is_filling()
+        is_lossy || !self.estimate.known
     }
 
     /// How far repair is trusted to help, zero to one.
