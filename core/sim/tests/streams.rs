@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use sim::impair::Impairment;
 use sim::profile;
+use sim::rng::Rng;
 use sim::stream::{Found, Setting, run};
 
 fn line(words: &str) -> Impairment {
@@ -90,6 +91,13 @@ fn a_first_flow_over_a_fast_line_that_loses_in_runs_is_protected() {
     assert!(mean > 320.0, "{mean:.0}: {found:.0?} Mbit/s");
 }
 
+/// Bytes on the wire for each that TCP sent: what it sends again by itself is not the link's doing.
+fn bytes_for_each_sent(setting: &Setting) -> f64 {
+    let found = run(setting);
+    let segments = found.mbit_s * setting.time.as_secs_f64() * 1e6 / 8.0 / 1_368.0;
+    found.wire_bytes_per_byte * segments / (segments + found.tcp.again as f64)
+}
+
 /// On such lines one flow in a hundred or two filled a whole queue while one packet in four told
 /// its delay, or none did; what that lost was taken for weather, and repaired to the end.
 #[test]
@@ -100,11 +108,39 @@ fn what_overflows_a_slow_clear_line_is_not_taken_for_weather() {
     ] {
         let setting = setting(words, true, 1, time_s, 12);
         let line = Impairment { delay_us, rate_bps, ..setting.line };
-        let found = run(&Setting { line, turn_us, ..setting });
-        let segments = found.mbit_s * time_s as f64 * 1e6 / 8.0 / 1_368.0;
-        let sent_segments = segments + found.tcp.again as f64;
-        let bytes = found.wire_bytes_per_byte * segments / sent_segments;
-        assert!(bytes < 1.2, "{bytes:.2} bytes for each that TCP sent: {line:?}, {found:?}");
+        let setting = Setting { line, turn_us, ..setting };
+        let bytes = bytes_for_each_sent(&setting);
+        assert!(bytes < 1.2, "{bytes:.2} bytes for each that TCP sent: {setting:?}");
+    }
+}
+
+/// The same of many lines that differ by a little: each is another first flight.
+#[test]
+#[ignore = "soak"]
+fn no_clear_line_of_thousands_is_taken_for_weather() {
+    for (words, time_s, flows) in [
+        ("rate=5mbit+limit=32+delay=150ms", 30, 2_000),
+        ("rate=5mbit+limit=32+delay=150ms+jitter=1ms", 30, 500),
+        ("rate=5mbit+limit=32+delay=75ms+jitter=1ms", 30, 500),
+        ("rate=5mbit+limit=40+delay=75ms+jitter=1ms", 8, 500),
+    ] {
+        let mut repaired = Vec::new();
+        for seed in 1..=flows {
+            let mut rng = Rng::new(seed);
+            let mut near = |value: u64, share: f64| {
+                (value as f64 * (1.0 + share * (2.0 * rng.unit() - 1.0))) as u64
+            };
+            let setting = setting(words, true, 1, time_s, seed);
+            let delay_us = near(setting.line.delay_us, 0.03);
+            let rate_bps = near(setting.line.rate_bps, 0.02);
+            let line = Impairment { delay_us, rate_bps, ..setting.line };
+            let setting = Setting { line, turn_us: 60 + rng.below(2_000), ..setting };
+            let bytes = bytes_for_each_sent(&setting);
+            if bytes > 1.2 {
+                repaired.push((seed, bytes));
+            }
+        }
+        assert!(repaired.len() as u64 * 500 <= flows, "{words}: {repaired:.2?}");
     }
 }
 
