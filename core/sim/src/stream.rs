@@ -32,7 +32,7 @@ const IP_LEN: usize = 20;
 /// With timestamps.
 const TCP_LEN: usize = 32;
 /// Bytes of a segment.
-const MSS: usize = MTU - IP_LEN - TCP_LEN;
+pub const MSS: usize = MTU - IP_LEN - TCP_LEN;
 /// Bytes of IP and UDP headers around a datagram on the line.
 const OUTER_LEN: usize = 28;
 /// So often something else passes the line, and of so many bytes.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sim::impair::Impairment;
 use sim::profile;
 use sim::rng::Rng;
-use sim::stream::{Found, Setting, run};
+use sim::stream::{Found, MSS, Setting, run};
 
 fn line(words: &str) -> Impairment {
     let mut line = Impairment::LINE;
@@ -94,7 +94,7 @@ fn a_first_flow_over_a_fast_line_that_loses_in_runs_is_protected() {
 /// Bytes on the wire for each that TCP sent: what it sends again by itself is not the link's doing.
 fn bytes_for_each_sent(setting: &Setting) -> f64 {
     let found = run(setting);
-    let segments = found.mbit_s * setting.time.as_secs_f64() * 1e6 / 8.0 / 1_368.0;
+    let segments = found.mbit_s * setting.time.as_secs_f64() * 1e6 / 8.0 / MSS as f64;
     found.wire_bytes_per_byte * segments / (segments + found.tcp.again as f64)
 }
 
