@@ -17,7 +17,7 @@ pub(crate) struct Args {
 enum Words {
     /// Build the network of a topology file and leave it standing.
     Up {
-        /// The topology, in TOML; shell/lab/topologies has examples.
+        /// The topology, in TOML; lab/lab/topologies has examples.
         file: PathBuf,
     },
     /// Run a command in a host, with its network, its /etc and its /run.

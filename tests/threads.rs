@@ -36,17 +36,17 @@ const SHARED: &[(&str, &str, &str)] = &[
         "a bounded channel of orders to the loop, read between turns; the data path never sees it",
     ),
     (
-        "core/control/src/client.rs",
+        "core/network/control/src/client.rs",
         "std::sync",
         "a map that a reader keeps is never written again: who changes it has a copy or is alone",
     ),
     (
-        "core/repair/src/budget.rs",
+        "core/packets/repair/src/budget.rs",
         "std::sync",
         "one number of bytes left, of one node: asked when memory grows, in any order",
     ),
     (
-        "core/noise/src/oracle.rs",
+        "core/packets/noise/src/oracle.rs",
         "thread_local!",
         "test builds only: the last nonce of each key, one table a thread, shared with none",
     ),

