@@ -41,7 +41,14 @@ enum Words {
     /// with --resume. Peers take turns, and each measurement has a new lab. Needs root.
     Run(Run),
     /// Write report.html and report.md into the folder of a run.
+    ///
+    /// The medians go into its run.json, which then says what was found without the samples.
     Report(Report),
+    /// Draw one TCP stream in each weather, from the medians of runs.
+    ///
+    /// Each bar is of the first of the runs that has it. Their reports must have been written;
+    /// their samples need not be there.
+    Chart(Chart),
     /// What is different between two runs, as ratios of medians.
     Compare(Compare),
 }
@@ -108,6 +115,16 @@ struct Report {
 }
 
 #[derive(Debug, clap::Args)]
+struct Chart {
+    /// Folders of runs.
+    #[arg(required = true, value_name = "DIR")]
+    runs: Vec<PathBuf>,
+    /// Where the SVG goes.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
 struct Compare {
     /// The folder of the run that is the measure.
     a: PathBuf,
@@ -169,6 +186,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let written = ::bench::page::write(&args.dir)?;
             print(&format!("{}\n", written.map(|path| path.display().to_string()).join("\n")))
         }
+        Words::Chart(args) => write(&args.out, &::bench::page::chart(&args.runs)?),
         Words::Compare(args) => print(&::bench::page::compare(&args.a, &args.b, args.all)?),
     }
 }

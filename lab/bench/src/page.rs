@@ -12,6 +12,7 @@ use crate::ring::{Test, grid, metric, sample};
 use crate::vpn::{Vpn, WARREN};
 
 mod cells;
+mod chart;
 mod claims;
 mod html;
 mod sections;
@@ -22,13 +23,17 @@ use cells::Cells;
 
 const TITLE: &str = "Warren beside other VPNs, in four kinds of weather";
 
-/// Writes both forms into the folder of a run; returns their paths.
+pub use chart::chart;
+
+/// Writes both forms into the folder of a run, and the medians into its note; returns the paths.
 ///
 /// # Errors
 /// Returns an error when there is no run, or the folder cannot be written.
 pub fn write(dir: &Path) -> Result<[PathBuf; 2]> {
     let (note, samples) = sample::read(dir)?;
-    let sections = sections::all(&Cells::new(&note, &samples));
+    let cells = Cells::new(&note, &samples);
+    let sections = sections::all(&cells);
+    sample::write_note(dir, &sample::Note { figures: medians(&cells), ..note.clone() })?;
     let pages = [
         (dir.join("report.html"), html::render(TITLE, &sections, WARREN)),
         (dir.join("report.md"), text::render(TITLE, &sections)),
@@ -37,6 +42,36 @@ pub fn write(dir: &Path) -> Result<[PathBuf; 2]> {
         std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(pages.map(|(path, _)| path))
+}
+
+/// The first figure of each test and its two directions, of every cell that is whole.
+fn medians(cells: &Cells<'_>) -> Vec<sample::Figure> {
+    let mut all = Vec::new();
+    for test in Test::ALL.into_iter().chain([Test::Grid]) {
+        for (profile, peer) in
+            cells.profiles(test).into_iter().flat_map(|p| cells.peers().map(move |peer| (p, peer)))
+        {
+            for figure in figures(test, false) {
+                let spread = cells.spread(profile, test, peer, figure);
+                all.extend(spread.map(|spread| sample::Figure {
+                    test: test.word().to_owned(),
+                    profile: profile.to_owned(),
+                    peer: peer.to_owned(),
+                    figure: figure.to_owned(),
+                    median: rounded(spread.median),
+                    min: rounded(spread.min),
+                    max: rounded(spread.max),
+                    n: spread.n,
+                }));
+            }
+        }
+    }
+    all
+}
+
+/// Five digits that mean something: more than any figure is worth, and short.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 /// What is different between two runs: for each test, profile and peer that both have whole,

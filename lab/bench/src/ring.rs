@@ -249,6 +249,7 @@ pub fn run(
         settings,
         peers: present,
         skipped,
+        figures: Vec::new(),
     };
     store.write_note(&note)?;
     go_on(store, &note, Vec::new(), peers, prefix)
@@ -301,6 +302,7 @@ pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -
         }
     }
     note.resumed.push(facts.date);
+    note.figures.clear();
     store.write_note(&note)?;
     go_on(store, &note, samples, peers, prefix)
 }

@@ -82,8 +82,15 @@ pub(crate) fn render(title: &str, sections: &[Section], ours: &str) -> String {
 }
 
 fn table(page: &mut String, table: &Table, ours: &str) {
+    if table.rows.is_empty() {
+        return;
+    }
+    if table.is_folded {
+        let title = escape(&table.title);
+        let _ = write!(page, "<details><summary>{title}: {} rows</summary>", table.rows.len());
+    }
     *page += "<div class='wide'><table>";
-    if !table.title.is_empty() {
+    if !table.title.is_empty() && !table.is_folded {
         let _ = write!(page, "<caption>{}</caption>", escape(&table.title));
     }
     *page += "<thead><tr>";
@@ -100,6 +107,9 @@ fn table(page: &mut String, table: &Table, ours: &str) {
         *page += "</tr>\n";
     }
     *page += "</tbody></table></div>\n";
+    if table.is_folded {
+        *page += "</details>\n";
+    }
 }
 
 fn cell(page: &mut String, cell: &Cell) {
@@ -134,6 +144,7 @@ mod tests {
                 title: evil.to_owned(),
                 head: vec![evil.to_owned()],
                 rows: vec![vec![Cell { text: evil.to_owned(), heat: Some(2.0), bad: false }]],
+                is_folded: false,
             }],
             logs: vec![(evil.to_owned(), evil.to_owned())],
             ..Section::default()

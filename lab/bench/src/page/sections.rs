@@ -34,6 +34,8 @@ pub(crate) struct Table {
     pub(crate) title: String,
     pub(crate) head: Vec<String>,
     pub(crate) rows: Vec<Vec<Cell>>,
+    /// Whether it is for those who ask: folded away, or left out where nothing can be folded.
+    pub(crate) is_folded: bool,
 }
 
 /// A cell.
@@ -134,14 +136,15 @@ fn facts(cells: &Cells<'_>) -> Section {
         vec![Cell::text(&*peer.name), Cell::text(&*peer.version), Cell::text(&*peer.remark)]
     };
     let rows = note.peers.iter().map(row).collect();
-    let mut tables = vec![Table { title: "Who took part".to_owned(), head, rows }];
+    let mut tables =
+        vec![Table { title: "Who took part".to_owned(), head, rows, ..Table::default() }];
     if !note.skipped.is_empty() {
         let head = ["skipped", "because", "to have it"].map(str::to_owned).to_vec();
         let row = |absent: &crate::ring::sample::Absent| {
             vec![Cell::text(&*absent.name), Cell::text(&*absent.why), Cell::text(&*absent.hint)]
         };
         let rows = note.skipped.iter().map(row).collect();
-        tables.push(Table { title: "Who did not".to_owned(), head, rows });
+        tables.push(Table { title: "Who did not".to_owned(), head, rows, ..Table::default() });
     }
     Section { title: "This run".to_owned(), paragraphs, tables, ..Section::default() }
 }
@@ -179,9 +182,21 @@ fn required(cells: &Cells<'_>) -> Section {
         ]
     };
     let head = ["of", "what", "required", "found", "verdict"].map(str::to_owned).to_vec();
-    let table = Table { title: String::new(), head, rows: verdicts.iter().map(row).collect() };
+    let is_known = |verdict: &&claims::Verdict| verdict.holds.is_some() || verdict.found != "";
+    let (known, unknown): (Vec<_>, Vec<_>) = verdicts.iter().partition(is_known);
+    let found = Table {
+        head: head.clone(),
+        rows: known.into_iter().map(row).collect(),
+        ..Table::default()
+    };
+    let missing = Table {
+        title: "What was not measured".to_owned(),
+        head,
+        rows: unknown.into_iter().map(row).collect(),
+        is_folded: true,
+    };
     let title = "What is required".to_owned();
-    Section { title, paragraphs, tables: vec![table], ..Section::default() }
+    Section { title, paragraphs, tables: vec![found, missing], ..Section::default() }
 }
 
 /// A heat map for each test: peers by profiles.
@@ -203,7 +218,7 @@ fn overview(cells: &Cells<'_>) -> Section {
             rows.push(row);
         }
         let title = format!("{}: {}, {}", test.title(), metric.title, metric.unit);
-        tables.push(Table { title, head, rows });
+        tables.push(Table { title, head, rows, ..Table::default() });
     }
     let paragraphs = vec![
         "Medians over links and rounds; the colour compares within a profile, on a scale of \
@@ -338,7 +353,7 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
         }
         rows.push(row);
     }
-    Table { title: profile.to_owned(), head, rows }
+    Table { title: profile.to_owned(), head, rows, ..Table::default() }
 }
 
 /// What each daemon took in transfers on the first link, in which the first host sends: the sum and
@@ -372,7 +387,7 @@ fn daemons(cells: &Cells<'_>, profile: &str, test: Test) -> Option<Table> {
         row.resize(head.len(), Cell::text("–"));
     }
     let title = format!("{profile}: processor time and memory of each daemon, {link}");
-    (most > 0).then_some(Table { title, head, rows })
+    (most > 0).then_some(Table { title, head, rows, ..Table::default() })
 }
 
 fn box_chart(cells: &Cells<'_>, profile: &str, test: Test, metric: &Metric) -> String {
@@ -442,7 +457,7 @@ fn over_grid(cells: &Cells<'_>) -> Option<Section> {
                 0 => format!("{rate} Mbit/s: {peer}"),
                 seconds => format!("{rate} Mbit/s: {peer}, flows of {seconds} s"),
             };
-            section.tables.push(Table { title, head, rows });
+            section.tables.push(Table { title, head, rows, ..Table::default() });
         }
     }
     Some(section)

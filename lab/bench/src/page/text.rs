@@ -1,4 +1,4 @@
-//! The report as Markdown: everything but the charts.
+//! The report as Markdown: everything but the charts and what is folded away.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub(crate) fn render(title: &str, sections: &[Section]) -> String {
                 text => write!(page, "\n{text}\n"),
             };
         }
-        for part in &section.tables {
+        for part in section.tables.iter().filter(|table| !table.is_folded) {
             table(&mut page, part);
         }
         for (heading, log) in &section.logs {

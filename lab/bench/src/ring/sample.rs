@@ -41,6 +41,9 @@ pub struct Note {
     pub peers: Vec<Peer>,
     /// Who did not.
     pub skipped: Vec<Absent>,
+    /// What was found, without the samples: written by the report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
 }
 
 impl Note {
@@ -153,6 +156,27 @@ pub struct Absent {
     pub hint: String,
 }
 
+/// What all measurements of one kind found together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Test, by its word.
+    pub test: String,
+    /// Profile.
+    pub profile: String,
+    /// Name of the peer.
+    pub peer: String,
+    /// Name of the figure; it ends with its unit ([`super::metric`]).
+    pub figure: String,
+    /// The median.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many there were.
+    pub n: usize,
+}
+
 /// One measurement, or its failure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -247,16 +271,30 @@ impl Store {
     /// # Errors
     /// Returns an error when it cannot be written.
     pub fn write_note(&self, note: &Note) -> Result<()> {
-        replace(&self.dir.join(NOTE), &(serde_json::to_string_pretty(note)? + "\n"))
+        write_note(&self.dir, note)
     }
 }
 
-/// Reads a run.
+/// Writes the note of the run in `dir` anew; each figure has a line of its own.
 ///
 /// # Errors
-/// Returns an error when `dir` holds none, or one of another schema, or a line that is not the
-/// last is damaged.
-pub fn read(dir: &Path) -> Result<(Note, Vec<Sample>)> {
+/// Returns an error when it cannot be written.
+pub(crate) fn write_note(dir: &Path, note: &Note) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(&Note { figures: Vec::new(), ..note.clone() })?;
+    if !note.figures.is_empty() {
+        let lines: serde_json::Result<Vec<String>> =
+            note.figures.iter().map(serde_json::to_string).collect();
+        text.truncate(text.trim_end_matches(['\n', '}']).len());
+        text += &format!(",\n  \"figures\": [\n    {}\n  ]\n}}", lines?.join(",\n    "));
+    }
+    replace(&dir.join(NOTE), &(text + "\n"))
+}
+
+/// Reads what a run says of itself, which is there without its samples, too.
+///
+/// # Errors
+/// Returns an error when `dir` holds none, or one of another schema.
+pub fn read_note(dir: &Path) -> Result<Note> {
     let path = dir.join(NOTE);
     let text = fs::read_to_string(&path)
         .with_context(|| format!("no run in {}: cannot read {}", dir.display(), path.display()))?;
@@ -269,9 +307,20 @@ pub fn read(dir: &Path) -> Result<(Note, Vec<Sample>)> {
         note.schema,
         note.kind
     );
+    Ok(note)
+}
+
+/// Reads a run.
+///
+/// # Errors
+/// As [`read_note`]; also when its samples are not there, or a line that is not the last is
+/// damaged.
+pub fn read(dir: &Path) -> Result<(Note, Vec<Sample>)> {
+    let note = read_note(dir)?;
     let path = dir.join(SAMPLES);
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!("cannot read {}: without its samples a run has no other report", path.display())
+    })?;
     let mut samples = Vec::new();
     for (i, line) in text.split_inclusive('\n').enumerate() {
         match serde_json::from_str(line) {
@@ -353,6 +402,7 @@ pub(crate) mod tests {
             },
             peers: names.iter().map(peer).collect(),
             skipped: Vec::new(),
+            figures: Vec::new(),
         }
     }
 
@@ -433,6 +483,36 @@ pub(crate) mod tests {
         let (_, samples) = read(&dir).expect("a run");
         let links: Vec<_> = samples.iter().map(|s| &s.key.link[..]).collect();
         assert_eq!(links, ["a-b", "c-a"]);
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn figures_stay_with_the_note_one_a_line() {
+        let dir = folder("figures");
+        fs::create_dir_all(&dir).expect("made");
+        let figure = |peer: &str| Figure {
+            test: "tcp".to_owned(),
+            profile: "low".to_owned(),
+            peer: peer.to_owned(),
+            figure: "forward_mbit_s".to_owned(),
+            median: 2.0,
+            min: 1.0,
+            max: 3.5,
+            n: 3,
+        };
+        let told = Note { figures: vec![figure("Warren"), figure("no \"VPN\"}")], ..note(&["x"]) };
+        write_note(&dir, &told).expect("written");
+        let text = fs::read_to_string(dir.join(NOTE)).expect("there");
+        assert_eq!(
+            text.lines().filter(|line| line.contains("\"median\":2.0")).count(),
+            2,
+            "{text}"
+        );
+        assert_eq!(read_note(&dir).expect("a note").figures, told.figures);
+        let error = format!("{:#}", read(&dir).expect_err("no samples"));
+        assert!(error.contains("without its samples"), "{error}");
+        write_note(&dir, &note(&["x"])).expect("written");
+        assert!(read_note(&dir).expect("a note").figures.is_empty());
         fs::remove_dir_all(&dir).expect("removed");
     }
 
