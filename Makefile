@@ -44,7 +44,7 @@ MITM := $(TARGET)/tools/mitmproxy
 # Who may own resolv.conf on a user's machine: unpacked for tests, for installed they would own ours.
 RESOLVERS := $(TARGET)/tools/resolvers
 
-.PHONY: help setup build demo test lint deny advisories rivals bench grid soak fuzz install uninstall clean
+.PHONY: help setup build demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall clean
 
 help:
 	printf '%s\n' \
@@ -53,6 +53,7 @@ help:
 	  'make build    the release binary' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
 	  'make bench    the measurements, written to docs/measurements' \
+	  'make chart    the chart of the README, out of committed runs' \
 	  'make grid     one stream over delay, loss and rate, likewise; an hour' \
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
@@ -155,9 +156,7 @@ define measured
 $(ROOT) rm -rf $(TARGET)/bench/$(1)
 $(ROOT) $(WARREN) bench run $(2) --out $(TARGET)/bench/$(1)
 $(ROOT) $(WARREN) bench report $(TARGET)/bench/$(1)
-rm -rf docs/measurements/$(1)
-cp -r $(TARGET)/bench/$(1) docs/measurements/$(1)
-$(if $(ROOT),sudo chown -R "$$(id -u):$$(id -g)" docs/measurements)
+install -D -m 644 -t docs/measurements/$(1) $(TARGET)/bench/$(1)/report.md $(TARGET)/bench/$(1)/run.json
 endef
 
 # Debian's wireguard-go is of 2022, a third as quick as that of today, which is built where Go is.
@@ -180,15 +179,21 @@ endef
 RING ?= --peers none,warren,warren-plain,wireguard-go,easytier,easytier-kcp --seconds 10 --links 3 --repeat 1
 # And one TCP stream of 30 s each way, as source 002 has it, half an hour to an hour: a flow's first
 # second weighs less in it.
-THIRTY ?= --peers none,warren,wireguard-go,easytier-kcp --profiles low,medium,high --tests tcp --links 3 --repeat 1
+THIRTY ?= --peers none,warren,wireguard-go,easytier-kcp --tests tcp --links 3 --repeat 1
 
 bench: setup build rivals
 	$(newest_rivals)
-	$(ROOT) $(WARREN) bench link --out docs/measurements
-	$(ROOT) $(WARREN) bench link --frames --out docs/measurements
-	$(ROOT) $(WARREN) bench network --out docs/measurements
+	$(ROOT) $(WARREN) bench link --out $(TARGET)/bench
+	$(ROOT) $(WARREN) bench link --frames --out $(TARGET)/bench
+	$(ROOT) $(WARREN) bench network --out $(TARGET)/bench
+	install -m 644 -t docs/measurements $(TARGET)/bench/link.md $(TARGET)/bench/link-frames.md $(TARGET)/bench/network.md
 	$(call measured,ring,$(RING))
 	$(call measured,thirty,$(THIRTY))
+	$(MAKE) chart
+
+# The chart of the README, out of the medians of committed runs.
+chart: build
+	$(WARREN) bench chart docs/measurements/thirty docs/measurements/ring --out docs/measurements/stream.svg
 
 # One stream over 48 lines, without a VPN and with Warren, with repair and without: an hour.
 GRID ?= --peers none,warren,warren-plain --grid-only --seconds 10
@@ -225,6 +230,9 @@ install:
 	$(WARREN) completions bash > "$$to/share/bash-completion/completions/warren"
 	$(WARREN) completions zsh > "$$to/share/zsh/site-functions/_warren"
 	$(WARREN) completions fish > "$$to/share/fish/vendor_completions.d/warren.fish"
+	# Pages that --help names, at docs/NAME.md below this folder.
+	install -D -m 644 -t "$$to/share/doc/warren" README.md CHANGELOG.md SECURITY.md LICENSE LICENSE-APACHE LICENSE-MIT
+	install -D -m 644 -t "$$to/share/doc/warren/docs" docs/*.md
 	for unit in warren warren-server; do
 	  sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/$$unit.service \
 	    | install -D -m 644 /dev/stdin "$$to/lib/systemd/system/$$unit.service"
@@ -236,6 +244,7 @@ uninstall:
 	  "$$to/share/bash-completion/completions/warren" "$$to/share/zsh/site-functions/_warren" \
 	  "$$to/share/fish/vendor_completions.d/warren.fish" \
 	  "$$to"/lib/systemd/system/warren{,-server}.service
+	rm -rf "$$to/share/doc/warren"
 
 clean:
 	cargo clean
