@@ -130,7 +130,7 @@ fn sentences(page: &str) -> Vec<Sentence> {
         for word in plain(&block).split_whitespace() {
             text += if text.is_empty() { "" } else { " " };
             text += word;
-            let bare = word.trim_end_matches([')', '"', '”', '»']);
+            let bare = word.trim_matches(['(', ')', '"', '”', '»']);
             if word == "·" || (bare.ends_with(['.', '!', '?']) && !SHORT.contains(&bare)) {
                 end(&mut text);
             }
@@ -327,8 +327,9 @@ fn every_figure_of_a_benchmark_stands_in_its_report() {
 
 #[test]
 fn a_sentence_ends_with_its_dot_and_code_is_one_word() {
-    let page = "# A head\n\nOne two (e.g. three `a b. c` four). Five\nsix 7.5 and [eight nine](x.md)!\n\
-                - an item. Its end\n1. another\n\n    code that is not read\n\n| a cell | 12 % |\n";
+    let page = "# A head\n\nOne two (e.g. three `a b. c` four). Five\nsix 7.5 and \
+                [eight nine](x.md)!\n- an item. Its end\n1. another\n\n    code that is not \
+                read\n\n| a cell | 12 % |\n";
     let found: Vec<_> = sentences(page).into_iter().map(|it| (it.line, it.text)).collect();
     let expected = [
         (1, "A head"),
