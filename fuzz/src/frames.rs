@@ -21,8 +21,8 @@ struct Stranger {
 /// A program of steps: a byte for the length of a plaintext, two of them above 250, and the
 /// plaintext, which is sealed and sent as it is. A length of zero lets 10 ms pass.
 ///
-/// What is delivered is from the peer's own address, every datagram is counted once, and
-/// afterwards the session still carries. (No input is long enough to reach the bounds of memory;
+/// What is delivered is from the peer's own address, every datagram is counted once, what came took
+/// a few steps for each of its bytes (BC-10), and afterwards the session still carries. (No input is long enough to reach the bounds of memory;
 /// the tests of BC-06 and BC-10 are.)
 pub fn frames(data: &[u8]) {
     let mut stranger = Stranger::new();
@@ -36,6 +36,7 @@ pub fn frames(data: &[u8]) {
         let candidates = [node::Candidate::Udp(address(1)), node::Candidate::Relay(1)];
         machine.node.set_candidates(stranger.identity.public(), &candidates, stranger.now);
     }
+    let mut heard_bytes = 0;
     let mut rest = data;
     while let [len, more @ ..] = rest {
         let (len, more) = match (*len, more) {
@@ -52,9 +53,13 @@ pub fn frames(data: &[u8]) {
         };
         let plain;
         (plain, rest) = more.split_at(len.min(more.len()));
-        machine.receive(address(1), &stranger.seal(plain));
+        let datagram = stranger.seal(plain);
+        heard_bytes += datagram.len() as u64;
+        machine.receive(address(1), &datagram);
     }
     machine.pass(Duration::from_secs(1));
+    let steps = machine.node.steps();
+    assert!(steps <= 2 * heard_bytes, "{steps} steps for {heard_bytes} bytes");
     assert!(machine.delivered.iter().all(|packet| is_from_peer(packet)), "a source not allowed");
     machine.delivered.clear();
     machine.receive(address(1), &stranger.seal(&inner(1, 2, 5)));

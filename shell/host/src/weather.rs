@@ -56,6 +56,7 @@ fn drops(engine: &Engine) -> BTreeMap<&'static str, u64> {
 /// dropped for its flow to see congestion stands with the link.
 fn dropped_in_frames(pieces: &PieceCounters) -> impl Iterator<Item = (&'static str, u64)> {
     let counts = [
+        ("frame-crowded", pieces.crowded),
         ("frame-refused", pieces.refused),
         ("frame-headless", pieces.headless),
         ("frame-inconsistent", pieces.inconsistent),

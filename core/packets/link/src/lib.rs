@@ -54,6 +54,7 @@ mod gather;
 mod inbox;
 mod link;
 mod load;
+mod orphans;
 mod outbox;
 mod overrun;
 mod pacing;

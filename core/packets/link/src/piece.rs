@@ -15,10 +15,14 @@ pub trait Judge {
     /// Another number whenever it may answer otherwise than before: what was asked once for all of
     /// a unit is then asked again.
     fn rules(&self) -> u32;
+
+    /// Whether one more of the packets that share a datagram may be looked at: where others wait,
+    /// a peer has its share of a turn and no more (threat BC-04).
+    fn has_share(&mut self) -> bool;
 }
 
 /// Pieces by what became of them, beside what `repair` counts. What was taken was passed on, or
-/// dropped for one of seven reasons (congestion, headless, inconsistent, late, no room, refused,
+/// dropped for one of eight reasons (congestion, crowded, headless, inconsistent, late, no room, refused,
 /// unopened), or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -32,6 +36,8 @@ pub struct Counters {
     pub marked: u64,
     /// Rebuilt, and dropped so that the flow sees the congestion that it met.
     pub congestion: u64,
+    /// Packets of bundles beyond the peer's share of a turn.
+    pub crowded: u64,
     /// Chunks whose head did not come in time, or is not heeded any more.
     pub headless: u64,
     /// Protected ones that contradict what came of their block before.
@@ -58,6 +64,7 @@ impl Counters {
             rebuilt: self.rebuilt + other.rebuilt,
             marked: self.marked + other.marked,
             congestion: self.congestion + other.congestion,
+            crowded: self.crowded + other.crowded,
             headless: self.headless + other.headless,
             inconsistent: self.inconsistent + other.inconsistent,
             late: self.late + other.late,
@@ -77,9 +84,10 @@ impl Counters {
     /// Pieces that were passed on or dropped.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        let Self { congestion, headless, inconsistent, late, .. } = self;
+        let Self { congestion, crowded, headless, inconsistent, late, .. } = self;
         let Self { passed, no_room, refused, unopened, .. } = self;
-        passed + congestion + headless + inconsistent + late + no_room + refused + unopened
+        let dropped = congestion + crowded + headless + inconsistent + late;
+        passed + dropped + no_room + refused + unopened
     }
 }
 
@@ -150,7 +158,6 @@ pub(crate) struct Orphan {
     pub(crate) ordinal: Ordinal,
     pub(crate) index: u8,
     pub(crate) kept: Kept,
-    pub(crate) since_us: u64,
     pub(crate) rebuilt: bool,
 }
 

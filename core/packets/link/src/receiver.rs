@@ -20,7 +20,8 @@ use wire::packet::{self, Ecn, Packet};
 use crate::codel::Codel;
 use crate::inbox::{Inbox, Place};
 use crate::load::Harvest;
-use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Orphan, Part, Piece};
+use crate::orphans::Orphans;
+use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Part, Piece};
 use crate::pool::Pool;
 use crate::squeeze;
 
@@ -55,7 +56,7 @@ pub(crate) struct Receiver {
     order: Order<Option<Piece>>,
     units: Vec<Option<Open>>,
     serial: u32,
-    orphans: VecDeque<Orphan>,
+    orphans: Orphans,
     pool: Pool,
     /// Pieces that wait for nothing but room in an inbox.
     ready: VecDeque<Piece>,
@@ -91,7 +92,7 @@ impl Receiver {
             order: Order::new(),
             units: Vec::new(),
             serial: 0,
-            orphans: VecDeque::new(),
+            orphans: Orphans::default(),
             pool: Pool::new(budget),
             ready: VecDeque::new(),
             counters: Counters::default(),
@@ -178,11 +179,8 @@ impl Receiver {
     pub(crate) fn handle_timeout(&mut self, now_us: u64) {
         self.order.handle_timeout(now_us);
         self.assembler.handle_timeout(now_us);
-        while let Some(orphan) =
-            self.orphans.pop_front_if(|orphan| orphan.since_us + ORPHAN_US <= now_us)
-        {
-            self.counters.headless += 1;
-            self.pool.release(orphan.kept);
+        while self.orphans.since_us().is_some_and(|since_us| since_us + ORPHAN_US <= now_us) {
+            self.drop_orphan();
         }
         if self.active_us + KEEP_US <= now_us {
             self.pool.trim();
@@ -241,7 +239,7 @@ impl Receiver {
 
     /// When to call [`Receiver::handle_timeout`] and to ask for a report next.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let orphan = self.orphans.front().map(|orphan| orphan.since_us + ORPHAN_US);
+        let orphan = self.orphans.since_us().map(|since_us| since_us + ORPHAN_US);
         let holds = !self.units.is_empty() || self.pool.holds_memory();
         let keep = holds.then_some(self.active_us + KEEP_US);
         [self.report_us, self.order.poll_timeout(), self.assembler.poll_timeout(), orphan, keep]
@@ -381,6 +379,10 @@ impl Receiver {
         now_us: u64,
     ) {
         for (at, entry) in bundle.entries() {
+            if !judge.has_share() {
+                self.counters.note(|counters| &mut counters.crowded);
+                continue;
+            }
             let origin = origin.behind(at);
             match frame::parse(entry) {
                 Ok(Frame::Ordered(ref ordered)) => {
@@ -481,6 +483,11 @@ impl Receiver {
     pub(crate) fn waiting(&self) -> usize {
         let ordered = self.order.pieces().filter(|piece| piece.is_some()).count();
         self.orphans.len() + ordered + self.ready.len()
+    }
+
+    /// Steps so far that what came took, from entry to entry of the tables here.
+    pub(crate) fn steps(&self) -> u64 {
+        self.order.steps() + self.assembler.steps() + self.orphans.steps()
     }
 
     /// Lets nobody wait for what no block can give back any more.

@@ -59,6 +59,7 @@ pub struct Node {
     allowed: allowed::Table,
     circles: Circles,
     guard: Guard,
+    turn: Turn,
     /// Counts changes of what peers may send: of the policy, or of who owns which addresses.
     rules: u32,
     handshakes: VecDeque<Waiting>,
@@ -120,6 +121,7 @@ impl Node {
             allowed: allowed::Table::new(),
             circles: Circles::default(),
             guard: Guard::default(),
+            turn: Turn::default(),
             rules: 0,
             handshakes: VecDeque::new(),
             loaded_until: Instant::ZERO,
@@ -266,6 +268,7 @@ impl Node {
         let (session, plain) = link
             .receive(from, index, datagram, &mut self.indices, now)
             .map_err(Reason::Protocol)?;
+        self.turn.note(id, now);
         self.touch(id);
         if plain.is_empty() {
             self.counters.keepalives_in += 1;
@@ -274,8 +277,8 @@ impl Node {
         let inner = &datagram[plain.clone()];
         if !matches!(inner[0] >> 4, 4 | 6) {
             let link = self.peers.link(id).ok_or(unknown)?;
-            let (allowed, guard) = (&self.allowed, &mut self.guard);
-            let mut judge = Owner { allowed, guard, id, now, rules: self.rules };
+            let (allowed, guard, turn) = (&self.allowed, &mut self.guard, &mut self.turn);
+            let mut judge = Owner { allowed, guard, turn, id, now, rules: self.rules };
             let is_data = link
                 .handle_frame((from, session), datagram, plain, start, &mut judge, now)
                 .map_err(|_| Reason::UnknownFrame)?;
@@ -574,6 +577,9 @@ mod roomy;
 mod squeezed;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub use configure::ConfigError;
 use guard::{Guard, Owner};
+pub use turn::SHARE_MAX;
+use turn::Turn;

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use crate::budget::Budget;
 use crate::code::{self, CHUNK_LEN_MAX, DATA_MAX, REPAIR_MAX, Refused};
 use crate::store::{NONE, Store};
+use known::Known;
 
 /// Blocks remembered, open or done.
 pub const BLOCKS_MAX: usize = 1_024;
@@ -151,6 +152,8 @@ struct Block {
     head: u16,
     open: bool,
     opened_us: u64,
+    /// The count of blocks that it is of.
+    epoch: u32,
 }
 
 /// The chunks of the last rebuilt block that were not polled yet.
@@ -170,7 +173,12 @@ pub struct Assembler {
     blocks: Vec<Option<Block>>,
     /// Blocks in the order in which they were opened, some of them closed since.
     opened: VecDeque<u32>,
-    newest: u32,
+    /// How often the count began anew: blocks of one before are forgotten where they stand.
+    epoch: u32,
+    /// Nothing before the first block of this count.
+    newest: Option<u32>,
+    /// Which of the last [`BLOCKS_MAX`] numbers have a block.
+    known: Known,
     /// All blocks before this one are settled.
     unsettled: u32,
     /// When the last one was opened.
@@ -180,6 +188,7 @@ pub struct Assembler {
     ready: Ready,
     patience_us: u64,
     counters: Counters,
+    steps: u64,
 }
 
 impl Assembler {
@@ -195,7 +204,9 @@ impl Assembler {
         Self {
             blocks: Vec::new(),
             opened: VecDeque::new(),
-            newest: 0,
+            epoch: 0,
+            newest: None,
+            known: Known::default(),
             unsettled: 0,
             opened_us: 0,
             store: Store::new(bytes_max.min(BYTES_MAX), budget),
@@ -203,6 +214,7 @@ impl Assembler {
             ready: Ready::default(),
             patience_us: PATIENCE_US_MAX,
             counters: Counters::default(),
+            steps: 0,
         }
     }
 
@@ -245,6 +257,7 @@ impl Assembler {
             if open.is_some_and(|block| now_us < block.opened_us + self.patience_us) {
                 return;
             }
+            self.steps += 1;
             self.opened.pop_front();
             self.give_up(id);
         }
@@ -282,6 +295,12 @@ impl Assembler {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Steps so far from block to block, beside the one that each chunk takes to its own.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// Bytes of memory held for chunks.
@@ -361,25 +380,26 @@ impl Assembler {
 
     fn block(&self, id: u32) -> Option<&Block> {
         let block = self.blocks.get(id as usize % BLOCKS_MAX)?.as_ref()?;
-        (block.id == id).then_some(block)
+        (block.id == id && block.epoch == self.epoch).then_some(block)
     }
 
     /// The block with that number, opened if it is new; nothing if it is forgotten.
     fn open(&mut self, id: u32, shape: Shape, now_us: u64) -> Option<Block> {
         if self.blocks.is_empty() {
             self.blocks = vec![None; BLOCKS_MAX];
-            self.newest = id;
         }
         if let Some(block) = self.block(id) {
             return Some(*block);
         }
-        let ahead = id.wrapping_sub(self.newest);
-        let behind = self.newest.wrapping_sub(id);
+        let newest = self.newest.unwrap_or(id);
+        let ahead = id.wrapping_sub(newest);
+        let behind = newest.wrapping_sub(id);
         if ahead.min(behind) > JUMP {
             self.forget();
-            self.newest = id;
-        } else if ahead < behind {
-            self.newest = id;
+            self.newest = Some(id);
+        } else if ahead <= behind {
+            self.steps += self.known.clear(newest.wrapping_add(1), ahead);
+            self.newest = Some(id);
         } else if behind >= BLOCKS_MAX as u32 {
             return None;
         }
@@ -389,7 +409,11 @@ impl Assembler {
         while let Some(&id) = self.opened.front()
             && self.block(id).is_none_or(|block| !block.open)
         {
+            self.steps += 1;
             self.opened.pop_front();
+        }
+        if self.opened.len() > 2 * BLOCKS_MAX {
+            self.forget_closed();
         }
         let block = Block {
             id,
@@ -400,7 +424,9 @@ impl Assembler {
             head: NONE,
             open: true,
             opened_us: now_us,
+            epoch: self.epoch,
         };
+        self.known.note(id);
         self.blocks[id as usize % BLOCKS_MAX] = Some(block);
         self.opened.push_back(id);
         self.opened_us = now_us;
@@ -423,6 +449,7 @@ impl Assembler {
             }
             // The oldest goes. When it is this one, nothing more is kept of it.
             let Some(oldest) = self.opened.pop_front() else { return };
+            self.steps += 1;
             self.counters.evicted += u64::from(self.block(oldest).is_some_and(|b| b.open));
             self.give_up(oldest);
             if oldest == block.id {
@@ -490,14 +517,23 @@ impl Assembler {
     /// The sender began anew, and its numbers with it: all blocks are given up.
     pub fn begin_anew(&mut self) {
         self.forget();
-        self.blocks = Vec::new();
     }
 
     fn forget(&mut self) {
         while let Some(id) = self.opened.pop_front() {
+            self.steps += 1;
             self.give_up(id);
         }
-        self.blocks.fill(None);
+        self.epoch = self.epoch.wrapping_add(1);
+        (self.newest, self.known) = (None, Known::default());
+    }
+
+    /// Where an old block stays open, those that closed behind it are not remembered in its stead.
+    fn forget_closed(&mut self) {
+        self.steps += self.opened.len() as u64;
+        let mut opened = std::mem::take(&mut self.opened);
+        opened.retain(|&id| self.block(id).is_some_and(|block| block.open));
+        self.opened = opened;
     }
 }
 
@@ -550,6 +586,7 @@ fn fits(lens: &[u16], len: usize) -> bool {
     lens.iter().all(|&each| (1..=len).contains(&usize::from(each)))
 }
 
+mod known;
 mod settled;
 #[cfg(test)]
 mod tests;

@@ -32,6 +32,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aged;
 pub mod block;
 pub mod budget;
 pub mod code;

@@ -4,9 +4,12 @@
 //! tag; flows that share a tag wait for each other, which costs little. A piece that is ahead waits
 //! until what is missing comes, was rebuilt, or the wait is over. Every other flow passes
 //! meanwhile. Bounded on every side (threat BC-10): tags by their width, flows that wait at
-//! once, the span of numbers of each, bytes, and the time that any piece waits.
+//! once, the span of numbers of each, places, bytes, the time that any piece waits, and the steps
+//! that a piece costs, whatever number it says.
 
 use std::collections::VecDeque;
+
+use crate::aged::Aged;
 
 /// Tags.
 pub const TAGS: usize = 256;
@@ -14,8 +17,9 @@ pub const TAGS: usize = 256;
 pub const WAITING_MAX: usize = 32;
 /// How far ahead a piece may be.
 pub const SPAN: u32 = 4_096;
-/// Room for so many is kept when none waits any more.
-const PLACES_KEPT: usize = 256;
+/// Pieces of all flows that wait, at most: as many as of one. Those that nothing stands for any more
+/// count too, for each has a place.
+const PLACES_MAX: usize = SPAN as usize;
 /// Bytes that wait for one peer.
 pub const BYTES_MAX: usize = 4 << 20;
 /// Longest time that any piece waits, unless somebody asks for another.
@@ -48,34 +52,27 @@ impl Counters {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
-    /// The number that is next in order; nothing before the first.
-    next: Option<u32>,
-    /// Which queue holds what is ahead.
-    queue: Option<u8>,
+    /// The position that is next in order: its low half is the number, and it never goes back.
+    /// Nothing before the first.
+    next: Option<u64>,
+    /// Pieces that are ahead.
+    waiting: u16,
 }
 
 #[derive(Debug)]
 struct Waiting<T> {
     item: T,
     len: usize,
-    at_us: u64,
-}
-
-/// What is ahead in one flow, each with its number, in their order: memory is of what waits, and
-/// not of how far ahead it is.
-#[derive(Debug)]
-struct Queue<T> {
-    tag: Option<u8>,
-    places: VecDeque<(u32, Waiting<T>)>,
-    /// When the piece came that has waited longest.
-    since_us: u64,
 }
 
 /// Pieces of one peer's flows. Drain [`Order::poll_ready`] after each input.
 #[derive(Debug)]
 pub struct Order<T> {
     flows: Vec<Flow>,
-    queues: Vec<Queue<T>>,
+    /// What is ahead, by tag and position.
+    waiting: Aged<(u8, u64), Waiting<T>>,
+    /// Flows of which something is ahead.
+    held: usize,
     ready: VecDeque<T>,
     bytes: usize,
     wait_us: u64,
@@ -99,7 +96,8 @@ impl<T> Order<T> {
     pub fn new() -> Self {
         Self {
             flows: Vec::new(),
-            queues: Vec::new(),
+            waiting: Aged::new(),
+            held: 0,
             ready: VecDeque::new(),
             bytes: 0,
             wait_us: 0,
@@ -118,10 +116,8 @@ impl<T> Order<T> {
         if before == Some(first) {
             return false;
         }
-        for index in 0..self.queues.len() {
-            if let Some(tag) = self.queues[index].tag {
-                self.flush(tag);
-            }
+        while let Some((_, (tag, _))) = self.waiting.oldest() {
+            self.flush(tag);
         }
         self.flows.fill(Flow::default());
         before.is_some()
@@ -144,7 +140,8 @@ impl<T> Order<T> {
     /// lie in memory that is lent for the moment. All others are ready at once.
     #[must_use]
     pub fn is_ahead(&self, tag: u8, number: u32) -> bool {
-        let next = self.flows.get(usize::from(tag)).and_then(|flow| flow.next).or(self.first);
+        let flow = self.flows.get(usize::from(tag));
+        let next = flow.and_then(|flow| flow.next).map(|next| next as u32).or(self.first);
         next.is_some_and(|next| number != next && next.wrapping_sub(number) > SPAN)
     }
 
@@ -154,33 +151,36 @@ impl<T> Order<T> {
         if self.flows.is_empty() {
             self.flows = vec![Flow::default(); TAGS];
         }
+        let first = self.first.unwrap_or(number);
         let flow = &mut self.flows[usize::from(tag)];
-        let next = *flow.next.get_or_insert_with(|| self.first.unwrap_or(number));
-        let (ahead, behind) = (number.wrapping_sub(next), next.wrapping_sub(number));
+        let next = *flow.next.get_or_insert(u64::from(first));
+        let ahead = number.wrapping_sub(next as u32);
+        let behind = (next as u32).wrapping_sub(number);
+        let position = next.wrapping_add(u64::from(ahead));
         if ahead == 0 {
             self.counters.in_order += 1;
             self.ready.push_back(item);
-            return self.advance(tag, number.wrapping_add(1));
+            return self.advance(tag, position.wrapping_add(1));
         }
         if behind <= SPAN {
             self.counters.late += 1;
             return self.ready.push_back(item);
         }
-        let has_room = ahead <= SPAN && self.wait_us > 0 && self.bytes + len <= BYTES_MAX;
-        if let Some(index) = has_room.then(|| self.queue(tag)).flatten() {
-            return self.wait(index, (tag, number), Waiting { item, len, at_us: now_us });
+        let waits = ahead <= SPAN && flow.waiting > 0;
+        let may_wait = ahead <= SPAN && (waits || self.held < WAITING_MAX) && self.wait_us > 0;
+        let has_room = self.bytes + len <= BYTES_MAX && self.waiting.len() < PLACES_MAX;
+        if may_wait && has_room {
+            return self.wait((tag, position), Waiting { item, len });
         }
         self.counters.overflowed += 1;
-        if ahead <= SPAN
-            && let Some(index) = self.flows[usize::from(tag)].queue
-        {
+        if waits {
             // In its place among those that go on now.
-            self.wait(usize::from(index), (tag, number), Waiting { item, len, at_us: now_us });
+            self.wait((tag, position), Waiting { item, len });
             return self.flush(tag);
         }
         self.flush(tag);
         self.ready.push_back(item);
-        self.flows[usize::from(tag)].next = Some(number.wrapping_add(1));
+        self.flows[usize::from(tag)].next = Some(position.wrapping_add(1));
     }
 
     /// Lets flows go on that have waited long enough.
@@ -209,8 +209,7 @@ impl<T> Order<T> {
     /// When to call [`Order::handle_timeout`] next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let waiting = self.queues.iter().filter(|queue| queue.tag.is_some());
-        waiting.map(|queue| queue.since_us.saturating_add(self.wait_us)).min()
+        self.waiting.oldest().map(|(at_us, _)| at_us.saturating_add(self.wait_us))
     }
 
     /// What happened so far.
@@ -219,10 +218,15 @@ impl<T> Order<T> {
         self.counters
     }
 
+    /// Steps that keeping the order took so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.waiting.steps()
+    }
+
     /// What waits, and what is ready.
     pub fn pieces(&self) -> impl Iterator<Item = &T> {
-        let waiting = self.queues.iter().flat_map(|queue| queue.places.iter());
-        self.ready.iter().chain(waiting.map(|(_, waiting)| &waiting.item))
+        self.ready.iter().chain(self.waiting.values().map(|waiting| &waiting.item))
     }
 
     /// Bytes that wait.
@@ -231,309 +235,60 @@ impl<T> Order<T> {
         self.bytes
     }
 
-    /// The queue of a flow, a free one, or nothing if too many flows wait.
-    fn queue(&mut self, tag: u8) -> Option<usize> {
-        if let Some(index) = self.flows[usize::from(tag)].queue {
-            return Some(usize::from(index));
-        }
-        let free = self.queues.iter().position(|queue| queue.tag.is_none());
-        if free.is_none() && self.queues.len() < WAITING_MAX {
-            self.queues.push(Queue { tag: None, places: VecDeque::new(), since_us: 0 });
-        }
-        free.or_else(|| self.queues.len().checked_sub(1).filter(|&i| self.queues[i].tag.is_none()))
-    }
-
-    fn wait(&mut self, index: usize, (tag, number): (u8, u32), waiting: Waiting<T>) {
-        let next = self.flows[usize::from(tag)].next.unwrap_or(number);
-        let queue = &mut self.queues[index];
-        if queue.tag.is_none() {
-            (queue.tag, queue.since_us) = (Some(tag), waiting.at_us);
-            self.flows[usize::from(tag)].queue = Some(index as u8);
-        }
-        let ahead = |of: u32| of.wrapping_sub(next);
-        let place = queue.places.partition_point(|(of, _)| ahead(*of) < ahead(number));
-        if queue.places.get(place).is_some_and(|(of, _)| *of == number) {
-            // Repeated: whoever reads the flow can tell.
+    fn wait(&mut self, place: (u8, u64), waiting: Waiting<T>) {
+        let len = waiting.len;
+        if let Err(repeated) = self.waiting.insert(place, waiting, self.now_us) {
+            // Whoever reads the flow can tell.
             self.counters.late += 1;
-            self.ready.push_back(waiting.item);
-        } else {
-            self.counters.waited += 1;
-            self.bytes += waiting.len;
-            queue.places.insert(place, (number, waiting));
+            return self.ready.push_back(repeated.item);
         }
+        self.counters.waited += 1;
+        self.bytes += len;
+        let flow = &mut self.flows[usize::from(place.0)];
+        self.held += usize::from(flow.waiting == 0);
+        flow.waiting += 1;
     }
 
     /// Moves a flow on to `next`, and passes on what follows without a gap.
-    fn advance(&mut self, tag: u8, mut next: u32) {
+    fn advance(&mut self, tag: u8, mut next: u64) {
         let flow = &mut self.flows[usize::from(tag)];
-        if let Some(index) = flow.queue {
-            let queue = &mut self.queues[usize::from(index)];
-            while let Some((_, waiting)) = queue.places.pop_front_if(|(of, _)| *of == next) {
-                self.bytes -= waiting.len;
-                self.counters.note_wait(self.now_us.saturating_sub(waiting.at_us));
-                self.ready.push_back(waiting.item);
-                next = next.wrapping_add(1);
-            }
-            match queue.places.iter().map(|(_, waiting)| waiting.at_us).min() {
-                Some(at_us) => queue.since_us = at_us,
-                None => {
-                    (queue.tag, flow.queue) = (None, None);
-                    if queue.places.capacity() > PLACES_KEPT {
-                        queue.places = VecDeque::new();
-                    }
-                }
-            }
+        while flow.waiting > 0
+            && let Some((at_us, waiting)) = self.waiting.remove(&(tag, next))
+        {
+            self.bytes -= waiting.len;
+            self.counters.note_wait(self.now_us.saturating_sub(at_us));
+            self.ready.push_back(waiting.item);
+            next = next.wrapping_add(1);
+            flow.waiting -= 1;
+            self.held -= usize::from(flow.waiting == 0);
         }
         flow.next = Some(next);
     }
 
     /// Gives up every gap behind which something has waited since `last_us` or longer.
     fn give_up(&mut self, last_us: u64) {
-        for index in 0..self.queues.len() {
-            while let Some(tag) = self.queues[index].tag
-                && self.queues[index].since_us <= last_us
-            {
-                self.counters.given_up += 1;
-                self.skip(index, tag);
-            }
+        while let Some((at_us, (tag, _))) = self.waiting.oldest()
+            && at_us <= last_us
+        {
+            self.counters.given_up += 1;
+            self.skip(tag);
         }
     }
 
     /// Gives up the first gap of a flow.
-    fn skip(&mut self, index: usize, tag: u8) {
-        if let Some(&(first, _)) = self.queues[index].places.front() {
-            self.advance(tag, first);
+    fn skip(&mut self, tag: u8) {
+        if let Some((_, position)) = self.waiting.first((tag, 0)..=(tag, u64::MAX)) {
+            self.advance(tag, position);
         }
     }
 
     /// Passes on all that waits in a flow.
     fn flush(&mut self, tag: u8) {
-        while let Some(index) = self.flows[usize::from(tag)].queue {
-            self.skip(usize::from(index), tag);
+        while self.flows.get(usize::from(tag)).is_some_and(|flow| flow.waiting > 0) {
+            self.skip(tag);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use sim::rng::Rng;
-
-    fn drain(order: &mut Order<u32>) -> Vec<u32> {
-        std::iter::from_fn(|| order.poll_ready()).collect()
-    }
-
-    #[test]
-    fn the_first_to_arrive_need_not_be_the_first() {
-        let mut order = Order::new();
-        order.set_wait_us(10_000);
-        assert!(!order.set_first(7), "there was none before");
-        assert!(order.is_ahead(1, 9) && !order.is_ahead(1, 7));
-        for number in [9, 8, 7] {
-            order.handle_piece(1, number, number, 10, 0);
-        }
-        assert_eq!(drain(&mut order), [7, 8, 9]);
-        order.handle_piece(1, 11, 11, 10, 0);
-        assert!(!order.set_first(7));
-        assert_eq!(drain(&mut order), [], "the same sender");
-        assert!(order.set_first(500));
-        assert_eq!(drain(&mut order), [11], "another one, who sends nothing of that");
-        order.handle_piece(1, 501, 501, 10, 0);
-        order.handle_piece(1, 500, 500, 10, 0);
-        assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![500, 501], 0));
-    }
-
-    #[test]
-    fn a_gap_is_waited_for_and_what_fills_it_lets_all_pass() {
-        let mut order = Order::new();
-        order.set_wait_us(10_000);
-        for number in [7, 9, 10, 12] {
-            assert_eq!(order.is_ahead(1, number), number != 7);
-            order.handle_piece(1, number, number, 100, u64::from(number));
-        }
-        assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![7], 300));
-        order.handle_piece(2, 5, 500, 100, 13);
-        assert_eq!(drain(&mut order), [500]);
-        order.handle_piece(1, 8, 8, 100, 14);
-        assert_eq!(drain(&mut order), [8, 9, 10]);
-        assert_eq!(order.poll_timeout(), Some(10_012));
-        order.handle_timeout(10_011);
-        assert_eq!(drain(&mut order), [0; 0]);
-        order.handle_timeout(10_012);
-        assert_eq!((drain(&mut order), order.poll_timeout()), (vec![12], None));
-        assert!(!order.is_ahead(1, 11) && !order.is_ahead(1, 13) && order.is_ahead(1, 14));
-        order.handle_piece(1, 11, 11, 100, 11_000);
-        order.handle_piece(1, 13, 13, 100, 11_000);
-        assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![11, 13], 0));
-        let counters = order.counters();
-        let waits_us = (14 - 9) + (14 - 10) + (10_012 - 12);
-        assert_eq!((counters.waited, counters.waited_us), (3, waits_us), "9, 10 and 12");
-    }
-
-    #[test]
-    fn a_gap_that_nothing_can_fill_any_more_is_given_up_at_once_but_not_what_may_be_late() {
-        let mut order = Order::new();
-        order.set_wait_us(30_000);
-        for (number, at_us) in [(1, 0), (3, 1_000), (5, 2_000)] {
-            order.handle_piece(0, number, number, 10, at_us);
-        }
-        assert_eq!(drain(&mut order), [1]);
-        order.handle_settled(1_000, 0, 5_000);
-        assert_eq!(drain(&mut order), [], "its block is not settled");
-        order.handle_settled(1_001, 4_000, 5_000);
-        assert_eq!(drain(&mut order), [], "it may be late");
-        order.handle_settled(1_001, 3_999, 5_000);
-        assert_eq!((drain(&mut order), order.counters().given_up), (vec![3], 1));
-        order.handle_settled(u64::MAX, 0, 5_000);
-        assert_eq!((drain(&mut order), order.poll_timeout()), (vec![5], None));
-    }
-
-    #[test]
-    fn without_reordering_nothing_waits() {
-        let mut order = Order::new();
-        for number in [1, 3, 2, 9] {
-            order.handle_piece(0, number, number, 1, 0);
-        }
-        assert_eq!((drain(&mut order), order.poll_timeout()), (vec![1, 3, 2, 9], None));
-    }
-
-    #[test]
-    fn bc_10_no_piece_waits_for_longer_than_is_asked_for_nor_than_the_limit() {
-        let mut order = Order::new();
-        for (asked_us, most_us) in [(0, None), (5_000, Some(5_000)), (u64::MAX, Some(100_000))] {
-            order.set_wait_us_max(asked_us);
-            order.set_wait_us(u64::MAX);
-            order.handle_piece(0, 1, 1, 10, 0);
-            order.handle_piece(0, 3, 3, 10, 0);
-            assert_eq!(order.poll_timeout(), most_us);
-            order.handle_timeout(u64::MAX);
-            drain(&mut order);
-            order.set_first(asked_us as u32 | 1 << 31);
-        }
-    }
-
-    #[test]
-    fn bc_10_a_big_gap_a_restart_and_the_wrap_let_all_pass() {
-        let mut order = Order::new();
-        order.set_wait_us(30_000);
-        for number in [u32::MAX - 1, 0, u32::MAX, 2, 1 << 20, 3, 4, (1 << 20) + 1] {
-            order.handle_piece(0, number, number, 1, 0);
-        }
-        let m = u32::MAX;
-        assert_eq!(drain(&mut order), [m - 1, m, 0, 2, 1 << 20, 3, 4, (1 << 20) + 1]);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: 100, failure_persistence: None, ..Default::default()
-        })]
-
-        /// BC-10: all pieces pass once; none waits longer than the bound; those that came within
-        /// the wait are in order.
-        #[test]
-        fn bc_10_every_piece_passes_once_in_time_and_in_order(
-            seed: u64, loss in 0.0..0.2f64, jitter_us in 1..40_000u64, flows in 1..60u64
-        ) {
-            let mut rng = Rng::new(seed);
-            let mut numbers = vec![u32::MAX - 100; 256];
-            let mut wire = Vec::new();
-            for n in 0..2_000u64 {
-                let tag = rng.below(flows) as u8;
-                let number = numbers[usize::from(tag)];
-                numbers[usize::from(tag)] = number.wrapping_add(1);
-                if !rng.chance(loss) {
-                    wire.push((n * 50 + rng.below(jitter_us), tag, number));
-                }
-            }
-            wire.sort_unstable();
-            let mut order = Order::new();
-            order.set_wait_us(u64::MAX);
-            let (mut came, mut passed, mut fell) = (vec![0; wire.len()], 0, 0);
-            let mut last: Vec<Option<u32>> = vec![None; 256];
-            for (item, &(at_us, tag, number)) in wire.iter().enumerate() {
-                while let Some(due_us) = order.poll_timeout().filter(|&due_us| due_us <= at_us) {
-                    order.handle_timeout(due_us);
-                    prop_assert!(order.poll_timeout().is_none_or(|next_us| next_us > due_us));
-                    while let Some(item) = order.poll_ready() {
-                        prop_assert!(due_us - came[item] <= WAIT_US_MAX);
-                        let (_, tag, number) = wire[item];
-                        last[usize::from(tag)] = Some(number);
-                        passed += 1;
-                    }
-                }
-                came[item] = at_us;
-                order.handle_piece(tag, number, item, 1_400, at_us);
-                while let Some(item) = order.poll_ready() {
-                    passed += 1;
-                    let (_, tag, number) = wire[item];
-                    let before = last[usize::from(tag)].replace(number);
-                    let falls = before.is_some_and(|b| number.wrapping_sub(b) > u32::MAX / 2);
-                    fell += u64::from(falls);
-                }
-                prop_assert!(fell <= order.counters().late, "out of order, not late");
-                prop_assert!(order.bytes_waiting() <= BYTES_MAX);
-            }
-            order.handle_timeout(u64::MAX);
-            while order.poll_ready().is_some() {
-                passed += 1;
-            }
-            prop_assert_eq!((passed, order.bytes_waiting()), (wire.len(), 0));
-        }
-    }
-
-    #[test]
-    fn bc_10_a_peer_that_opens_gaps_everywhere_stays_within_the_bounds() {
-        let mut order = Order::new();
-        order.set_wait_us(30_000);
-        let mut rng = Rng::new(1);
-        for n in 0..200_000u32 {
-            let tag = rng.below(256) as u8;
-            order.handle_piece(tag, rng.below(9_000) as u32, n, 1_500, 0);
-            assert!(order.bytes_waiting() <= BYTES_MAX && order.queues.len() <= WAITING_MAX);
-            while order.poll_ready().is_some() {}
-        }
-        let places: usize = order.queues.iter().map(|queue| queue.places.len()).sum();
-        assert!(places <= WAITING_MAX * SPAN as usize);
-    }
-
-    #[test]
-    fn bc_10_what_finds_no_room_takes_its_flow_on_and_not_back() {
-        let mut order = Order::new();
-        order.set_first(10);
-        order.set_wait_us(30_000);
-        for number in [15, 20] {
-            order.handle_piece(1, number, number, 1_400, 0);
-        }
-        order.set_wait_us(0);
-        order.handle_piece(1, 12, 12, 1_400, 0);
-        order.set_wait_us(30_000);
-        assert_eq!(drain(&mut order), [12, 15, 20], "in order, and at once");
-        order.handle_piece(1, 21, 21, 1_400, 0);
-        assert_eq!(
-            (drain(&mut order), order.bytes_waiting()),
-            (vec![21], 0),
-            "nothing waits in vain"
-        );
-    }
-
-    #[test]
-    fn bc_10_memory_is_of_what_waits_and_not_of_how_far_ahead_it_is() {
-        let mut order = Order::new();
-        order.set_wait_us(30_000);
-        let room = |order: &Order<u32>| -> usize {
-            order.queues.iter().map(|queue| queue.places.capacity()).sum()
-        };
-        for tag in 0..WAITING_MAX as u8 {
-            order.handle_piece(tag, 0, 0, 1, 0);
-            order.handle_piece(tag, SPAN, 0, 1, 0);
-        }
-        assert!(order.queues.len() == WAITING_MAX && room(&order) < 16 * WAITING_MAX);
-        // Some that did wait leave nothing much behind.
-        (2..SPAN).for_each(|number| order.handle_piece(0, number, 0, 1, 0));
-        assert!(room(&order) >= SPAN as usize - 2);
-        order.handle_timeout(30_000);
-        assert_eq!(drain(&mut order).len(), 2 * WAITING_MAX + SPAN as usize - 2);
-        assert!(room(&order) <= PLACES_KEPT * WAITING_MAX);
-    }
-}
+mod tests;

@@ -65,6 +65,8 @@ pub(super) struct Host {
     pub(super) forgot: bool,
     /// The instant of the last wake, and how many came at it.
     pub(super) wakes: (Instant, u32),
+    /// Bytes of datagrams that the node was given.
+    pub(super) heard_bytes: u64,
 }
 
 impl Host {
@@ -96,6 +98,7 @@ impl Host {
             wall_latest_ns: 0,
             forgot: false,
             wakes: (Instant::ZERO, 0),
+            heard_bytes: 0,
         };
         host.boot();
         host

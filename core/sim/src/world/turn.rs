@@ -9,6 +9,8 @@ use super::*;
 
 /// Wakes at one instant, at most; more, and the host does not sleep.
 const WAKES_MAX: u32 = 64;
+/// What comes costs one step for so many bytes, at most.
+const BYTES_A_STEP: u64 = 16;
 /// Where a datagram lies in the memory that is lent for it; anywhere but at the start.
 const LEAD: usize = 24;
 
@@ -51,6 +53,7 @@ impl World {
         {
             tape.push((id, bytes.clone()));
         }
+        self.hosts[id.0].heard_bytes += bytes.len() as u64;
         let end = LEAD + bytes.len();
         let mut memory = self.tray.buffer(end + LEAD);
         memory[LEAD..end].copy_from_slice(&bytes);
@@ -153,9 +156,14 @@ impl World {
         self.publish(id);
     }
 
-    /// Conservation: every packet and every datagram is somewhere.
+    /// Conservation: every packet and every datagram is somewhere. And nothing costs more steps
+    /// than its bytes allow (threat BC-10).
     fn check(&self, id: HostId) {
         let node = &self.hosts[id.0].node;
+        let heard_bytes = self.hosts[id.0].heard_bytes;
+        if node.steps() > heard_bytes / BYTES_A_STEP {
+            self.fail(&format!("{id}: {} steps for {heard_bytes} bytes", node.steps()));
+        }
         let counters = node.counters();
         let out = counters.sealed + node.staged() + counters.dropped_out();
         if counters.packets_out != out {

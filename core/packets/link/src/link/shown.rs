@@ -36,4 +36,11 @@ impl Link {
         let halves = self.frames.as_ref().and_then(|frames| frames.halves());
         halves.map_or_else(Counters::default, |halves| halves.receiver.counters().0)
     }
+
+    /// Steps so far that what came in frames took, from entry to entry of the link's tables.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        let halves = self.frames.as_ref().and_then(|frames| frames.halves());
+        halves.map_or(0, |halves| halves.receiver.steps())
+    }
 }

@@ -20,6 +20,10 @@ impl Judge for All {
     fn rules(&self) -> u32 {
         self.1
     }
+
+    fn has_share(&mut self) -> bool {
+        true
+    }
 }
 
 /// A frame as a piece of a block.

@@ -34,16 +34,11 @@ impl Receiver {
             order: head.ordered.then_some((head.tag, head.number)),
             ecn: view.as_ref().and_then(heeded),
         });
-        let count = self.orphans.len();
-        for _ in 0..count {
-            let Some(orphan) = self.orphans.pop_front() else { return };
-            if (orphan.unit, orphan.ordinal) == (head.unit, ordinal) {
-                let Orphan { unit, index, kept, rebuilt, .. } = orphan;
-                let chunk = Chunk { unit, index, payload: &[] };
-                self.take_chunk(&chunk, Origin::Waited { kept, rebuilt }, judge, now_us);
-            } else {
-                self.orphans.push_back(orphan);
-            }
+        let end = self.orphans.end();
+        while let Some(orphan) = self.orphans.take(ordinal, head.unit, end) {
+            let Orphan { unit, index, kept, rebuilt, .. } = orphan;
+            let chunk = Chunk { unit, index, payload: &[] };
+            self.take_chunk(&chunk, Origin::Waited { kept, rebuilt }, judge, now_us);
         }
     }
 
@@ -96,22 +91,27 @@ impl Receiver {
     }
 
     fn keep_orphan(&mut self, chunk: &Chunk<'_>, origin: Origin, now_us: u64) {
-        if self.orphans.len() >= ORPHANS_MAX
-            && let Some(oldest) = self.orphans.pop_front()
-        {
-            self.counters.headless += 1;
-            self.pool.release(oldest.kept);
+        if self.orphans.len() >= ORPHANS_MAX {
+            self.drop_orphan();
         }
-        match self.pool.keep(chunk.payload) {
-            Some(kept) => self.orphans.push_back(Orphan {
-                unit: chunk.unit,
-                ordinal: self.ordinal,
-                index: chunk.index,
-                kept,
-                since_us: now_us,
-                rebuilt: origin.is_rebuilt(),
-            }),
-            None => self.counters.no_room += 1,
+        let kept = match origin {
+            Origin::Waited { kept, .. } => Some(kept),
+            _ => self.pool.keep(chunk.payload),
+        };
+        let Some(kept) = kept else {
+            self.counters.no_room += 1;
+            return;
+        };
+        let (unit, index, rebuilt) = (chunk.unit, chunk.index, origin.is_rebuilt());
+        let orphan = Orphan { unit, ordinal: self.ordinal, index, kept, rebuilt };
+        self.orphans.push(orphan, now_us);
+    }
+
+    /// The oldest one waits no more.
+    pub(super) fn drop_orphan(&mut self) {
+        if let Some(orphan) = self.orphans.take_oldest() {
+            self.counters.headless += 1;
+            self.pool.release(orphan.kept);
         }
     }
 }

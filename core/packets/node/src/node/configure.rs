@@ -114,6 +114,13 @@ impl Node {
         links.fold(self.pieces_gone, |sum, pieces| sum.plus(&pieces))
     }
 
+    /// Steps so far that what came in frames took, from entry to entry of what remembers it: of all
+    /// peers that are there.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.peers.iter().map(|(_, link)| link.steps()).sum()
+    }
+
     fn own_hello(&self) -> Option<Hello> {
         let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
         self.frames.then(|| Hello { mtu, features: link::features(), ..Hello::default() })

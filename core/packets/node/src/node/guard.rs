@@ -75,6 +75,7 @@ impl Guard {
 pub(super) struct Owner<'a> {
     pub(super) allowed: &'a allowed::Table,
     pub(super) guard: &'a mut Guard,
+    pub(super) turn: &'a mut Turn,
     pub(super) id: PeerId,
     pub(super) now: Instant,
     pub(super) rules: u32,
@@ -88,6 +89,10 @@ impl Judge for Owner<'_> {
 
     fn rules(&self) -> u32 {
         self.rules
+    }
+
+    fn has_share(&mut self) -> bool {
+        self.turn.take(self.now)
     }
 }
 

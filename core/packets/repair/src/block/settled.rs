@@ -9,13 +9,14 @@ use crate::spread::DEPTH_MAX;
 
 impl Assembler {
     /// All blocks that were opened before this time are settled. `grace_us` is how old a block is
-    /// when its repair must have come. Each block is passed once: cheap enough for every repair
-    /// chunk.
+    /// when its repair must have come. Each block is passed once, and numbers without one word by
+    /// word: cheap enough for every repair chunk.
     pub fn settled_us(&mut self, grace_us: u64, now_us: u64) -> u64 {
-        if self.newest.wrapping_sub(self.unsettled) >= BLOCKS_MAX as u32 {
-            self.unsettled = self.newest.wrapping_sub(DEPTH_MAX as u32);
+        let Some(newest) = self.newest else { return now_us };
+        if newest.wrapping_sub(self.unsettled) >= BLOCKS_MAX as u32 {
+            self.unsettled = newest.wrapping_sub(DEPTH_MAX as u32);
         }
-        while let Some(block) = self.next_known() {
+        while let Some(block) = self.next_known(newest) {
             let is_next = block.id == self.unsettled;
             let is_over = now_us >= block.opened_us.saturating_add(grace_us);
             let is_settled = is_next && block.is_settled();
@@ -28,10 +29,12 @@ impl Assembler {
     }
 
     /// The first block that may be unsettled and is known.
-    fn next_known(&self) -> Option<Block> {
-        let ahead = self.newest.wrapping_sub(self.unsettled);
+    fn next_known(&mut self, newest: u32) -> Option<Block> {
+        let ahead = newest.wrapping_sub(self.unsettled);
         let count = if ahead < BLOCKS_MAX as u32 { ahead + 1 } else { 0 };
-        (0..count).find_map(|n| self.block(self.unsettled.wrapping_add(n)).copied())
+        let (id, steps) = self.known.first(self.unsettled, count);
+        self.steps += 1 + steps;
+        self.block(id?).copied()
     }
 }
 

@@ -261,3 +261,29 @@ fn bc_06_numbers_that_leap_leave_nothing_unsettled_for_long() {
     }
     assert_eq!(assembler.settled_us(20_000, 3_000_000), 3_000_000);
 }
+
+/// What made each chunk cost a look at all blocks: numbers that leap, and repair of a block far
+/// behind which nothing is known.
+#[test]
+fn bc_06_a_chunk_costs_a_few_steps_whatever_its_number() {
+    let shape = Shape { data: 4, repair: 2 };
+    let mut leaping = Assembler::new(BYTES_MAX);
+    let mut sparse = Assembler::new(BYTES_MAX);
+    let mut stuck = Assembler::new(BYTES_MAX);
+    stuck.handle_data(0, shape, 0, &[1; 9], 0);
+    sparse.handle_data(0, shape, 0, &[1; 9], 0);
+    for n in 1..=20_000u32 {
+        leaping.handle_data(n.wrapping_mul(JUMP + 1), shape, 0, &[1; 9], 0);
+        leaping.settled_us(30_000, 0);
+        let id = (BLOCKS_MAX as u32 - 1) * (1 + n / 8);
+        sparse.handle_repair(id, shape, 0, ([0; 2], &[1; 9]), 0);
+        sparse.settled_us(30_000, 0);
+        // The first block stays open, and none takes its place.
+        stuck.handle_data(n + n / (BLOCKS_MAX as u32 - 1), shape, 0, &[1; 9], 0);
+        assert!(stuck.opened.len() <= 2 * BLOCKS_MAX + 1);
+    }
+    for (assembler, most) in [(leaping, 6), (sparse, 40), (stuck, 6)] {
+        let steps = assembler.steps();
+        assert!(steps <= most * 20_000, "{steps}");
+    }
+}
