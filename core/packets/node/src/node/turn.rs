@@ -91,7 +91,9 @@ mod tests {
     fn bc_04_a_peer_has_its_share_of_a_turn_while_others_wait_and_all_of_it_alone() {
         let [mut hub, mut one, mut two] = three();
         let pass = |hub: &mut Machine, one: &mut Machine, two: &mut Machine, ms: u64| {
-            [hub, one, two].map(|machine| machine.pass(Duration::from_millis(ms)));
+            for machine in [hub, one, two] {
+                machine.pass(Duration::from_millis(ms));
+            }
         };
         pass(&mut hub, &mut one, &mut two, 1_000);
         assert_eq!(takes(&mut hub, &mut one), 640, "alone");

@@ -193,11 +193,7 @@ fn bc_10_what_finds_no_room_takes_its_flow_on_and_not_back() {
     order.set_wait_us(30_000);
     assert_eq!(drain(&mut order), [12, 15, 20], "in order, and at once");
     order.handle_piece(1, 21, 21, 1_400, 0);
-    assert_eq!(
-        (drain(&mut order), order.bytes_waiting()),
-        (vec![21], 0),
-        "nothing waits in vain"
-    );
+    assert_eq!((drain(&mut order), order.bytes_waiting()), (vec![21], 0), "nothing waits in vain");
 }
 
 /// What a flow gives up has a place too, though it has no bytes.
