@@ -22,8 +22,8 @@ struct Stranger {
 /// plaintext, which is sealed and sent as it is. A length of zero lets 10 ms pass.
 ///
 /// What is delivered is from the peer's own address, every datagram is counted once, what came took
-/// a few steps for each of its bytes (BC-10), and afterwards the session still carries. (No input is long enough to reach the bounds of memory;
-/// the tests of BC-06 and BC-10 are.)
+/// a few steps for each of its bytes (BC-10), and afterwards the session still carries. (No input
+/// is long enough to reach the bounds of memory; the tests of BC-06 and BC-10 are.)
 pub fn frames(data: &[u8]) {
     let mut stranger = Stranger::new();
     let mut machine = Machine::new(2);

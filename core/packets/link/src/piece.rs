@@ -22,8 +22,8 @@ pub trait Judge {
 }
 
 /// Pieces by what became of them, beside what `repair` counts. What was taken was passed on, or
-/// dropped for one of eight reasons (congestion, crowded, headless, inconsistent, late, no room, refused,
-/// unopened), or waits.
+/// dropped for one of eight reasons (congestion, crowded, headless, inconsistent, late, no room,
+/// refused, unopened), or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets and chunks that came, whole, compressed or rebuilt, and were no repetitions.

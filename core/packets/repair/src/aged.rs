@@ -1,5 +1,5 @@
-//! A table whose entries are found by their key and by their age, in a few steps each, whatever keys
-//! a peer chooses (threat BC-10).
+//! A table whose entries are found by their key and by their age, in a few steps each, whatever
+//! keys a peer chooses (threat BC-10).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;

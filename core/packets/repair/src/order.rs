@@ -17,8 +17,8 @@ pub const TAGS: usize = 256;
 pub const WAITING_MAX: usize = 32;
 /// How far ahead a piece may be.
 pub const SPAN: u32 = 4_096;
-/// Pieces of all flows that wait, at most: as many as of one. Those that nothing stands for any more
-/// count too, for each has a place.
+/// Pieces of all flows that wait, at most: as many as of one. Those that nothing stands for any
+/// more count too, for each has a place.
 const PLACES_MAX: usize = SPAN as usize;
 /// Bytes that wait for one peer.
 pub const BYTES_MAX: usize = 4 << 20;

@@ -43,7 +43,8 @@ const fn place(id: u32) -> (usize, u32) {
     (at / u64::BITS as usize, at as u32 % u64::BITS)
 }
 
-/// So many numbers from `first` on, word by word: which word, which bits of it, and the first number.
+/// So many numbers from `first` on, word by word: which word, which bits of it, and the first
+/// number.
 fn spans(first: u32, count: u32) -> impl Iterator<Item = (usize, u64, u32)> {
     let mut done = 0;
     let count = count.min(BLOCKS_MAX as u32);
