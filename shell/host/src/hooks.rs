@@ -1,4 +1,4 @@
-//! What a loop tells other threads of by itself. Each is a call on the loop's thread and must not
+//! Calls by which a loop tells other threads something. Each runs on the loop's thread and must not
 //! block.
 
 use std::fmt;

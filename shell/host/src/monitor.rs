@@ -1,4 +1,4 @@
-//! What the kernel tells of links, addresses and routes, reduced to what a node wants to know.
+//! The kernel's news of links, addresses and routes, reduced to what a node wants to know.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -1,4 +1,4 @@
-//! What the processor can do, which a core cannot ask.
+//! Abilities of the processor, which the core cannot ask for itself.
 
 /// Whether it has instructions for AES-256-GCM: rounds of AES, and the multiplication without
 /// carries that the tag is made of. Without both that cipher is slower than `ChaCha20-Poly1305`.

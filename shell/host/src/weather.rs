@@ -1,4 +1,4 @@
-//! How a link's weather is told: what is lost, what is done about it, and why.
+//! A link's weather in words: what is lost, what is done about it, and why.
 
 use std::collections::BTreeMap;
 

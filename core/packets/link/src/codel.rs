@@ -1,4 +1,4 @@
-//! When a flow is to be told of congestion: CoDel's control law (RFC 8289 section 3.3).
+//! The times at which a flow is told of congestion: CoDel's control law (RFC 8289 section 3.3).
 
 /// Time between the first two signals: more than a round trip on most paths.
 const INTERVAL_US: u64 = 100_000;

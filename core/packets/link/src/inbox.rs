@@ -1,4 +1,4 @@
-//! Packets on their way to the machine: where they lie, and how they become few and large again.
+//! Packets on their way to the machine: their memory, and their merging into few and large ones.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! How much is sent, how much comes, and how much of either is in blocks: what is in none is not
-//! given back if it is lost.
+//! Counts of what is sent and received, and how much of either is in blocks. What is in none is not
+//! given back when it is lost.
 
 use repair::table::{Sent, Upper};
 

@@ -1,4 +1,4 @@
-//! How much of what was sent was too many, as the other end's reports tell.
+//! The share of what was sent that overran a queue, as the other end reports it.
 
 use repair::report::Report;
 

@@ -1,4 +1,4 @@
-//! What a receiver deals with: pieces, where they come from, and what became of them.
+//! Pieces: what a receiver deals with, where they come from, and what became of them.
 
 use std::ops::Range;
 

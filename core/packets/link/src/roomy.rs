@@ -1,4 +1,4 @@
-//! Whether a packet of full size travels whole with what protects it.
+//! Room for protection: whether a packet of full size travels whole with it.
 //!
 //! The usual MTU of 1420 leaves what WireGuard needs over IPv6; over IPv4 it leaves 20 bytes more.
 //! They are what a packet's place in its flow and its repair take. Where they pass, each such

@@ -1,5 +1,4 @@
-//! Datagrams that went another way than packets do: what a report tells lost of them is none of the
-//! path's weather.
+//! Probes sent on other paths: their losses are not this path's.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a link shows of its path's weather, and of what it does about it.
+//! The weather of a link's path as it is shown, and what the link does about it.
 
 use noise::Cipher;
 use repair::spread::lane_chunks;

@@ -1,4 +1,5 @@
-//! How many repair chunks a block gets. A table, made when a report comes; a look-up for a block.
+//! The controller: how many repair chunks a block gets. It makes a table when a report comes, and
+//! looks a block up in it.
 //!
 //! For each k the table has the smallest r whose residual loss under the fitted model is at most
 //! the target, and at most half of k; for TCP that fills the line no more of these than brings it

@@ -1,4 +1,4 @@
-//! How much repair brings TCP the most on a line that it fills.
+//! The amount of repair that brings TCP the most on a line that it fills.
 //!
 //! There each repair chunk takes the place of data, and each loss that repair leaves makes TCP
 //! slower. A target says nothing of the first: on a line of 5 Mbit/s, where blocks are small, half

@@ -1,4 +1,4 @@
-//! What nine in ten values of the last seconds stay below, in constant memory.
+//! The level that nine in ten values of the last seconds stay below, in constant memory.
 
 /// Values below count as one.
 const LEAST: u64 = 128;

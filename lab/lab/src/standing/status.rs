@@ -1,4 +1,4 @@
-//! What a standing lab is and does, for people and, with stable names, for programs.
+//! The status of a standing lab: for people, and with stable names for programs.
 
 use std::fmt;
 

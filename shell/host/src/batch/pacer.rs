@@ -1,4 +1,4 @@
-//! When the datagrams of a burst leave, where the link wants them paced.
+//! The pacer: when the datagrams of a burst leave, where the link wants them apart.
 //!
 //! Time is an argument. Whatever waits is out [`HELD_NS`] after the turn in which it was added,
 //! since the gaps shrink: pacing bounds a burst, never a rate.

@@ -1,4 +1,4 @@
-//! What is asked of a node from outside: by `wg`, by the configuration, at SIGHUP.
+//! Requests to a node from outside: by `wg`, by the configuration, at SIGHUP.
 
 use std::io;
 

@@ -1,6 +1,5 @@
-//! What a loop looks at once a second, beside its work: whether the machine slept, whether a
-//! promise of the stamps is due, whether senders must still be held back, and what the paths are
-//! like for who debugs.
+//! The checks of each second, beside the loop's work: whether the machine slept, whether a promise
+//! of the stamps is due, whether senders must still be held back. It also logs the paths at debug.
 
 use noise::Instant;
 

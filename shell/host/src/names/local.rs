@@ -1,4 +1,4 @@
-//! Which sources are this machine.
+//! The addresses of this machine: only its own programs are answered.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,4 +1,4 @@
-//! What the peer has room for, as its reports tell.
+//! The ceiling: what the peer has room for, as its reports tell.
 //!
 //! A machine that is busy with other work reads nothing for a tenth of a second, and what comes
 //! meanwhile overruns its socket; just after it reads as much as before. So what it could take is

@@ -1,4 +1,4 @@
-//! What a plan needs to know of the machine, asked once.
+//! Facts about the machine that a plan needs, asked once.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What a killed link leaves behind. Its interface goes with it, and so do addresses and routes;
+//! Leftovers of a killed link. Its interface goes with it, and so do addresses and routes;
 //! its rules stay, and with them what reverse-path filters were told. They carry our number as
 //! their maker, so that the next start can tell them from everybody else's.
 

@@ -1,4 +1,4 @@
-//! What is to be done for a link, decided without doing any of it.
+//! The plan of a link: what is to be done, decided without doing any of it.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;

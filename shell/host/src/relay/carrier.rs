@@ -1,4 +1,4 @@
-//! What a stream to a relay is made of: TLS on a TCP socket, or QUIC on a UDP socket. Both take
+//! A stream to a relay: TLS on a TCP socket, or QUIC on a UDP socket. Both take
 //! frames from the queue as far as there is room, and leave what came in the stream's decoder.
 
 use std::io::{self, Read, Write};

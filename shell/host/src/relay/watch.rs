@@ -1,4 +1,4 @@
-//! When a relay is pinged, and when it is believed to be dead. A value: time is an argument.
+//! The watch on a relay: when it is pinged, and when it is believed dead. Time is an argument.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a link does of itself: handshakes, keepalives, Hello, what was staged.
+//! Actions of a link's own: handshakes, keepalives, Hello, and sending what was staged.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What concerns several paths: candidates of a managed peer, probes and their answers.
+//! Several paths to one peer: its candidates, probes and their answers.
 
 use noise::Random;
 use wire::frame::{Candidates, Features};

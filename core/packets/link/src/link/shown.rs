@@ -1,4 +1,4 @@
-//! What a link tells of itself.
+//! Figures that a link shows of itself.
 
 use wire::frame::Hello;
 

@@ -1,4 +1,4 @@
-//! How many datagrams may be sent to addresses that may be nobody's.
+//! A budget of datagrams to addresses that may be nobody's.
 
 use std::time::Duration;
 

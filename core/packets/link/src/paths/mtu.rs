@@ -1,4 +1,4 @@
-//! What fits through a path: asked with probes of that size, and doubted when they vanish.
+//! The size that fits through a path: asked with probes of it, and doubted when they vanish.
 //!
 //! Datagrams may be fragmented on their way, so at first all sizes are believed to pass; a path
 //! that swallows large ones shows it within a second (RFC 8899 calls that black hole detection),

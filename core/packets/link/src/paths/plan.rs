@@ -1,4 +1,4 @@
-//! When which path is probed, and which is used.
+//! The plan of probes: which path is asked when, and which one is used.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! When the other end is told what came of what it sent.
+//! The times of reports: when the other end is told how its datagrams fared.
 
 use repair::estimate::KNOWN_CHUNKS;
 use wire::frame;

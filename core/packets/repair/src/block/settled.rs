@@ -1,4 +1,4 @@
-//! Which blocks nothing more comes of: a gap that only they could fill need not be waited for.
+//! Settled blocks: nothing more comes of them, so a gap that only they fill is not waited for.
 //!
 //! A block is settled when it is done, when more is missing than all its repair chunks could give
 //! back, or when it is so old that its repair must have come. Blocks are numbered as they are
