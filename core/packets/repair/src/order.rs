@@ -153,7 +153,7 @@ impl<T> Order<T> {
         }
         let first = self.first.unwrap_or(number);
         let flow = &mut self.flows[usize::from(tag)];
-        let next = *flow.next.get_or_insert(u64::from(first));
+        let next = *flow.next.get_or_insert_with(|| u64::from(first));
         let ahead = number.wrapping_sub(next as u32);
         let behind = (next as u32).wrapping_sub(number);
         let position = next.wrapping_add(u64::from(ahead));
