@@ -28,6 +28,9 @@ const PAGES: [&str; 6] = [
 const DECISIONS: [usize; 2] = [60, 8];
 /// A page whose tables are exempt: a row is a threat, its defence and its proofs in one.
 const ROWS: &str = "docs/threats.md";
+/// What is never said, in small letters, but where it is shown how not to write.
+const NEVER: [&str; 4] = ["what is no ", "not to be had", "whoever doubts", "which proves little"];
+const SHOWN_IN: &str = "docs/style.md";
 /// Words that end in a dot and end no sentence.
 const SHORT: [&str; 5] = ["e.g.", "i.e.", "cf.", "etc.", "vs."];
 
@@ -213,6 +216,18 @@ fn sentences_are_short_and_have_few_numbers() {
         wrong.len(),
         wrong.join("\n")
     );
+}
+
+#[test]
+fn what_is_never_said_is_not_said() {
+    let mut pages: Vec<String> = PAGES.iter().map(|page| (*page).to_owned()).collect();
+    pages.extend(files("docs", ".md"));
+    pages.retain(|path| path != SHOWN_IN);
+    for path in pages {
+        let page = read(&path).to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = NEVER.iter().find(|words| page.contains(**words));
+        assert!(said.is_none(), "{path} says {said:?}: see {SHOWN_IN}");
+    }
 }
 
 #[test]
