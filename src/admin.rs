@@ -1,4 +1,4 @@
-//! What the administrator's commands share: which server, one call of its API, and how an answer is
+//! Shared by the administrator's commands: which server, one call of its API, and how an answer is
 //! shown.
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What the commands of a node share: the way to its daemon, and how answers are printed.
+//! Shared by the commands of a node: the way to its daemon, and how answers are printed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

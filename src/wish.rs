@@ -1,4 +1,4 @@
-//! What `up` and `set` can say of a node's settings.
+//! Wishes: what `up` and `set` can say of a node's settings.
 
 use ::daemon::Changes;
 use control::Prefix;

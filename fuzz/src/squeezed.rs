@@ -1,4 +1,4 @@
-//! What a peer says is compressed.
+//! Blocks that a peer says are compressed.
 
 use wire::frame::{self, Frame, Squeezed};
 

@@ -1,4 +1,4 @@
-//! What iperf3 says in its JSON report, reduced to what is compared.
+//! The JSON report of iperf3, reduced to what is compared.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What a run says to people: `report.html` and `report.md` in its folder, and lists.
+//! The pages of a run: `report.html` and `report.md` in its folder, and lists.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What ping prints: one round-trip time for each answer.
+//! The output of ping: one round-trip time for each answer.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,4 +1,4 @@
-//! What is measured: a load, and the ground it runs on.
+//! A scenario: a load, and the ground it runs on.
 
 use serde::Serialize;
 

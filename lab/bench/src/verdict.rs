@@ -1,4 +1,4 @@
-//! What is required of a link, and whether a run shows it.
+//! Requirements on a link, and whether a run meets them.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What is in a capture: datagrams of a port, and how often a text occurs.
+//! The content of a capture: datagrams of a port, and how often a text occurs.
 //!
 //! The format is libpcap's classic one, as `tcpdump -w` writes it: a header of 24 bytes, then for
 //! each frame 16 bytes, of which the third word is the captured length, and the frame. Numbers

@@ -1,4 +1,4 @@
-//! What is printed: headings, commands with their host, and what came of it, in columns.
+//! The screen of the demo: headings, commands with their host, and what came of it, in columns.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;

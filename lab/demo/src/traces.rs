@@ -1,4 +1,4 @@
-//! What a demonstration leaves behind, looked for where it would be.
+//! Traces of a demonstration, looked for where they would be.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the daemon answers to commands.
+//! The daemon's answers to commands.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What a map means for a node: a value, and the changes from one to the next.
+//! The plan: what a map means for a node, as a value, and the changes from one to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

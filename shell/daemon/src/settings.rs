@@ -1,4 +1,4 @@
-//! What a user wants of a node: kept over restarts, changed by `up` and `set`.
+//! The settings of a node, as its user wants them: kept over restarts, changed by `up` and `set`.
 
 use control::Prefix;
 use control::limits::{HOSTNAME_BYTES_MAX, ROUTES_MAX};

@@ -1,4 +1,4 @@
-//! How things are, as JSON with a documented form (docs/commands.md).
+//! The status, as JSON with a documented form (docs/commands.md).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

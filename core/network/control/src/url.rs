@@ -1,4 +1,4 @@
-//! Where a server is reached: `https://HOST[:PORT]` and nothing else, so that there is nothing to
+//! The address of a server: `https://HOST[:PORT]` and nothing else, so that there is nothing to
 //! interpret in it.
 
 use core::fmt;

@@ -1,4 +1,4 @@
-//! Who and what there is: the users and nodes that a policy speaks of.
+//! The directory: the users and nodes that a policy speaks of.
 
 use core::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! How a policy names who and what, and which ports.
+//! Selectors: the names by which a policy means users, nodes and ports.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Where datagrams go, and the memory that the shell lends for them.
+//! The outbox: the memory that the shell lends for datagrams, and their destinations.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

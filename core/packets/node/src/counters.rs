@@ -1,4 +1,4 @@
-//! What came of every packet. Packets in = delivered + staged + the sum of all drops.
+//! Counters: every packet is in one. Packets in = delivered + staged + the sum of all drops.
 
 use link::Refusal;
 use noise::Drop;

@@ -1,4 +1,4 @@
-//! Whether more is sent than can be taken, as a peer reports it.
+//! The judgement that more is sent than can be taken, as a peer reports it.
 //!
 //! A machine can be slower than its network: what it has no time to read is lost in its socket, and
 //! nobody but itself knows. Its reports tell, as they tell of any full queue. TCP slows down by

@@ -1,4 +1,4 @@
-//! Which peer wants to be woken next, among many.
+//! Timers: the peer that wants to be woken next, among many.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! What every handshake datagram must pass before it may cost a Diffie-Hellman.
+//! The gate: every handshake datagram passes it before it may cost a Diffie-Hellman.
 //! (WireGuard paper, sections 5.3 and 5.4.7; threats DP-01 to DP-06, DP-19.)
 //!
 //! In order: length, mac1; if the caller is under load also mac2, then the source's rate.

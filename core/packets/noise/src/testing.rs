@@ -1,4 +1,4 @@
-//! What tests share: seeded randomness, and two peers with a network between them.
+//! Shared by tests: seeded randomness, and two peers with a network between them.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a receiver tells the sender about one path. Plain numbers; the layout on the wire is the
+//! The report that a receiver makes of one path. Plain numbers; the layout on the wire is the
 //! business of whoever sends it.
 
 /// Chunks judged: whether each arrived or was lost is decided.

@@ -1,4 +1,4 @@
-//! What is out, and what of it is taken for lost: RACK (RFC 8985).
+//! Loss detection of TCP: what is out, and what of it counts as lost. RACK (RFC 8985).
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What can go wrong in a world, or be changed in it.
+//! Faults of a world, and changes in it.
 
 use std::time::Duration;
 

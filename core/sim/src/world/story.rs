@@ -1,4 +1,4 @@
-//! What happened, in order: kept short, written out only when something went wrong.
+//! The story of a world, in order: kept short, written out only when something went wrong.
 
 use std::collections::VecDeque;
 use std::fmt;

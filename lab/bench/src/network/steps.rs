@@ -1,4 +1,4 @@
-//! What is measured in one round, each step on new ground.
+//! The steps of one round, each on new ground.
 
 use std::path::{Path, PathBuf};
 use std::thread::ScopedJoinHandle;

@@ -1,4 +1,4 @@
-//! What is required of Warren in bad weather, and whether a run shows it.
+//! Requirements on Warren in bad weather, and whether a run meets them.
 //!
 //! A verdict is one of three: it holds, it does not hold, it was not measured. A cell with a
 //! failure never lets anything hold.

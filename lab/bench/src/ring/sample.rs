@@ -1,4 +1,4 @@
-//! What a run leaves in its folder: one note of the whole, and one line for each measurement.
+//! The folder of a run: one note of the whole, and one line for each measurement.
 //!
 //! A line is written and synced when its measurement is finished, so that an interrupt, or a
 //! machine that dies, costs the one that was under way. The last line may be torn by that; it is

@@ -1,4 +1,4 @@
-//! What went wrong with a call, as RFC 9457 has it (`application/problem+json`).
+//! Problems with a call, as RFC 9457 has it (`application/problem+json`).
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! What all nodes are told alike, relays and names; and what the relay asks of the network: whose
+//! News that all nodes get alike, relays and names; and what the relay asks of the network: whose
 //! keys are good now, and who may know of whom.
 
 use std::collections::BTreeSet;

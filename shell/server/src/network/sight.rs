@@ -1,4 +1,4 @@
-//! What a node may see, and what it was told lately: sets of nodes as bits, one for each number.
+//! The sight of each node, and what it was told lately: sets of nodes as bits, one for each number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What tests share: seeded randomness.
+//! Shared by tests: seeded randomness.
 
 use noise::Random;
 

@@ -1,4 +1,4 @@
-//! What a sender shows of itself.
+//! Figures that a sender shows of itself.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What configures a node, and what it says of itself.
+//! Configuration of a node, and its answers about itself.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What routers marked on datagrams (RFC 6040). Our own are not capable of it; a plain WireGuard
+//! Marks that routers put on datagrams (RFC 6040). Our own are not capable of it; a plain WireGuard
 //! peer may copy what the packet inside says onto its datagram, as Linux's does.
 
 use wire::packet::{self, Ecn};

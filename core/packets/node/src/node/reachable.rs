@@ -1,4 +1,4 @@
-//! Where peers may be, and where this machine may be: the paths of managed peers.
+//! The paths of managed peers: where they may be, and where this machine may be.
 
 use link::{Candidate, PathStatus};
 use noise::PublicKey;

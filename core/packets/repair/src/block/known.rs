@@ -1,4 +1,4 @@
-//! Which of the last numbers have a block: a bit each, so that the next one is found word by word.
+//! The last numbers that have a block: a bit each, so that the next one is found word by word.
 
 use super::BLOCKS_MAX;
 

@@ -1,4 +1,4 @@
-//! What is protected, and what repairs it.
+//! Frames of repair: what is protected, and what repairs it.
 
 use super::{KIND_PROTECTED, KIND_REPAIR, u16_at, u32_at};
 use crate::Malformed;

@@ -1,4 +1,4 @@
-//! What a receiver tells the sender about a path.
+//! The frame in which a receiver reports of a path.
 
 use super::{KIND_REPORT, u16_at, u32_at};
 use crate::Malformed;

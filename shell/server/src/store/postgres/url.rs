@@ -1,4 +1,4 @@
-//! Where a PostgreSQL database is, in the words of its own programs.
+//! The URL of a PostgreSQL database, in the words of its own programs.
 //!
 //! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`; a socket is `?host=/run/postgresql`.
 //! As with those programs `require` alone encrypts for whoever answers: a server is verified with
