@@ -309,6 +309,24 @@ fn pages_that_help_names_are_there_and_are_installed() {
     );
 }
 
+/// What the program says, as the first column of docs/troubleshooting.md quotes it.
+#[test]
+fn what_a_symptom_quotes_is_said_by_the_program() {
+    let mut sources = String::new();
+    for folder in ["src", "src/link", "shell/daemon/src", "shell/server/src"] {
+        sources.extend(files(folder, ".rs").iter().map(|path| read(path)));
+    }
+    let page = read("docs/troubleshooting.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix('|'));
+    let symptoms = rows.filter_map(|row| row.split('|').next());
+    let mut count = 0;
+    for quoted in symptoms.flat_map(|symptom| symptom.split('"').skip(1).step_by(2)) {
+        count += 1;
+        assert!(sources.contains(quoted), "the program does not say {quoted:?} any more");
+    }
+    assert!(count > 5, "{count} quotes");
+}
+
 #[test]
 fn measurements_are_reports_and_not_their_samples() {
     let size = bytes_below(&root().join("docs/measurements"));
