@@ -35,7 +35,7 @@ PROGRAMS := cc:gcc git:git ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdum
 	ping:iputils-ping wg:wireguard-tools wg-quick:wireguard-tools wireguard-go:wireguard-go \
 	curl:curl dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 busybox:busybox-static \
 	mke2fs:e2fsprogs strip:binutils miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql \
-	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon
+	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon ssh:openssh-client
 
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny
@@ -43,6 +43,8 @@ MITM_VERSION := 11.0.2
 MITM := $(TARGET)/tools/mitmproxy
 # Who may own resolv.conf on a user's machine: unpacked for tests, for installed they would own ours.
 RESOLVERS := $(TARGET)/tools/resolvers
+# The server of OpenSSH, unpacked as well: installed it would listen on the user's machine.
+SSHD := $(TARGET)/tools/sshd
 
 .PHONY: help setup build demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall clean
 
@@ -93,6 +95,19 @@ setup: $(DENY)
 	    rm -- *.deb
 	  )
 	  mv $(RESOLVERS).new $(RESOLVERS)
+	fi
+	if ! test -d $(SSHD) && ! test -x /usr/sbin/sshd && command -v apt-get >/dev/null; then
+	  printf 'setup: sshd, unpacked\n'
+	  rm -rf $(SSHD).new && mkdir -p $(SSHD).new
+	  (
+	    cd $(SSHD).new
+	    packages=(openssh-server libwrap0)
+	    apt-get download -qq "$${packages[@]}" 2>/dev/null \
+	      || { $(ROOT) apt-get update -qq && apt-get download -qq "$${packages[@]}"; }
+	    for deb in *.deb; do dpkg -x "$$deb" .; done
+	    rm -- *.deb
+	  )
+	  mv $(SSHD).new $(SSHD)
 	fi
 
 # The built binary is a small download where Python's package index is at hand; otherwise it is

@@ -12,6 +12,7 @@
 //!   far away; `backup` copies its files.
 //! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
 //! - `demo` shows the link at work in one of them.
+//! - `sites` joins whole sites through gateways: [`sites`] decides, [`clouds`] acts.
 //! - `policy check` checks a policy file without a server.
 //! - `completions` and `man` print what a package installs beside the program.
 //!
@@ -45,6 +46,7 @@ mod policy;
 mod relay;
 mod route;
 mod serve;
+mod sites;
 mod status;
 mod token;
 mod up;
@@ -113,6 +115,7 @@ enum Command {
     Bench(bench::Args),
     Demo(demo::Args),
     Policy(policy::Args),
+    Sites(sites::Args),
     Dns(dns::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -157,6 +160,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Policy(args) => policy::run(args),
+        Command::Sites(args) => sites::run(args),
         Command::Dns(args) => dns::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

@@ -36,6 +36,10 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     snat_subnet_routes: Option<bool>,
+    /// Be a site's gateway: hosts in our subnets begin conversations, and addresses stay theirs
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    site_gateway: Option<bool>,
 }
 
 /// A list of prefixes, given as one word.
@@ -60,6 +64,7 @@ impl Wish {
             exit_node: self.exit_node,
             exit_node_allow_lan_access: self.exit_node_allow_lan_access,
             snat_subnet_routes: self.snat_subnet_routes,
+            site_gateway: self.site_gateway,
         }
     }
 }

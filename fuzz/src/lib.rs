@@ -21,8 +21,9 @@
 //!   is written beside it.
 //! - [`relay`]: any bytes as the streams of three connections of a relay's switch; the same frames
 //!   however they are cut, one out for one in at most, everything counted.
-//! - [`control()`], [`link_file`], [`topology`]: the texts of the control socket, of wg-quick and
-//!   of the lab; good or refused with a place, and good ones mean what they say.
+//! - [`control()`], [`link_file`], [`topology`], [`sites`]: the texts of the control socket, of
+//!   wg-quick, of the lab and of sites; good or refused with a place, and good ones mean what they
+//!   say.
 //! - [`policy()`]: a policy file; refused with a place, or enforced by both ends as it is
 //!   explained.
 //! - [`query`]: a DNS query; answered within its bounds, or handed on until a right answer comes.
@@ -63,13 +64,13 @@ pub use machine::datagram;
 pub use query::query;
 pub use relay::relay;
 pub use squeezed::squeezed;
-pub use text::{control, link_file, topology};
+pub use text::{control, link_file, sites, topology};
 
 /// A body: takes any bytes, panics when an oracle is broken.
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 19] = [
+pub const TARGETS: [(&str, Body); 20] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("stun", stun),
@@ -82,6 +83,7 @@ pub const TARGETS: [(&str, Body); 19] = [
     ("control", control),
     ("link_file", link_file),
     ("topology", topology),
+    ("sites", sites),
     ("policy", policy),
     ("filter", filter),
     ("query", query),
@@ -275,7 +277,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "squeezed" => squeezed::seeds(),
         "frames" => frames::seeds(),
         "relay" => relay::seeds(),
-        "control" | "link_file" | "topology" => text::seeds(target),
+        "control" | "link_file" | "topology" | "sites" => text::seeds(target),
         "query" => query::seeds(),
         "token" | "message" | "map" | "channel" => enrol::seeds(target),
         "policy" | "filter" => access::seeds(target),

@@ -1,4 +1,5 @@
-//! Text that people and programs hand us: the control socket, wg-quick files, topology files.
+//! Text that people and programs hand us: the control socket, wg-quick files, topology files,
+//! files of sites.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -102,6 +103,42 @@ pub fn topology(data: &[u8]) {
     }
 }
 
+/// A file of sites. A mistake names a place in the file; what is good has networks that do not
+/// overlap, and steps after which there are none.
+pub fn sites(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let read = ::sites::File::read(text);
+    let numbered = read
+        .and_then(|file| Ok((::sites::Numbering::new(&file, text, &::sites::Taken::new())?, file)));
+    let (numbering, file) = match numbered {
+        Ok(numbered) => numbered,
+        Err(mistakes) => {
+            assert!((1..=::sites::MISTAKES_MAX).contains(&mistakes.len()));
+            for mistake in mistakes {
+                let lines = text.lines().count();
+                assert!((1..=lines + 1).contains(&mistake.line), "{mistake}");
+                assert!(mistake.column >= 1 && !mistake.what.is_empty(), "{mistake}");
+            }
+            return;
+        }
+    };
+    let mut known: Vec<_> = numbering.places.iter().flat_map(|place| &place.known_as).collect();
+    known.sort_unstable();
+    assert!(known.windows(2).all(|pair| !pair[0].contains(pair[1].address())), "{known:?}");
+    let wanted = ::sites::desired(&file, &numbering, &::sites::Known::default());
+    let steps = ::sites::steps(&wanted, &::sites::Report::default(), None);
+    let found = steps.into_iter().map(|step| ::sites::Found {
+        id: step.id,
+        properties: step.properties,
+        is_ours: true,
+    });
+    let report = ::sites::Report { found: found.collect() };
+    assert_eq!(::sites::steps(&wanted, &report, None), []);
+    assert_eq!(::sites::steps(&[], &report, None).len(), wanted.len());
+}
+
 /// Texts that are good, and some that are nearly so.
 pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
     let peer = format!(
@@ -148,6 +185,16 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
              seed = 7\nmtu = 1500\n[[links]]\nbetween = [\"r\", \"s\"]\nshape = { rate = \
              \"20mbit\", burst = \"32kb\", latency = \"50ms\" }\n[[links]]\nbetween = [\"b\", \
              \"s\"]\nimpair = \"high\"\nimpair-back = \"low delay=3ms\"\n"
+                .to_owned(),
+        ],
+        "sites" => vec![
+            "network = \"acme\"\n[[site]]\nname = \"a\"\nprovider = \"ssh\"\nhosts = \
+             [\"root@192.0.2.7:22\", \"[fd00::1]:2222\"]\n"
+                .to_owned(),
+            "network = \"acme\"\ntopology = \"tree\"\nrange = \"10.0.0.0/8\"\nsite_bits = 20\n\
+             [[site]]\nname = \"b\"\nprovider = \"aws\"\nregion = \"eu-west-1\"\ngateways = 2\n\
+             number = 3\n[[site]]\nname = \"c\"\nprovider = \"openstack\"\nsubnets = \
+             [\"192.168.5.0/24\"]\nalias = true\ninside = [\"192.168.5.1\"]\n"
                 .to_owned(),
         ],
         _ => panic!("no text is called {target}"),

@@ -26,6 +26,9 @@ pub struct Settings {
     pub exit_node_allow_lan_access: bool,
     /// Whether what it routes from the network has its own address outside.
     pub snat_subnet_routes: bool,
+    /// Whether hosts in its subnets begin conversations through it, and keep their addresses as
+    /// peers do: it is the gateway of a site.
+    pub site_gateway: bool,
 }
 
 impl Default for Settings {
@@ -39,6 +42,7 @@ impl Default for Settings {
             exit_node: None,
             exit_node_allow_lan_access: false,
             snat_subnet_routes: true,
+            site_gateway: false,
         }
     }
 }
@@ -63,6 +67,8 @@ pub struct Changes {
     pub exit_node_allow_lan_access: Option<bool>,
     /// [`Settings::snat_subnet_routes`].
     pub snat_subnet_routes: Option<bool>,
+    /// [`Settings::site_gateway`].
+    pub site_gateway: Option<bool>,
 }
 
 impl Changes {
@@ -125,6 +131,7 @@ impl Settings {
                 self.exit_node_allow_lan_access,
             ),
             snat_subnet_routes: or(changes.snat_subnet_routes, self.snat_subnet_routes),
+            site_gateway: or(changes.site_gateway, self.site_gateway),
         }
     }
 
@@ -153,6 +160,7 @@ impl Settings {
                 first.exit_node_allow_lan_access,
             ),
             ("--snat-subnet-routes", self.snat_subnet_routes, first.snat_subnet_routes),
+            ("--site-gateway", self.site_gateway, first.site_gateway),
         ] {
             if value != at_first {
                 flags.push((flag, value.to_string()));
@@ -177,6 +185,7 @@ impl Settings {
             "--accept-dns" => changes.accept_dns.is_some(),
             "--advertise-exit-node" => changes.advertise_exit_node.is_some(),
             "--exit-node-allow-lan-access" => changes.exit_node_allow_lan_access.is_some(),
+            "--site-gateway" => changes.site_gateway.is_some(),
             _ => changes.snat_subnet_routes.is_some(),
         };
         self.flags().into_iter().filter(|(flag, _)| !mentioned(flag)).collect()

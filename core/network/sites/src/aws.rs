@@ -1,0 +1,74 @@
+//! What must be true of a site at AWS: a network with one subnet, a gateway in it with a public
+//! address, and the less specific route of all sites to the gateway's interface.
+
+use crate::file::File;
+use crate::graph::{Id, Kind, Known, Resource, list, node_name, resource};
+use crate::number::Numbering;
+
+/// Where links between gateways are taken.
+const PORT: u16 = 41_820;
+
+/// Adds the resources of one site.
+pub(crate) fn desired(
+    file: &File,
+    numbering: &Numbering,
+    index: usize,
+    known: &Known,
+    all: &mut Vec<Resource>,
+) {
+    let site = &file.sites[index];
+    let place = &numbering.places[index];
+    let Some(cidr) = place.networks.first() else { return };
+    let id = |kind, name: &str| Id::new(kind, &site.name, name);
+    let network = id(Kind::Network, "vpc");
+    let subnet = id(Kind::Subnet, "subnet");
+    let group = id(Kind::Group, "gateway");
+    let internet = id(Kind::InternetGateway, "internet");
+    let table = id(Kind::Table, "routes");
+    let cidr = cidr.to_string();
+    let range = file.range.to_string();
+    let mut add = |id: Id, properties: &[(&str, &str)], needs: &[&Id], why: &str| {
+        let mut made = resource(id, [], needs.iter().map(|id| (*id).clone()).collect(), why);
+        let owned = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        made.properties = owned.collect();
+        all.push(made);
+    };
+    add(network.clone(), &[("cidr", &cidr)], &[], "the site's own private network");
+    add(internet.clone(), &[], &[&network], "the gateway is reached from outside");
+    add(subnet.clone(), &[("cidr", &cidr)], &[&network], "the site's machines are in it");
+    let ports = format!("udp {PORT} 0.0.0.0/0,all {cidr},all {range}");
+    let why = "links of other gateways come in, and what the site's machines send out";
+    add(group.clone(), &[("ingress", &ports)], &[&network], why);
+    let why = "machines in the default group answer other sites; without it they are silent";
+    add(id(Kind::MachineRule, "default"), &[("from", &range)], &[&network], why);
+    let why = "it holds the way out and the way to other sites";
+    add(table.clone(), &[("default", "internet")], &[&subnet, &internet], why);
+    for gateway in 0..usize::from(site.gateways) {
+        let name = node_name(file, index, gateway);
+        let Some(address) = place.gateways.get(gateway) else { return };
+        let address = address.to_string();
+        let interface = id(Kind::Interface, &name);
+        let properties = [("address", address.as_str()), ("source_check", "off")];
+        let why = "it passes on packets of others, which a check of sources would drop";
+        add(interface.clone(), &properties, &[&subnet, &group], why);
+        let public = id(Kind::Address, &name);
+        add(public.clone(), &[], &[&interface, &internet], "the gateway keeps one public address");
+        let machine = site.machine.as_deref().unwrap_or("t3.micro");
+        let image = site.image.as_deref().unwrap_or_default();
+        let properties = [("image", image), ("machine", machine), ("state", "running")];
+        let why = "the gateway; it joins by a key that works once";
+        add(id(Kind::Machine, &name), &properties, &[&interface, &public], why);
+        let routes = list(&place.known_as);
+        let properties = [("routes", routes.as_str())];
+        let why = "other gateways reach the site through it";
+        add(id(Kind::Approval, &name), &properties, &[&id(Kind::Machine, &name)], why);
+    }
+    let active = known.active.get(&site.name).copied().unwrap_or(0);
+    let active = node_name(file, index, active.min(usize::from(site.gateways) - 1));
+    for prefix in numbering.routes_of(index) {
+        let to = prefix.to_string();
+        let needs = [&table, &id(Kind::Interface, &active)];
+        let why = "machines reach other sites through the gateway and need no Warren";
+        add(id(Kind::Route, &to), &[("to", &to), ("via", &active)], &needs, why);
+    }
+}

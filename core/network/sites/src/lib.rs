@@ -1,0 +1,52 @@
+//! Sites: clouds and edges that are joined through gateways, from one file.
+//!
+//! A user writes which sites there are. This crate says what has to be true of them, compares that
+//! with what the providers report, and gives the steps from one to the other, in order and each
+//! with its reason. It calls no provider, reads no clock and keeps nothing: what is tagged as ours
+//! at a provider is the only memory, so a lost laptop loses nothing.
+//!
+//! The life of one `apply`:
+//!
+//! 1. [`File::read`] reads the TOML file. Every mistake is told at once, with line and column.
+//! 2. [`Numbering::new`] gives each site its network: `10.A.B.C`, where A is the provider, B the
+//!    deployment and C the machine; the gateway is 254. It refuses networks that overlap, by the
+//!    names of their sites. It is told which numbers are taken already, so that a site that goes
+//!    moves nobody else.
+//! 3. [`links`] lists which sites are joined: all pairs, a tree, or a star.
+//! 4. [`desired`] makes resources of it: what must exist at each provider, with its properties,
+//!    and what each needs before it.
+//! 5. The shell asks the providers what is there and gives a [`Report`]. Only what bears our tag
+//!    is in it as ours.
+//! 6. [`steps`] is the difference: what to create, change and delete, what comes first, and why.
+//!    If everything is as it should be, there is no step.
+//!
+//! Destroying is the same with nothing desired: everything of ours goes, in the reverse order.
+//!
+//! Two promises hold for every input and are tested as properties. What is not ours is never in a
+//! step. When all steps are done, the next difference is empty.
+//!
+//! A site whose network collides with another one may join under an alias: it keeps its addresses,
+//! and others know it by a network from the plan. The gateway rewrites one into the other.
+//!
+//! Bounds: [`SITES_MAX`] sites, [`FILE_BYTES_MAX`] bytes, [`MISTAKES_MAX`] mistakes told.
+
+#![forbid(unsafe_code)]
+
+mod aws;
+mod file;
+mod graph;
+mod number;
+mod ssh;
+mod steps;
+mod table;
+
+pub use file::{
+    Backend, FILE_BYTES_MAX, File, Host, MISTAKES_MAX, Mistake, Provider, SITES_MAX, Site, Topology,
+};
+pub use graph::{Id, Kind, Known, Link, Properties, Resource, desired, links, node_name};
+pub use number::{Capacity, Numbering, Place, Taken};
+pub use ssh::{PROTOCOL, TAG_FILE};
+pub use steps::{Action, Found, Report, Step, steps};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! What must be true of a site of machines that are there: the program on its gateways, their
+//! membership, and a route on each machine that is listed.
+
+use crate::file::File;
+use crate::graph::{Id, Kind, Known, Resource, list, node_name, resource};
+use crate::number::Numbering;
+
+/// The number that the kernel keeps with routes of ours, which is their tag.
+pub const PROTOCOL: u8 = 158;
+/// The file on a machine by which it is known as ours.
+pub const TAG_FILE: &str = "/etc/warren-site.json";
+
+/// Adds the resources of one site.
+pub(crate) fn desired(
+    file: &File,
+    numbering: &Numbering,
+    index: usize,
+    known: &Known,
+    all: &mut Vec<Resource>,
+) {
+    let site = &file.sites[index];
+    let place = &numbering.places[index];
+    let count = usize::from(site.gateways);
+    let mut ready = Vec::new();
+    for (gateway, host) in site.hosts.iter().take(count).enumerate() {
+        let name = node_name(file, index, gateway);
+        let id = |kind| Id::new(kind, &site.name, name.clone());
+        let at = ("host", host.to_string());
+        all.push(resource(
+            id(Kind::Program),
+            [at.clone(), ("digest", known.program.clone()), ("path", file.program.clone())],
+            vec![],
+            format!("{host} needs the program to be a gateway"),
+        ));
+        all.push(resource(
+            id(Kind::Member),
+            [at.clone(), ("routes", list(&place.known_as)), ("state", "running".to_owned())],
+            vec![id(Kind::Program)],
+            format!("{host} joins the network as the gateway of {}", site.name),
+        ));
+        all.push(resource(
+            id(Kind::Approval),
+            [("routes", list(&place.known_as))],
+            vec![id(Kind::Member)],
+            format!("other gateways reach {} through it", site.name),
+        ));
+        all.push(resource(
+            id(Kind::Forwarding),
+            [at, ("ipv4", "on".to_owned())],
+            vec![id(Kind::Approval)],
+            format!("{host} passes on what comes from {}", site.name),
+        ));
+        ready.push(id(Kind::Forwarding));
+    }
+    let active = known.active.get(&site.name).copied().unwrap_or(0);
+    let Some(via) = place.gateways.get(active).or(place.gateways.first()) else { return };
+    for host in site.hosts.iter().skip(count) {
+        for prefix in numbering.routes_of(index) {
+            all.push(resource(
+                Id::new(Kind::Route, &site.name, format!("{host} {prefix}")),
+                [("host", host.to_string()), ("to", prefix.to_string()), ("via", via.to_string())],
+                ready.clone(),
+                format!("{host} reaches other sites through the gateway and needs no Warren"),
+            ));
+        }
+    }
+}

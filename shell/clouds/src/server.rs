@@ -1,0 +1,94 @@
+//! The coordination server as sites see it: keys, nodes, approved routes.
+
+use serde_json::{Value, json};
+
+use crate::Error;
+
+/// The tag of every gateway; another one names its site.
+pub const TAG: &str = "tag:warren-sites";
+/// A join key ends after so many seconds, used or not.
+const KEY_S: u64 = 900;
+/// What errors call the server.
+const PLACE: &str = "the server";
+
+/// The administrator's calls of a coordination server.
+pub trait Server {
+    /// One call of the API.
+    ///
+    /// # Errors
+    /// Why there is no answer, or why the server refused; for people.
+    fn call(&mut self, method: &str, path: &str, body: &Value) -> Result<Value, String>;
+}
+
+/// A node as the server knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Node {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) is_ours: bool,
+    pub(crate) online: bool,
+    pub(crate) approved: Vec<String>,
+}
+
+fn call(server: &mut dyn Server, method: &str, path: &str, body: &Value) -> Result<Value, Error> {
+    server.call(method, path, body).map_err(|what| Error::new(PLACE, what))
+}
+
+pub(crate) fn texts(value: &Value) -> Vec<String> {
+    let list = value.as_array().into_iter().flatten();
+    list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+pub(crate) fn nodes(server: &mut dyn Server) -> Result<Vec<Node>, Error> {
+    let answer = call(server, "GET", "/api/v1/nodes", &Value::Null)?;
+    let nodes = answer["nodes"].as_array().into_iter().flatten();
+    let read = |node: &Value| {
+        Some(Node {
+            id: node["id"].as_u64()?,
+            name: node["name"].as_str()?.to_owned(),
+            is_ours: texts(&node["tags"]).iter().any(|tag| tag == TAG),
+            online: node["online"] == true,
+            approved: texts(&node["routes"]["approved"]),
+        })
+    };
+    Ok(nodes.filter_map(read).collect())
+}
+
+/// A join key that works once: its number and its token.
+pub(crate) fn key(server: &mut dyn Server, site: &str) -> Result<(u64, String), Error> {
+    let body = json!({ "reusable": false, "ephemeral": false, "expires_in_s": KEY_S, "user": null,
+                       "tags": [TAG, format!("tag:site-{site}")] });
+    let answer = call(server, "POST", "/api/v1/keys", &body)?;
+    match (answer["id"].as_u64(), answer["token"].as_str()) {
+        (Some(id), Some(token)) => Ok((id, token.to_owned())),
+        _ => Err(Error::new(PLACE, "it made no join key; update both programs")),
+    }
+}
+
+/// Ends a key that was not used after all.
+pub(crate) fn expire(server: &mut dyn Server, key: u64) -> Result<(), Error> {
+    call(server, "POST", &format!("/api/v1/keys/{key}/expire"), &Value::Null).map(drop)
+}
+
+pub(crate) fn approve(server: &mut dyn Server, name: &str, routes: &[&str]) -> Result<(), Error> {
+    let known = nodes(server)?.into_iter().find(|node| node.name == name);
+    let Some(node) = known else {
+        return Err(Error::new(PLACE, format!("there is no node {name} yet; apply again")));
+    };
+    let id = node.id;
+    // A network may let nodes wait for an administrator, who has spoken now.
+    call(server, "POST", &format!("/api/v1/nodes/{id}/approve"), &Value::Null)?;
+    let body = json!({ "routes": routes });
+    call(server, "POST", &format!("/api/v1/nodes/{id}/routes"), &body).map(drop)
+}
+
+/// Takes a node of ours out of the network, if it is there.
+pub(crate) fn remove(server: &mut dyn Server, name: &str) -> Result<(), Error> {
+    let known = nodes(server)?.into_iter().find(|node| node.name == name && node.is_ours);
+    match known {
+        Some(node) => {
+            call(server, "DELETE", &format!("/api/v1/nodes/{}", node.id), &Value::Null).map(drop)
+        }
+        None => Ok(()),
+    }
+}

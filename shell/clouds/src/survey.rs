@@ -1,0 +1,255 @@
+//! What is there now: every machine is asked, and the server; the answers in the plan's words.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use sites::{
+    File, Found, Host, Id, Kind, Known, Numbering, Properties, Provider, Report, Taken, node_name,
+};
+use wire::prefix::Prefix;
+
+use crate::machine::{self, Facts};
+use crate::server::{self, Node, Server, texts};
+use crate::{Error, Ssh};
+
+/// Machines that are asked at once.
+const AT_ONCE: usize = 16;
+
+/// What was found at one time.
+pub struct Survey {
+    machines: BTreeMap<String, Facts>,
+    nodes: Vec<Node>,
+    /// Machines that did not answer, with their sites, and why.
+    pub unreachable: Vec<(String, Error)>,
+}
+
+/// A gateway as it is, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gateway {
+    /// Its site.
+    pub site: String,
+    /// Its name in the network.
+    pub name: String,
+    /// Whether the server sees it.
+    pub online: bool,
+    /// What its daemon says, all of it; null if it did not answer.
+    pub status: Value,
+}
+
+/// Machines of `ssh` sites with their sites, each gateway's place among them, or none.
+fn machines(file: &File) -> impl Iterator<Item = (usize, Option<usize>, &Host)> {
+    let sites = file.sites.iter().enumerate();
+    let meant = sites.filter(|(_, site)| site.provider == Provider::Ssh);
+    meant.flat_map(|(index, site)| {
+        let count = usize::from(site.gateways);
+        let place = move |at: usize| (at < count).then_some(at);
+        site.hosts.iter().enumerate().map(move |(at, host)| (index, place(at), host))
+    })
+}
+
+impl Survey {
+    /// Asks everybody. Who does not answer is in `unreachable`.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn take(file: &File, ssh: &Ssh, server: &mut dyn Server) -> Result<Self, Error> {
+        let nodes = server::nodes(server)?;
+        let script = machine::look(file);
+        let all: Vec<(usize, &Host)> = machines(file).map(|(site, _, host)| (site, host)).collect();
+        let mut answers = Vec::new();
+        for group in all.chunks(AT_ONCE) {
+            std::thread::scope(|scope| {
+                let ask = |host| ssh.run(host, &script, b"");
+                let asked =
+                    group.iter().map(|(site, host)| (*site, *host, scope.spawn(move || ask(host))));
+                let asked: Vec<_> = asked.collect();
+                for (site, host, thread) in asked {
+                    answers.extend(thread.join().ok().map(|answer| (site, host, answer)));
+                }
+            });
+        }
+        let mut survey = Self { machines: BTreeMap::new(), nodes, unreachable: Vec::new() };
+        for (site, host, answer) in answers {
+            match answer {
+                Ok(text) => drop(survey.machines.insert(host.to_string(), machine::read(&text))),
+                Err(error) => survey.unreachable.push((file.sites[site].name.clone(), error)),
+            }
+        }
+        Ok(survey)
+    }
+
+    /// Which numbers of the plan are in use.
+    #[must_use]
+    pub fn taken(&self, file: &File) -> Taken {
+        let tags = self.machines.values().filter_map(|facts| facts.tag.as_ref());
+        let ours = tags.filter(|tag| tag.network == file.network);
+        let word = Provider::Ssh.word();
+        ours.filter_map(|tag| Some(((word, tag.site.clone()), tag.number?))).collect()
+    }
+
+    /// What is known beside the file: the program's digest, and who leads in each pair.
+    #[must_use]
+    pub fn known(&self, file: &File, numbering: &Numbering, digest: &str) -> Known {
+        let mut active = BTreeMap::new();
+        for (index, gateway, host) in machines(file) {
+            let Some(facts) = self.machines.get(&host.to_string()).filter(|_| gateway.is_none())
+            else {
+                continue;
+            };
+            let ours = facts.routes.iter().filter(|(_, _, is_ours)| *is_ours);
+            let vias: Vec<&String> = ours.map(|(_, via, _)| via).collect();
+            let place = &numbering.places[index];
+            let leads = place.gateways.iter().position(|at| vias.contains(&&at.to_string()));
+            if let Some(leads) = leads {
+                active.insert(file.sites[index].name.clone(), leads);
+            }
+        }
+        Known { program: digest.to_owned(), active }
+    }
+
+    /// Everything that is there, in the plan's words.
+    ///
+    /// # Errors
+    /// Gateways that have no address in their site, all of them.
+    pub fn report(&self, file: &File, numbering: &Numbering) -> Result<Report, Vec<Error>> {
+        let mut found = Vec::new();
+        let mut wrong = Vec::new();
+        for (index, gateway, host) in machines(file) {
+            let Some(facts) = self.machines.get(&host.to_string()) else { continue };
+            match gateway {
+                Some(gateway) => {
+                    let at = (index, gateway, host);
+                    found_gateway(file, numbering, at, facts, &mut found, &mut wrong);
+                }
+                None => found_routes(file, numbering, index, host, facts, &mut found),
+            }
+        }
+        self.found_nodes(file, &mut found);
+        if wrong.is_empty() { Ok(Report { found }) } else { Err(wrong) }
+    }
+
+    /// What the server knows of gateways: those of the file, and of sites that are in it no more.
+    fn found_nodes(&self, file: &File, found: &mut Vec<Found>) {
+        let prefix = format!("{}-", file.network);
+        for node in &self.nodes {
+            let named = node.name.strip_prefix(&prefix).and_then(|rest| rest.rsplit_once("-gw"));
+            let Some((site, _)) = named else { continue };
+            let routes = sorted(&node.approved);
+            if !routes.is_empty() || !node.is_ours {
+                let properties = properties([("routes", routes)]);
+                let id = Id::new(Kind::Approval, site, node.name.clone());
+                found.push(Found { id, properties, is_ours: node.is_ours });
+            }
+            if file.site(site).is_none() {
+                let id = Id::new(Kind::Member, site, node.name.clone());
+                found.push(Found { id, properties: Properties::new(), is_ours: node.is_ours });
+            }
+        }
+    }
+
+    /// The gateways of the file as they are.
+    #[must_use]
+    pub fn gateways(&self, file: &File) -> Vec<Gateway> {
+        let gateways = machines(file).filter_map(|(index, gateway, host)| {
+            let name = node_name(file, index, gateway?);
+            let known = self.nodes.iter().find(|node| node.name == name);
+            let facts = self.machines.get(&host.to_string());
+            Some(Gateway {
+                site: file.sites[index].name.clone(),
+                online: known.is_some_and(|node| node.online),
+                status: facts.map(|facts| facts.status.clone()).unwrap_or_default(),
+                name,
+            })
+        });
+        gateways.collect()
+    }
+}
+
+fn properties<const N: usize>(list: [(&str, String); N]) -> Properties {
+    list.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Networks as the plan writes them: sorted, with commas.
+fn sorted(routes: &[String]) -> String {
+    let mut read: Vec<Prefix> = routes.iter().filter_map(|route| route.parse().ok()).collect();
+    read.sort_unstable();
+    let texts: Vec<String> = read.iter().map(ToString::to_string).collect();
+    texts.join(",")
+}
+
+fn found_gateway(
+    file: &File,
+    numbering: &Numbering,
+    at: (usize, usize, &Host),
+    facts: &Facts,
+    found: &mut Vec<Found>,
+    wrong: &mut Vec<Error>,
+) {
+    let (index, gateway, host) = at;
+    let site = &file.sites[index].name;
+    let name = node_name(file, index, gateway);
+    let inside = numbering.places[index].gateways[gateway].to_string();
+    let Some(interface) = facts.addresses.get(&inside) else {
+        let known: Vec<&str> = facts.addresses.keys().map(String::as_str).collect();
+        let what = format!(
+            "it is to be the gateway of {site} and has no address {inside}, only {}; give it \
+             that, or say which with inside = [\"…\"] in the site file",
+            known.join(", ")
+        );
+        wrong.push(Error::new(host, what));
+        return;
+    };
+    let is_ours = facts.tag.as_ref().is_some_and(|tag| tag.network == file.network);
+    let is_installed = is_ours && facts.tag.as_ref().is_some_and(|tag| tag.installed);
+    let mut add = |kind, properties, is_ours| {
+        let id = Id::new(kind, site, name.clone());
+        found.push(Found { id, properties, is_ours });
+    };
+    let host = host.to_string();
+    if !facts.digest.is_empty() {
+        let digest = facts.digest.clone();
+        let path = file.program.clone();
+        let list = [("host", host.clone()), ("digest", digest), ("path", path)];
+        // One that was there before stays there.
+        add(Kind::Program, properties(list), is_installed);
+    }
+    let settings = &facts.status["settings"];
+    let is_up = facts.status["state"] == "running"
+        && settings["site_gateway"] == true
+        && settings["accept_routes"] == true;
+    if is_ours || facts.status["state"] == "running" {
+        let state = if is_up { "running" } else { "down" }.to_owned();
+        let routes = sorted(&texts(&settings["advertise_routes"]));
+        let list = [("host", host.clone()), ("routes", routes), ("state", state)];
+        add(Kind::Member, properties(list), is_ours);
+    }
+    if is_ours && forwards(facts, interface) {
+        let list = [("host", host), ("ipv4", "on".to_owned())];
+        add(Kind::Forwarding, properties(list), true);
+    }
+}
+
+/// Whether packets pass from the site into the network and back.
+pub(crate) fn forwards(facts: &Facts, interface: &str) -> bool {
+    let is_on = |name: &str| facts.forwards.iter().any(|known| known == name);
+    is_on(interface) && is_on("warren0")
+}
+
+fn found_routes(
+    file: &File,
+    numbering: &Numbering,
+    index: usize,
+    host: &Host,
+    facts: &Facts,
+    found: &mut Vec<Found>,
+) {
+    let wanted: Vec<String> = numbering.routes_of(index).iter().map(ToString::to_string).collect();
+    for (to, via, is_ours) in &facts.routes {
+        if !is_ours && !wanted.contains(to) {
+            continue;
+        }
+        let id = Id::new(Kind::Route, &file.sites[index].name, format!("{host} {to}"));
+        let list = [("host", host.to_string()), ("to", to.clone()), ("via", via.clone())];
+        found.push(Found { id, properties: properties(list), is_ours: *is_ours });
+    }
+}

@@ -1,0 +1,330 @@
+//! `warren sites`: clouds and edges that are joined through gateways, from one file.
+
+mod show;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clouds::{Program, Server, Ssh, Survey, Work};
+use serde_json::{Value, json};
+use sites::{Action, File, Known, Mistake, Numbering, Provider, Step, Taken, Topology};
+
+use crate::admin::{Session, Target};
+use crate::client::say;
+
+/// Join whole sites through gateways: what a file says is planned, made and taken away.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Words,
+}
+
+#[derive(Debug, clap::Args)]
+struct On {
+    #[command(flatten)]
+    target: Target,
+    /// The site file
+    file: PathBuf,
+    /// This site and no other
+    #[arg(long, value_name = "SITE")]
+    only: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Words {
+    /// Read the file and show the numbering plan; nobody is asked.
+    Check {
+        /// The site file
+        file: PathBuf,
+        /// As JSON, in a stable schema
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what `apply` would do, and why; nothing is changed.
+    Plan(On),
+    /// Make everything as the file says. What is so already stays untouched.
+    Apply {
+        #[command(flatten)]
+        on: On,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Take away everything that was made, and nothing else.
+    Destroy {
+        #[command(flatten)]
+        on: On,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Show the gateways as they are.
+    Status(On),
+    /// Show round trips and loss of every directed path between gateways.
+    Quality(On),
+    /// Have a site's machines use the other gateway of its pair.
+    Failover {
+        #[command(flatten)]
+        target: Target,
+        /// The site
+        site: String,
+        /// The site file
+        file: PathBuf,
+    },
+    /// Print the machines as an inventory of Ansible.
+    Inventory {
+        /// The site file
+        file: PathBuf,
+    },
+}
+
+/// Does what was asked for.
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Words::Check { file, json } => {
+            let (file, numbering) = check(&file)?;
+            let value = show::plan(&file, &numbering, &[]);
+            say(&if json { format!("{value}\n") } else { show::numbers(&file, &numbering) })
+        }
+        Words::Plan(on) => plan(on),
+        Words::Apply { on, yes } => work(on, yes, true),
+        Words::Destroy { on, yes } => work(on, yes, false),
+        Words::Status(on) => {
+            let (scene, session) = Scene::open(on)?;
+            let value = show::status(&scene.file, &scene.numbering, &scene.survey);
+            session.print(&value, show::status_text)
+        }
+        Words::Quality(on) => {
+            let (scene, session) = Scene::open(on)?;
+            let value = show::quality(&scene.file, &scene.survey);
+            session.print(&value, show::quality_text)
+        }
+        Words::Failover { target, site, file } => failover(target, site, file),
+        Words::Inventory { file } => {
+            let (file, numbering) = check(&file)?;
+            say(&format!("{:#}\n", show::inventory(&file, &numbering)))
+        }
+    }
+}
+
+/// A server's API as the sites need it.
+struct Calls<'s>(&'s mut Session);
+
+impl Server for Calls<'_> {
+    fn call(&mut self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        self.0.call(method, path, body).map_err(|error| format!("{error:#}"))
+    }
+}
+
+/// All mistakes of a file as one error.
+fn told(path: &Path, mistakes: &[Mistake]) -> anyhow::Error {
+    let lines: Vec<String> = mistakes.iter().map(|m| format!("\n{}:{m}", path.display())).collect();
+    anyhow::anyhow!("the site file has mistakes:{}", lines.concat())
+}
+
+fn read(path: &Path) -> Result<(File, String)> {
+    let len = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
+    ensure!(len <= sites::FILE_BYTES_MAX as u64, "{}: it is too long", path.display());
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let file = File::read(&text).map_err(|mistakes| told(path, &mistakes))?;
+    Ok((file, text))
+}
+
+fn check(path: &Path) -> Result<(File, Numbering)> {
+    let (file, text) = read(path)?;
+    let numbering =
+        Numbering::new(&file, &text, &Taken::new()).map_err(|mistakes| told(path, &mistakes))?;
+    Ok((file, numbering))
+}
+
+/// The file, and what is there now.
+struct Scene {
+    file: File,
+    numbering: Numbering,
+    survey: Survey,
+    ssh: Ssh,
+    only: Option<String>,
+}
+
+impl Scene {
+    fn open(on: On) -> Result<(Self, Session)> {
+        let (file, text) = read(&on.file)?;
+        let only = on.only;
+        if let Some(only) = &only {
+            ensure!(file.site(only).is_some(), "there is no site {only:?} in the file");
+        }
+        let beside = on.file.parent().unwrap_or(Path::new("."));
+        let config = file.ssh_config.as_ref().map(|config| beside.join(config));
+        let ssh = Ssh::new(config.as_deref())?;
+        let mut session = on.target.open()?;
+        let survey = Survey::take(&file, &ssh, &mut Calls(&mut session))?;
+        let taken = survey.taken(&file);
+        let numbering =
+            Numbering::new(&file, &text, &taken).map_err(|mistakes| told(&on.file, &mistakes))?;
+        Ok((Self { file, numbering, survey, ssh, only }, session))
+    }
+
+    /// A number that nobody answered for must not be given to another site.
+    fn know_numbers(&self) -> Result<()> {
+        let taken = self.survey.taken(&self.file);
+        let Some((_, error)) = self.survey.unreachable.first() else { return Ok(()) };
+        for site in &self.file.sites {
+            let is_known = site.number.is_some()
+                || taken.contains_key(&(site.provider.word(), site.name.clone()))
+                || !(site.subnets.is_empty() || site.alias);
+            let is_meant = self.only.as_ref().is_none_or(|only| *only == site.name);
+            ensure!(
+                is_known || !is_meant,
+                "{} has no number of the plan yet, and not everybody could be asked which are \
+                 free: {error}; mend that, or give it number = N",
+                site.name
+            );
+        }
+        Ok(())
+    }
+
+    /// What is different from what the file wants, or from nothing at all.
+    fn steps(&self, wanted: bool, known: &Known) -> Result<Vec<Step>> {
+        let desired = match wanted {
+            true => sites::desired(&self.file, &self.numbering, known),
+            false => Vec::new(),
+        };
+        let report = self.survey.report(&self.file, &self.numbering).map_err(|errors| {
+            let lines: Vec<String> = errors.iter().map(|error| format!("\n{error}")).collect();
+            anyhow::anyhow!("gateways are not in their sites:{}", lines.concat())
+        })?;
+        Ok(sites::steps(&desired, &report, self.only.as_deref()))
+    }
+
+    /// Machines that did not answer and would be needed.
+    fn silent(&self) -> Vec<String> {
+        let all = self.survey.unreachable.iter();
+        let meant = all.filter(|(site, _)| self.only.as_ref().is_none_or(|only| only == site));
+        meant.map(|(_, error)| format!("\n{error}")).collect()
+    }
+}
+
+/// What this program cannot make yet, each with a reason.
+fn unable(file: &File, only: Option<&str>) -> Vec<String> {
+    let mut unable = Vec::new();
+    if file.topology != Topology::Mesh {
+        let told = "topology: gateways are joined each with each; apply makes a mesh only";
+        unable.push(told.to_owned());
+    }
+    for site in file.sites.iter().filter(|site| only.is_none_or(|only| site.name == only)) {
+        if site.provider != Provider::Ssh {
+            let word = site.provider.word();
+            unable.push(format!("{}: nothing is made at {word} yet; use ssh", site.name));
+        }
+        if site.alias {
+            unable.push(format!("{}: no gateway translates an alias yet", site.name));
+        }
+        if site.backend != sites::Backend::Warren {
+            unable.push(format!("{}: gateways run Warren and no other backend yet", site.name));
+        }
+    }
+    unable
+}
+
+fn plan(on: On) -> Result<()> {
+    let (scene, session) = Scene::open(on)?;
+    let program = Program::this()?;
+    let known = scene.survey.known(&scene.file, &scene.numbering, &program.digest);
+    let steps = scene.steps(true, &known)?;
+    let mut notes = unable(&scene.file, scene.only.as_deref());
+    notes.extend(scene.silent());
+    let mut value = show::plan(&scene.file, &scene.numbering, &steps);
+    value["unable"] = json!(notes);
+    session.print(&value, |_| {
+        let notes: String = notes.iter().map(|note| format!("cannot: {}\n", note.trim())).collect();
+        show::numbers(&scene.file, &scene.numbering) + &show::steps(&steps) + &notes
+    })
+}
+
+fn work(on: On, yes: bool, wanted: bool) -> Result<()> {
+    let (scene, mut session) = Scene::open(on)?;
+    let program = Program::this()?;
+    let silent = scene.silent();
+    if wanted {
+        let unable = unable(&scene.file, scene.only.as_deref());
+        ensure!(unable.is_empty(), "nothing was done:\n{}", unable.join("\n"));
+        ensure!(
+            silent.is_empty(),
+            "nothing was done, for these do not answer:{}\n--only SITE leaves others out",
+            silent.concat()
+        );
+        scene.know_numbers()?;
+    }
+    let known = scene.survey.known(&scene.file, &scene.numbering, &program.digest);
+    let steps = scene.steps(wanted, &known)?;
+    run_steps(&scene, &mut session, &program, &steps, yes)?;
+    ensure!(silent.is_empty(), "these do not answer, so what they have stays:{}", silent.concat());
+    Ok(())
+}
+
+/// Asks, does the steps one after the other, and says how it goes.
+fn run_steps(
+    scene: &Scene,
+    session: &mut Session,
+    program: &Program,
+    steps: &[Step],
+    yes: bool,
+) -> Result<()> {
+    let refused: Vec<String> = steps
+        .iter()
+        .filter(|step| step.action == Action::Refuse)
+        .map(|step| format!("\n{step}"))
+        .collect();
+    ensure!(refused.is_empty(), "nothing was done:{}", refused.concat());
+    if !yes && !steps.is_empty() {
+        ask(&show::steps(steps))?;
+    }
+    let begin = Instant::now();
+    for (done, step) in steps.iter().enumerate() {
+        let mut calls = Calls(session);
+        let (file, numbering, ssh) = (&scene.file, &scene.numbering, &scene.ssh);
+        let mut work = Work { file, numbering, ssh, server: &mut calls, program };
+        let left =
+            (done > 0).then(|| begin.elapsed().div_f64(done as f64) * (steps.len() - done) as u32);
+        let left = left.map_or_else(String::new, |left| format!(", {} s left", left.as_secs() + 1));
+        // Progress goes to standard error, so that output stays what scripts read.
+        let _ = writeln!(std::io::stderr(), "[{}/{}{left}] {step}", done + 1, steps.len());
+        work.step(step).with_context(|| {
+            format!("{done} of {} steps are done; the next apply goes on from here", steps.len())
+        })?;
+    }
+    let mut value = show::plan(&scene.file, &scene.numbering, steps);
+    value["done"] = json!(steps.len());
+    value["seconds"] = json!(begin.elapsed().as_secs_f64());
+    session.print(&value, |_| match steps.len() {
+        0 => "nothing is to be done\n".to_owned(),
+        count => format!("{count} steps are done\n"),
+    })
+}
+
+fn ask(plan: &str) -> Result<()> {
+    ensure!(std::io::stdin().is_terminal(), "there is nobody to ask; say --yes\n{plan}");
+    let _ = write!(std::io::stderr(), "{plan}Do this? [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).context("no answer")?;
+    ensure!(matches!(answer.trim(), "y" | "yes"), "nothing was done");
+    Ok(())
+}
+
+fn failover(target: Target, site: String, file: PathBuf) -> Result<()> {
+    let on = On { target, file, only: Some(site.clone()) };
+    let (scene, mut session) = Scene::open(on)?;
+    let program = Program::this()?;
+    let mut known = scene.survey.known(&scene.file, &scene.numbering, &program.digest);
+    let is_pair = scene.file.site(&site).is_some_and(|site| site.gateways == 2);
+    if !is_pair {
+        bail!("{site} has one gateway, so there is no other; gateways = 2 makes a pair");
+    }
+    let now = known.active.get(&site).copied().unwrap_or(0);
+    known.active.insert(site, 1 - now);
+    let mut steps = scene.steps(true, &known)?;
+    steps.retain(|step| step.id.kind == sites::Kind::Route);
+    run_steps(&scene, &mut session, &program, &steps, true)
+}

@@ -1,0 +1,189 @@
+//! What `warren sites` prints, as text and as JSON.
+
+use std::fmt::Write as _;
+
+use clouds::Survey;
+use serde_json::{Value, json};
+use sites::{Action, File, Numbering, Step, links};
+
+use crate::admin::{plain, table};
+
+fn texts<T: ToString>(list: &[T]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
+}
+
+/// The plan with its steps.
+pub(super) fn plan(file: &File, numbering: &Numbering, steps: &[Step]) -> Value {
+    let sites: Vec<Value> = file
+        .sites
+        .iter()
+        .zip(&numbering.places)
+        .map(|(site, place)| {
+            json!({ "name": site.name, "provider": site.provider.word(), "number": place.number,
+                    "networks": texts(&place.networks), "known_as": texts(&place.known_as),
+                    "gateways": texts(&place.gateways) })
+        })
+        .collect();
+    let joined: Vec<Value> = links(file)
+        .iter()
+        .map(|link| json!([file.sites[link.from].name, file.sites[link.to].name]))
+        .collect();
+    let room = numbering.capacity;
+    json!({ "schema": 1, "network": file.network, "range": file.range.to_string(), "sites": sites,
+            "links": joined, "steps": steps.iter().map(step).collect::<Vec<_>>(),
+            "capacity": { "providers": room.providers, "sites": room.sites,
+                          "machines": room.machines } })
+}
+
+fn step(step: &Step) -> Value {
+    let mut changes = Vec::new();
+    let action = match &step.action {
+        Action::Create => "create",
+        Action::Delete => "delete",
+        Action::Refuse => "refuse",
+        Action::Change(list) => {
+            for (key, before, after) in list {
+                changes.push(json!({ "key": key, "before": before, "after": after }));
+            }
+            "change"
+        }
+    };
+    json!({ "action": action, "site": step.id.site, "kind": step.id.kind.word(),
+            "name": step.id.name, "changes": changes, "properties": step.properties,
+            "why": step.why })
+}
+
+/// The numbering plan for people.
+pub(super) fn numbers(file: &File, numbering: &Numbering) -> String {
+    let all = plan(file, numbering, &[]);
+    let columns = [
+        ("SITE", "name"),
+        ("PROVIDER", "provider"),
+        ("NETWORKS", "networks"),
+        ("KNOWN AS", "known_as"),
+        ("GATEWAYS", "gateways"),
+    ];
+    let room = numbering.capacity;
+    let joined = links(file).len();
+    let mut text = table(&all["sites"], &columns);
+    let _ = writeln!(
+        text,
+        "{joined} links; room for {} providers, {} sites each, {} machines each",
+        room.providers, room.sites, room.machines
+    );
+    text
+}
+
+/// The steps for people.
+pub(super) fn steps(steps: &[Step]) -> String {
+    if steps.is_empty() {
+        return "nothing is to be done\n".to_owned();
+    }
+    steps.iter().map(|step| format!("{step}\n")).collect()
+}
+
+/// The gateways as they are.
+pub(super) fn status(file: &File, numbering: &Numbering, survey: &Survey) -> Value {
+    let mut rows = Vec::new();
+    for gateway in survey.gateways(file) {
+        let index = file.index(&gateway.site).unwrap_or_default();
+        let known_as = texts(&numbering.places[index].known_as);
+        let state = gateway.status["state"].as_str().unwrap_or("no answer");
+        let paths: Vec<String> = peers(file, survey, &gateway.status)
+            .iter()
+            .map(|(name, peer)| {
+                format!("{name}: {}", peer["path"]["kind"].as_str().unwrap_or("none"))
+            })
+            .collect();
+        rows.push(json!({ "site": gateway.site, "gateway": gateway.name, "online": gateway.online,
+                          "state": state, "known_as": known_as, "paths": paths,
+                          "health": gateway.status["health"] }));
+    }
+    let silent: Vec<String> =
+        survey.unreachable.iter().map(|(_, error)| plain(&error.to_string())).collect();
+    json!({ "schema": 1, "network": file.network, "gateways": rows, "silent": silent })
+}
+
+/// Peers of a gateway that are gateways as well.
+fn peers<'s>(file: &File, survey: &Survey, status: &'s Value) -> Vec<(String, &'s Value)> {
+    let names: Vec<String> = survey.gateways(file).into_iter().map(|one| one.name).collect();
+    let peers = status["peers"].as_array().into_iter().flatten();
+    peers
+        .filter_map(|peer| Some((peer["name"].as_str()?.to_owned(), peer)))
+        .filter(|(name, _)| names.contains(name))
+        .collect()
+}
+
+/// The same for people.
+pub(super) fn status_text(value: &Value) -> String {
+    let columns = [
+        ("SITE", "site"),
+        ("GATEWAY", "gateway"),
+        ("ONLINE", "online"),
+        ("STATE", "state"),
+        ("KNOWN AS", "known_as"),
+        ("PATHS", "paths"),
+    ];
+    let mut text = table(&value["gateways"], &columns);
+    for silent in value["silent"].as_array().into_iter().flatten() {
+        let _ = writeln!(text, "no answer: {}", silent.as_str().unwrap_or_default());
+    }
+    text
+}
+
+/// Every directed path between gateways.
+pub(super) fn quality(file: &File, survey: &Survey) -> Value {
+    let mut rows = Vec::new();
+    for gateway in survey.gateways(file) {
+        for (name, peer) in peers(file, survey, &gateway.status) {
+            let loss = &peer["link"]["out"]["loss_before"];
+            rows.push(json!({ "from": gateway.name, "to": name, "path": peer["path"]["kind"],
+                              "rtt_ms": peer["rtt_ms"], "loss": loss }));
+        }
+    }
+    json!({ "schema": 1, "network": file.network, "paths": rows })
+}
+
+/// The same for people.
+pub(super) fn quality_text(value: &Value) -> String {
+    let columns =
+        [("FROM", "from"), ("TO", "to"), ("PATH", "path"), ("RTT MS", "rtt_ms"), ("LOSS", "loss")];
+    table(&value["paths"], &columns)
+}
+
+/// An inventory of Ansible, in the layout of its files.
+pub(super) fn inventory(file: &File, numbering: &Numbering) -> Value {
+    let mut children = serde_json::Map::new();
+    for (site, place) in file.sites.iter().zip(&numbering.places) {
+        let mut groups = [serde_json::Map::new(), serde_json::Map::new()];
+        for (at, host) in site.hosts.iter().enumerate() {
+            let is_machine = at >= usize::from(site.gateways);
+            let mut facts = json!({ "ansible_host": host.address });
+            if let Some(port) = host.port {
+                facts["ansible_port"] = json!(port);
+            }
+            if let Some(user) = &host.user {
+                facts["ansible_user"] = json!(user);
+            }
+            if !is_machine && let Some(inside) = place.gateways.get(at) {
+                facts["warren_inside"] = json!(inside.to_string());
+            }
+            let name = match is_machine {
+                true => format!("{}-{}", site.name, at + 1 - usize::from(site.gateways)),
+                false => format!("{}-gw{}", site.name, at + 1),
+            };
+            groups[usize::from(is_machine)].insert(name, facts);
+        }
+        let [gateways, machines] = groups;
+        // Ansible takes no hyphens in names of groups.
+        let name = site.name.replace('-', "_");
+        let inner = json!({
+            format!("{name}_gateways"): { "hosts": gateways },
+            format!("{name}_machines"): { "hosts": machines },
+        });
+        let vars = json!({ "warren_networks": texts(&place.networks),
+                           "warren_provider": site.provider.word() });
+        children.insert(name, json!({ "children": inner, "vars": vars }));
+    }
+    json!({ "all": { "children": children, "vars": { "warren_network": file.network } } })
+}

@@ -1,0 +1,228 @@
+//! Sites end to end: `warren serve`, machines in namespaces that are reached by the system's `ssh`
+//! and a real `sshd`, and `warren sites` that joins them and takes everything away again.
+
+#[path = "sites/proofs.rs"]
+mod proofs;
+#[path = "sites/ssh.rs"]
+mod ssh;
+mod support;
+
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::Value;
+use ssh::{SITES, World, said};
+use support::*;
+
+#[test]
+fn source_001_1_001_4_three_sites_are_joined_once_and_leave_nothing_behind() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites1", |scene| {
+        let world = World::new(scene, "sites1", &sshd)?;
+        let before = world.machines()?;
+        ensure!(!world.reaches(0, 1), "nothing joins them yet");
+
+        let plan: Value = serde_json::from_str(&world.sites(&["plan", "--json"])?)?;
+        let steps = plan["steps"].as_array().context("steps")?;
+        ensure!(steps.len() == SITES.len() * 5, "{plan}");
+        ensure!(steps.iter().all(|step| step["action"] == "create"), "{plan}");
+        ensure!(world.machines()? == before, "a plan changes nothing");
+
+        let begin = Instant::now();
+        let told = world.sites(&["apply", "--yes"])?;
+        println!("apply: {:?}: {}", begin.elapsed(), told.trim());
+        ensure!(begin.elapsed() < seconds(60), "{:?}", begin.elapsed());
+        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+            let what = format!("{} reaches {}", SITES[from], SITES[to]);
+            eventually(&what, seconds(20), || world.reaches(from, to))?;
+        }
+        // Addresses are what they are: nobody translates in between.
+        let seen = world.seen(0, 2)?;
+        ensure!(seen == "10.4.0.1", "the source is {seen}");
+        let links = world.apps[0].sh("ip -br link")?;
+        ensure!(!links.contains("warren"), "machines need no Warren: {links}");
+
+        let begin = Instant::now();
+        let told = world.sites(&["apply", "--yes"])?;
+        println!("apply again: {:?}: {}", begin.elapsed(), told.trim());
+        ensure!(told.contains("nothing is to be done"), "{told}");
+        ensure!(begin.elapsed() < seconds(5), "{:?}", begin.elapsed());
+        let status: Value = serde_json::from_str(&world.sites(&["status", "--json"])?)?;
+        for gateway in status["gateways"].as_array().context("gateways")? {
+            ensure!(gateway["online"] == true && gateway["state"] == "running", "{status}");
+        }
+        let quality: Value = serde_json::from_str(&world.sites(&["quality", "--json"])?)?;
+        let paths = quality["paths"].as_array().context("paths")?;
+        ensure!(paths.len() == 6, "each directed path: {quality}");
+        ensure!(paths.iter().all(|path| path["rtt_ms"].is_number()), "{quality}");
+
+        let told = world.sites(&["destroy", "--yes"])?;
+        println!("destroy: {}", told.trim());
+        ensure!(world.machines()? == before, "what is left:\n{}", world.machines()?);
+        ensure!(world.admin(&["node", "list"])?.lines().count() == 1, "no node is left");
+        ensure!(!world.reaches(0, 1), "nothing joins them any more");
+        ensure!(world.sites(&["destroy", "--yes"])?.contains("nothing is to be done"));
+        Ok(())
+    })
+}
+
+#[test]
+fn si_02_what_others_made_stays_and_what_was_changed_by_hand_is_put_back() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites2", |scene| {
+        let world = World::new(scene, "sites2", &sshd)?;
+        world.sites(&["apply", "--yes"])?;
+        eventually("joined", seconds(20), || world.reaches(0, 1))?;
+        world.apps[0].sh("ip route add 10.99.0.0/16 via 10.4.0.254
+             ip route del 10.0.0.0/8")?;
+        let told: Value = serde_json::from_str(&world.sites(&["apply", "--yes", "--json"])?)?;
+        ensure!(told["done"] == 1, "one step: {told}");
+        ensure!(told["steps"][0]["kind"] == "route", "{told}");
+        eventually("joined again", seconds(5), || world.reaches(0, 1))?;
+        // A route that somebody else made in the place of ours is refused, by name.
+        world.apps[1].sh("ip route replace 10.0.0.0/8 via 10.4.1.9 proto static")?;
+        world.apps[1].sh("ip route del 10.0.0.0/8 proto 158 || true")?;
+        let why = world.sites(&["apply", "--yes"]).err().context("it is refused")?.to_string();
+        ensure!(why.contains("that Warren did not make"), "{why}");
+        world.apps[1].sh("ip route del 10.0.0.0/8 via 10.4.1.9")?;
+        // One site goes, the others stay joined.
+        world.sites(&["destroy", "--yes", "--only", SITES[1]])?;
+        ensure!(!world.reaches(0, 1) && world.reaches(0, 2), "only the one that was meant");
+        world.sites(&["apply", "--yes"])?;
+        eventually("it came back", seconds(20), || world.reaches(0, 1))?;
+        world.sites(&["destroy", "--yes"])?;
+        let routes = world.apps[0].sh("ip route")?;
+        ensure!(routes.contains("10.99.0.0/16"), "a route of others is left: {routes}");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_apply_that_was_killed_is_gone_on_with() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites5", |scene| {
+        let world = World::new(scene, "sites5", &sshd)?;
+        let log = world.path("apply.log");
+        let mut command = world.command(&["apply", "--yes"]);
+        command.stdout(std::process::Stdio::null()).stderr(std::fs::File::create(&log)?);
+        let mut child = command.spawn()?;
+        // In the middle of a gateway's joining.
+        let begun = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("lyon member"));
+        let reached = eventually("it is half done", seconds(60), begun);
+        child.kill()?;
+        child.wait()?;
+        reached?;
+        ensure!(!world.reaches(0, 2), "it is not whole");
+        let told = world.sites(&["apply", "--yes"])?;
+        println!("gone on: {}", told.trim());
+        eventually("joined", seconds(20), || world.reaches(0, 2) && world.reaches(1, 0))?;
+        ensure!(world.sites(&["apply", "--yes"])?.contains("nothing is to be done"));
+        ensure!(world.admin(&["node", "list"])?.lines().count() == 4, "three nodes and no more");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_pair_fails_over_and_the_next_apply_leaves_it_so() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites6", |scene| {
+        let world = World::with(scene, "sites6", &sshd, true)?;
+        world.sites(&["apply", "--yes"])?;
+        eventually("joined", seconds(20), || world.reaches(0, 1))?;
+        world.gateways[0].sh("kill -9 $(cat /run/warren-site.pid)")?;
+        let begin = Instant::now();
+        let told = world.sites(&["failover", "paris"])?;
+        eventually("through the second", seconds(20), || world.reaches(0, 1))?;
+        println!("failed over in {:?}: {}", begin.elapsed(), told.trim());
+        let route = world.apps[0].sh("ip route show 10.0.0.0/8")?;
+        ensure!(route.contains("via 10.4.0.253"), "{route}");
+        world.sites(&["apply", "--yes"])?;
+        let after = world.apps[0].sh("ip route show 10.0.0.0/8")?;
+        ensure!(after == route, "it goes back without being told: {after}");
+        eventually("still through the second", seconds(20), || world.reaches(1, 0))?;
+        world.sites(&["destroy", "--yes"])?;
+        Ok(())
+    })
+}
+
+#[test]
+fn si_04_no_list_of_processes_shows_a_join_key() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites4", |scene| {
+        let world = World::new(scene, "sites4", &sshd)?;
+        // Whoever is on the machine looks at every command line, again and again.
+        let spy = "import glob, os, time
+print('ready', flush=True)
+here = os.readlink('/proc/self/ns/net')
+end = time.time() + 60
+seen = 0
+while time.time() < end:
+    for path in glob.glob('/proc/[0-9]*'):
+        try:
+            if os.readlink(path + '/ns/net') != here: continue
+            words = open(path + '/cmdline', 'rb').read()
+        except OSError: continue
+        seen += b'--advertise' + b'-routes' in words
+        if b'warren-' + b'join-' in words: print('SEEN', words, flush=True)
+    print('up', seen, flush=True)";
+        let spying = world.gateways[0].spawn(&["python3", "-c", spy])?;
+        spying.wait_for(|log| log.contains("ready"))?;
+        world.sites(&["apply", "--yes"])?;
+        let log = spying.log();
+        ensure!(!log.contains("SEEN"), "{log}");
+        let seen = log.lines().rev().find_map(|line| line.strip_prefix("up "));
+        ensure!(seen.is_some_and(|count| count != "0"), "it saw none of the commands: {seen:?}");
+        world.sites(&["destroy", "--yes"])?;
+        Ok(())
+    })
+}
+
+#[test]
+fn si_05_a_machine_whose_key_is_not_known_is_not_talked_to() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites3", |scene| {
+        let world = World::new(scene, "sites3", &sshd)?;
+        let known = std::fs::read_to_string(world.path("known_hosts"))?;
+        let others: String = known
+            .lines()
+            .filter(|line| !line.contains("gw-lyon"))
+            .map(|l| format!("{l}\n"))
+            .collect();
+        std::fs::write(world.path("known_hosts"), others)?;
+        let why = world.sites(&["apply", "--yes"]).err().context("it is refused")?.to_string();
+        ensure!(why.contains("nothing was done") && why.contains("known_hosts"), "{why}");
+        ensure!(world.admin(&["node", "list"])?.lines().count() == 1, "nobody joined");
+        Ok(())
+    })
+}
+
+#[test]
+fn si_01_a_file_with_mistakes_is_told_with_their_places_and_nobody_is_asked() -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("warren-sites-check-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join("sites.toml");
+    let text = "network = \"acme\"\n[[site]]\nname = \"a\"\nprovider = \"ssh\"\nhosts = [\"h\"]\n\
+                subnets = [\"10.9.0.0/24\"]\n[[site]]\nname = \"b\"\nprovider = \"ssh\"\n\
+                hosts = [\"h;reboot\"]\nsubnets = [\"10.9.0.0/25\"]\n";
+    std::fs::write(&file, text)?;
+    let check = |word: &str| {
+        Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", word]).arg(&file).output()
+    };
+    let out = check("check")?;
+    let why = String::from_utf8_lossy(&out.stderr).into_owned();
+    ensure!(!out.status.success() && why.contains("sites.toml:10:10: a host is USER@"), "{why}");
+    std::fs::write(&file, text.replace("h;reboot", "h"))?;
+    let why = String::from_utf8_lossy(&check("check")?.stderr).into_owned();
+    ensure!(why.contains("10.9.0.0/25 of b overlaps 10.9.0.0/24 of a"), "{why}");
+    std::fs::write(&file, text.replace("h;reboot", "h").replace("10.9.0.0/25", "10.8.0.0/25"))?;
+    let told =
+        said(Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", "check"]).arg(&file))?;
+    ensure!(told.contains("10.8.0.0/25") && told.contains("1 links"), "{told}");
+    let told =
+        said(Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", "inventory"]).arg(&file))?;
+    let value: Value = serde_json::from_str(&told)?;
+    let host = &value["all"]["children"]["a"]["children"]["a_gateways"]["hosts"]["a-gw1"];
+    ensure!(host["ansible_host"] == "h", "{told}");
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}

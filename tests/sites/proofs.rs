@@ -1,0 +1,91 @@
+//! What source 001 wants of sites that are joined: reversal, ports, what stays inside, keys.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::ssh::{SITES, World, sshd};
+use crate::support::*;
+
+/// What a gateway's daemon says.
+fn status(world: &World, gateway: usize) -> Result<Value> {
+    let told = world.gateways[gateway].sh("/run/warren-bin/warren status --json")?;
+    Ok(serde_json::from_str(&told)?)
+}
+
+#[test]
+fn source_001_7_either_gateway_can_begin_when_the_other_lets_nobody_in() -> Result<()> {
+    let Some(sshd) = sshd() else { return Ok(()) };
+    for (closed, id) in [(0, "sites7"), (1, "sites9")] {
+        scene(id, |scene| {
+            let world = World::new(scene, id, &sshd)?;
+            // Nothing comes in that was not asked for, but for the operator.
+            world.gateways[closed].sh("nft add table inet closed
+                 nft 'add chain inet closed in { type filter hook input priority 0; }'
+                 nft add rule inet closed in iifname wan0 ct state established,related accept
+                 nft add rule inet closed in iifname wan0 tcp dport 22 accept
+                 nft add rule inet closed in iifname wan0 counter drop")?;
+            world.sites(&["apply", "--yes"])?;
+            let what = format!("joined while {} lets nobody in", SITES[closed]);
+            println!("{what}: {:?}", eventually(&what, seconds(30), || world.reaches(0, 1))?);
+            eventually(&what, seconds(30), || world.reaches(1, 0))?;
+            let is_direct = || {
+                let _ = world.reaches(0, 1);
+                status(&world, 0).is_ok_and(|status| {
+                    let mut peers = status["peers"].as_array().into_iter().flatten();
+                    peers.any(|p| p["name"] == "acme-lyon-gw1" && p["path"]["kind"] == "direct")
+                })
+            };
+            eventually("without a relay", seconds(30), is_direct)?;
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn source_001_5_source_001_9_source_001_8_ports_keys_and_what_stays_inside() -> Result<()> {
+    let Some(sshd) = sshd() else { return Ok(()) };
+    scene("sites8", |scene| {
+        let world = World::new(scene, "sites8", &sshd)?;
+        let before = listening(&world)?;
+        world.sites(&["apply", "--yes"])?;
+        eventually("joined", seconds(20), || world.reaches(0, 1))?;
+
+        // Beside what was open before: one port of UDP, and names at the overlay's own addresses.
+        let port = status(&world, 0)?["port"].as_u64().context("a port")?;
+        let new: Vec<String> = listening(&world)?.difference(&before).cloned().collect();
+        for socket in &new {
+            let is_link = socket.starts_with("udp") && socket.ends_with(&format!(":{port}"));
+            ensure!(is_link || socket.contains(" 100.64.") || socket.contains(" [fd"), "{new:?}");
+        }
+        ensure!(!new.is_empty(), "the link's own port is there");
+
+        // What one machine says to another of its site enters no link: it is counted there.
+        let sent = |world: &World| -> Result<u64> {
+            status(world, 0)?["self"]["tx_bytes"].as_u64().context("bytes")
+        };
+        let idle = sent(&world)?;
+        world.apps[0].sh("ping -q -f -c 2000 -s 1000 10.4.0.254")?;
+        let inside = sent(&world)? - idle;
+        ensure!(inside < 100_000, "2 MB inside the site, and {inside} bytes in links");
+        let idle = sent(&world)?;
+        world.apps[0].sh("ping -q -f -c 500 -s 1000 10.4.1.1")?;
+        let between = sent(&world)? - idle;
+        ensure!(between > 500_000, "the control: {between} bytes between sites");
+
+        // Every gateway has keys of its own.
+        let mut keys = BTreeSet::new();
+        for gateway in 0..SITES.len() {
+            let key = status(&world, gateway)?["self"]["key"].clone();
+            ensure!(keys.insert(key.to_string()), "two gateways have one key");
+        }
+        Ok(())
+    })
+}
+
+/// Sockets that wait for strangers at the first gateway.
+fn listening(world: &World) -> Result<BTreeSet<String>> {
+    let text = world.gateways[0].sh("ss -Hlntu | awk '{print $1, $5}'")?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
