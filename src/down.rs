@@ -1,9 +1,10 @@
 //! `warren down`, `warren logout` and `warren set`: one question each.
 
-use ::daemon::protocol::Request;
+use ::daemon::protocol::{How, Request};
 use anyhow::Result;
 
-use crate::client::Target;
+use crate::admin::lifetime;
+use crate::client::{Target, texts};
 use crate::wish::Wish;
 
 /// Be down: a member still, but without interface and peers, until `warren up`.
@@ -21,10 +22,22 @@ pub(crate) struct Logout {
 }
 
 /// Change settings, only those that are mentioned.
+///
+/// With --for the change is on trial: it goes back by itself after that time, and when the daemon
+/// starts again, unless it is confirmed with --confirm or by the same command without --for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Set {
     #[command(flatten)]
     pub(crate) target: Target,
+    /// Take an exit node that is none yet: nothing leaves this machine until it is
+    #[arg(long)]
+    force: bool,
+    /// Go back to the settings of now after this time, as in 60s, unless confirmed
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    r#for: Option<u64>,
+    /// Keep what is on trial
+    #[arg(long)]
+    confirm: bool,
     #[command(flatten)]
     wish: Wish,
 }
@@ -44,7 +57,13 @@ pub(crate) fn logout(args: Logout) -> Result<()> {
 /// Changes.
 pub(crate) fn set(args: Set) -> Result<()> {
     let changes = args.wish.changes();
-    anyhow::ensure!(!changes.is_empty(), "nothing to set is mentioned; see warren set --help");
-    let answer = args.target.ask(&Request::Set { changes })?;
-    args.target.print(&answer, |_| String::new())
+    let is_said = args.confirm || !changes.is_empty();
+    anyhow::ensure!(is_said, "nothing to set is mentioned; see warren set --help");
+    let how = How { force: args.force, for_s: args.r#for, confirm: args.confirm };
+    let answer = args.target.ask(&Request::Set { changes, how })?;
+    args.target.print(&answer, |answer| {
+        let said = texts(&answer["said"]).map(|line| format!("{line}\n"));
+        let warnings = texts(&answer["warnings"]).map(|line| format!("Warning: {line}\n"));
+        said.chain(warnings).collect()
+    })
 }

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Drop earlier settings that are not mentioned
     #[arg(long)]
     reset: bool,
+    /// Take an exit node that is none yet: nothing leaves this machine until it is
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     wish: Wish,
 }
@@ -43,7 +46,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<()> {
     let token = args.token.map(read_token).transpose()?;
     let mut client = args.target.connect()?;
-    client.ask(&Request::Up { token, changes: args.wish.changes(), reset: args.reset })?;
+    let (changes, reset, force) = (args.wish.changes(), args.reset, args.force);
+    client.ask(&Request::Up { token, changes, reset, force })?;
     let limit = args.timeout.map(Duration::from_secs);
     let status = wait_until_running(&mut client, limit)?;
     args.target.print(&status, |status| {

@@ -11,6 +11,10 @@ mod names;
 mod rogue;
 #[path = "gate/routes.rs"]
 mod routes;
+#[path = "gate/set.rs"]
+mod set;
 mod support;
+#[path = "gate/taken.rs"]
+mod taken;
 #[path = "gate/world.rs"]
 mod world;

@@ -1,8 +1,8 @@
 //! What could go wrong at a gateway or around it: errors from behind the translation, and names
 //! that look for another way out.
 
-use crate::support::{Host, Result, ensure, eventually, scene, seconds};
-use crate::world::{LAN, NET, World, asks};
+use crate::support::{Context as _, Host, Result, ensure, eventually, inside, scene, seconds};
+use crate::world::{LAN, NET, Running, World, asks};
 
 #[test]
 fn gw_05_errors_from_behind_a_translation_reach_who_caused_them() -> Result<()> {
@@ -46,6 +46,75 @@ fn gw_05_errors_from_behind_a_translation_reach_who_caused_them() -> Result<()> 
             ensure!(route.contains(&format!("mtu {mtu}")), "{route}");
         }
         Ok(())
+    })
+}
+
+/// What a connection of TCP says that was begun earlier, after a byte to it.
+fn goes_on(host: &Host, stream: &std::net::TcpStream) -> Result<bool> {
+    use std::io::{Read as _, Write as _};
+    inside::inside(host, || {
+        let mut stream = stream;
+        stream.set_read_timeout(Some(seconds(5)))?;
+        stream.write_all(b"x")?;
+        Ok(stream.read(&mut [0; 1])? == 1)
+    })
+}
+
+#[test]
+fn gw_09_who_came_from_outside_is_answered_there_and_nobody_else() -> Result<()> {
+    scene("gate17", |scene| {
+        let mut world = World::new(scene, "17")?;
+        world.a.sh("for d in all default eth0 isp0; do
+             echo 1 > /proc/sys/net/ipv4/conf/$d/rp_filter; done")?;
+        world.join("", &["--advertise-exit-node"], &[])?;
+        // a session of before, as an administrator's
+        let echo = "import socket\nat = socket.create_server(('0.0.0.0', 2222))\nwhile True:\n \
+                    one, _ = at.accept()\n while data := one.recv(1): one.send(data)";
+        let _echo = Running(world.a.command(&["python3", "-c", echo]).spawn()?);
+        let session = std::cell::RefCell::new(None);
+        eventually("it listens", seconds(10), || {
+            let stream = inside::inside(&world.isp, || {
+                Ok(std::net::TcpStream::connect("198.51.100.1:2222")?)
+            });
+            stream.map(|stream| session.replace(Some(stream))).is_ok()
+        })?;
+        let session = session.take().context("a session")?;
+        ensure!(goes_on(&world.isp, &session)?, "before");
+        let told = world.node(0, &["set", "--exit-node", "b"])?;
+        ensure!(told.contains("all traffic goes through b now"), "{told}");
+        eventually("the exit leads out", seconds(20), || {
+            asks(&world.a, NET[0], 80).is_ok_and(|told| told.starts_with("net "))
+        })?;
+        let answered = |world: &World, stage: &str| -> Result<()> {
+            ensure!(goes_on(&world.isp, &session)?, "{stage}: the session of before");
+            for (host, to) in [
+                (&world.isp, "198.51.100.1"),
+                (&world.isp, "2001:db8:1::1"),
+                (&world.server, "10.9.0.1"),
+            ] {
+                ensure!(asks(host, to, 80)?.starts_with("a "), "{stage}: {to} answers");
+                host.run(&["ping", "-n", "-c", "1", "-W", "2", to])?;
+            }
+            Ok(())
+        };
+        answered(&world, "with an exit")?;
+        // who forges a beginning from where a will send to opens no way beside the exit
+        let leaks = inside::inside(&world.isp, || {
+            let far = std::net::UdpSocket::bind("203.0.113.9:5353")?;
+            far.set_read_timeout(Some(seconds(1)))?;
+            far.send_to(b"forged", "198.51.100.1:4444")?;
+            inside::inside(&world.a, || {
+                let near = std::net::UdpSocket::bind("198.51.100.1:4444")?;
+                near.send_to(b"secret", "203.0.113.9:5353")?;
+                Ok(())
+            })?;
+            Ok(far.recv(&mut [0; 9]).is_ok())
+        })?;
+        ensure!(!leaks, "an answer to what was forged left beside the exit");
+        // the exit is gone: closed for us, and open for who comes
+        world.daemons[1] = None;
+        ensure!(asks(&world.a, NET[0], 80).is_err());
+        answered(&world, "the exit is dead")
     })
 }
 

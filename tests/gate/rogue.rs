@@ -12,8 +12,7 @@ const PORT: u16 = 7777;
 const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
 /// Nobody's, under no rule.
 const NOT_UNICAST: [&str; 4] = ["127.0.0.1", "0.1.2.3", "224.0.0.251", "255.255.255.255"];
-/// Of b's machine and beside it, and not served; without a policy b's kernel is told to refuse
-/// them.
+/// Of b's machine and beside it, and not served.
 const FOREIGN: [&str; 9] = [
     "192.168.5.9",
     "192.168.5.1",
@@ -28,8 +27,11 @@ const FOREIGN: [&str; 9] = [
 /// Of each destination.
 const DATAGRAMS: usize = 20;
 
+/// The same of IPv6.
+const FOREIGN6: [&str; 4] = ["fd05::9", "fd05::1", "2001:db8:5::9", "2001:db8:9::9"];
+
 /// Datagrams of UDP, each with its destination's name, put on an interface as they are: no route
-/// and no rule of the sender's kernel is asked.
+/// and no rule of the sender's kernel is asked. The source of IPv6 is the fourth word.
 const SEND: &str = r#"
 import socket, struct, sys
 def total(data):
@@ -38,20 +40,31 @@ def total(data):
     while sum_ >> 16: sum_ = (sum_ & 0xffff) + (sum_ >> 16)
     return ~sum_ & 0xffff
 device, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-out = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
-out.bind((device, 0x0800))
-for to in sys.argv[4:]:
+def six(to, udp):
+    inner = [socket.inet_pton(socket.AF_INET6, end) for end in (sys.argv[4], to)]
+    pseudo = b"".join(inner) + struct.pack("!2I", len(udp), 17)
+    udp = udp[:6] + struct.pack("!H", total(pseudo + udp)) + udp[8:]
+    return struct.pack("!IHBB", 6 << 28, len(udp), 17, 64) + b"".join(inner) + udp
+def put(kind, packet):
+    out = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
+    out.bind((device, kind))
+    for _ in range(count): out.send(packet)
+for to in sys.argv[5:]:
     udp = struct.pack("!4H", port, port, 8 + len(to), 0) + to.encode()
+    if ":" in to:
+        put(0x86dd, six(to, udp))
+        continue
     head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 1, 0, 64, 17, 0,
         socket.inet_aton("100.64.0.1"), socket.inet_aton(to))
     head = head[:10] + struct.pack("!H", total(head)) + head[12:]
-    for _ in range(count): out.send(head + udp)
+    put(0x0800, head + udp)
 "#;
 
 /// Everything that comes to a port of a host within some seconds.
 fn hears(host: &Host, group: bool) -> Result<std::thread::JoinHandle<Result<Vec<String>>>> {
     inside::start(host, move || {
-        let socket = UdpSocket::bind(("0.0.0.0", PORT))?;
+        // Of both families.
+        let socket = UdpSocket::bind(("::", PORT))?;
         if group {
             socket.join_multicast_v4(&GROUP, &Ipv4Addr::new(100, 64, 0, 2))?;
         }
@@ -129,7 +142,7 @@ fn pf_02_pf_17_a_member_with_a_program_of_its_own_reaches_what_is_served_and_no_
             let (at_b, at_lan) = (hears(&world.b, true)?, hears(&world.lan, false)?);
             std::thread::sleep(Duration::from_millis(300));
             let (port, count) = (PORT.to_string(), DATAGRAMS.to_string());
-            let words = ["python3", "-c", SEND, "rogue9", &port, &count, "100.64.0.2"];
+            let words = ["python3", "-c", SEND, "rogue9", &port, &count, "::", "100.64.0.2"];
             world.a.run(&[&words[..], &NOT_UNICAST, &FOREIGN].concat())?;
             let (at_b, at_lan) = (inside::join(at_b)?, inside::join(at_lan)?);
             ensure!(at_b.iter().all(|to| to == "100.64.0.2"), "{at_b:?}");
@@ -139,10 +152,70 @@ fn pf_02_pf_17_a_member_with_a_program_of_its_own_reaches_what_is_served_and_no_
                 let each = ["policy-in", "frame-refused"].map(|why| drops[why].as_u64());
                 each.into_iter().flatten().sum()
             };
-            let foreign = if policy.is_empty() { 0 } else { FOREIGN.len() };
-            let wanted = ((NOT_UNICAST.len() + foreign) * DATAGRAMS) as u64;
+            let wanted = ((NOT_UNICAST.len() + FOREIGN.len()) * DATAGRAMS) as u64;
             ensure!(of(&after) - of(&before) >= wanted, "of {wanted}: {before} {after}");
         }
+        rogue.stop()
+    })
+}
+
+/// A machine that forwards for other reasons is no way into its networks: neither kernel nor
+/// program of b lead there before a route is approved.
+#[test]
+fn pf_02_a_member_that_is_no_gateway_but_forwards_leads_nobody_into_its_networks() -> Result<()> {
+    scene("gate16", |scene| {
+        let mut world = World::new(scene, "16")?;
+        world.b.sh("cd /proc/sys/net; echo 1 > ipv4/ip_forward
+             echo 1 > ipv6/conf/all/forwarding; echo 1 > ipv6/conf/default/forwarding")?;
+        world.join("", &[], &[])?;
+        let json = |text: String| serde_json::from_str::<Value>(&text).context("JSON");
+        let [a6, b6] = [world.node(0, &["ip", "-6"])?, world.node(1, &["ip", "-6"])?];
+        let (a6, b6) = (a6.trim(), b6.trim());
+        let rogue = Rogue::start(&mut world, "rogue16")?;
+        world.a.sh(&format!("ip addr add {a6}/128 dev rogue16 nodad"))?;
+        let own = ["100.64.0.2", b6];
+        let sends = |world: &World| -> Result<[Vec<String>; 2]> {
+            let (at_b, at_lan) = (hears(&world.b, false)?, hears(&world.lan, false)?);
+            std::thread::sleep(Duration::from_millis(300));
+            let (port, count) = (PORT.to_string(), DATAGRAMS.to_string());
+            let words = ["python3", "-c", SEND, "rogue16", &port, &count, a6];
+            world.a.run(&[&words[..], &own, &FOREIGN, &FOREIGN6].concat())?;
+            Ok([inside::join(at_b)?, inside::join(at_lan)?])
+        };
+        let everything = r#"{"grants": [{"src": ["*"], "dst": ["*", "autogroup:internet",
+            "192.168.0.0/16", "fd05::/64"], "ip": ["*"]}]}"#;
+        for policy in ["", everything] {
+            if !policy.is_empty() {
+                let file = world.folder.path("policy.hujson");
+                std::fs::write(&file, policy)?;
+                world.admin(&["policy", "set", &file])?;
+                std::thread::sleep(seconds(2));
+            }
+            let before = json(world.node(1, &["status", "--json"])?)?["drops"].clone();
+            let [at_b, at_lan] = sends(&world)?;
+            ensure!(at_lan.is_empty(), "led into b's LAN ({policy:?}): {at_lan:?}");
+            ensure!(at_b.iter().all(|to| own.contains(&&to[..])), "{at_b:?}");
+            ensure!(at_b.len() == 2 * DATAGRAMS, "the control: b itself is reached: {at_b:?}");
+            let after = json(world.node(1, &["status", "--json"])?)?["drops"].clone();
+            let of = |drops: &Value| -> u64 {
+                let each = ["policy-in", "frame-refused"].map(|why| drops[why].as_u64());
+                each.into_iter().flatten().sum()
+            };
+            let foreign = ((FOREIGN.len() + FOREIGN6.len()) * DATAGRAMS) as u64;
+            ensure!(of(&after) - of(&before) >= foreign, "the program is asked: {before} {after}");
+        }
+        // what is approved is reached, and nothing beside it
+        world.node(1, &["set", "--advertise-routes", "192.168.5.0/24,fd05::/64"])?;
+        eventually("approved", seconds(10), || {
+            world.admin(&["route", "approve", "b", "192.168.5.0/24", "fd05::/64"]).is_ok()
+        })?;
+        eventually("the filter of a gateway", seconds(10), || {
+            let chain = world.b.sh("nft list chain inet warren from_peers");
+            chain.is_ok_and(|text| text.contains("fd05::/64"))
+        })?;
+        let [_, at_lan] = sends(&world)?;
+        let served = |to: &String| ["192.168.5.9", "fd05::9"].contains(&&to[..]);
+        ensure!(at_lan.iter().all(served) && at_lan.len() == 2 * DATAGRAMS, "{at_lan:?}");
         rogue.stop()
     })
 }

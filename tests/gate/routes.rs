@@ -99,10 +99,20 @@ fn gw_01_an_exit_leads_to_the_internet_and_nowhere_else() -> Result<()> {
             ensure!(told.starts_with("net ") && seen(&told).0 == exit, "{told}");
         }
         let closed = [LAN[0], LAN[1], "169.254.169.254", "192.168.5.1", "203.0.113.1", "10.9.0.2"];
-        for to in closed {
+        let own = ["192.0.2.9", "2001:db8:5::9", "192.0.2.1"];
+        for to in closed.into_iter().chain(own) {
             let told = asks(&world.a, to, 80);
             ensure!(told.is_err(), "{to} is reached through the exit: {told:?}");
         }
+        // nor to a network that the machine is in from now on
+        world.b.sh("ip addr add 203.0.114.1/24 dev lan0; ip route add 203.0.114.9 dev lan0")?;
+        world.lan.sh("ip addr add 203.0.114.9/24 dev eth0")?;
+        ensure!(asks(&world.b, "203.0.114.9", 80)?.starts_with("lan "), "the control");
+        eventually("it is known to be near", seconds(5), || {
+            let near = world.b.sh("nft list chain inet warren from_peers");
+            near.is_ok_and(|near| near.contains("203.0.114.0/24"))
+        })?;
+        ensure!(asks(&world.a, "203.0.114.9", 80).is_err(), "through the exit to its LAN");
         ensure!(asks(&world.a, NET[0], 25).is_err(), "gw_08: no mail");
         ensure!(asks(&world.isp, NET[0], 80).is_ok());
         // this machine's own networks: only when it is wished

@@ -1,6 +1,7 @@
 //! A network of real daemons with a subnet and an Internet behind one of them.
 //!
-//! `a`, `b` and `server` are on one LAN, 10.9.0.0/24. Behind `b` are `lan` (192.168.5.9, fd05::9)
+//! `a`, `b` and `server` are on one LAN, 10.9.0.0/24. Behind `b` are `lan` (192.168.5.9, fd05::9
+//! and addresses that could be anywhere in the Internet, 192.0.2.9, 2001:db8:5::9)
 //! and `net`, which has addresses of the Internet (203.0.113.9, 2001:db8:9::9). `a` has a way
 //! to the Internet of its own, by `isp`, which has the same addresses: who answers tells which way
 //! was taken. `c` is a second gateway, behind which `lan2` has the address of `lan`.
@@ -22,6 +23,8 @@ const SERVER: &str = "10.9.0.254";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 pub(crate) const NET: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
 pub(crate) const LAN: [&str; 2] = ["192.168.5.9", "fd05::9"];
+/// Addresses of the Internet that `lan` has, with the length of its network.
+const PUBLIC: [&str; 2] = ["192.0.2.9/24", "2001:db8:5::9/64"];
 
 /// A program of the test, ended with it.
 pub(crate) struct Running(pub(crate) Child);
@@ -75,12 +78,17 @@ impl World {
             scene.veth((&server, &port, &[]), (host, "eth0", &[&address]))?;
             server.sh(&format!("ip link set {port} master br0"))?;
         }
-        let far = ["203.0.113.9/24", "2001:db8:9::9/64", "169.254.169.254/16"];
+        let far = ["203.0.113.9/32", "2001:db8:9::9/128", "169.254.169.254/16"];
         scene.veth(
-            (&b, "lan0", &["192.168.5.1/24", "fd05::1/64"]),
-            (&lan, "eth0", &["192.168.5.9/24", "fd05::9/64"]),
+            (&b, "lan0", &["192.168.5.1/24", "fd05::1/64", "192.0.2.1/24", "2001:db8:5::1/64"]),
+            (&lan, "eth0", &["192.168.5.9/24", "fd05::9/64", PUBLIC[0], PUBLIC[1]]),
         )?;
-        scene.veth((&b, "out0", &["203.0.113.1/24", "2001:db8:9::1/64"]), (&net, "eth0", &far))?;
+        scene.veth((&b, "out0", &["203.0.113.1/32", "2001:db8:9::1/128"]), (&net, "eth0", &far))?;
+        // the Internet is behind a router, and not a network of b's
+        b.sh("ip route add default via 203.0.113.9 dev out0 onlink
+             ip -6 route add 2001:db8:9::9 dev out0; ip -6 route add default via 2001:db8:9::9
+             ip -6 route del 2001:db8:9::9 dev out0")?;
+        net.sh("ip route add 203.0.113.1 dev eth0; ip -6 route add 2001:db8:9::1 dev eth0")?;
         scene.veth(
             (&a, "isp0", &["198.51.100.1/24", "2001:db8:1::1/64"]),
             (&isp, "eth0", &["198.51.100.2/24", "2001:db8:1::2/64"]),

@@ -322,7 +322,7 @@ fn writes_in_the_guest() {
             for n in 0_u64.. {
                 let hostname = format!("h-{cut}-{n}");
                 let changes = Changes { hostname: Some(hostname.clone()), ..Changes::default() };
-                client.ask(&Request::Set { changes }).unwrap();
+                client.ask(&Request::Set { changes, how: Default::default() }).unwrap();
                 tell(format!("hostname {hostname}"));
             }
         });

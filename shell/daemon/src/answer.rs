@@ -6,6 +6,7 @@ use control::{Kind, Token};
 
 use crate::member::{Daemon, Fault};
 use crate::protocol::{Request, done, refused};
+use crate::set::Waiting;
 use crate::socket::Asked;
 use crate::state::Member;
 use crate::why::Question;
@@ -15,14 +16,15 @@ impl Daemon {
     pub(crate) fn answer(&mut self, asked: Asked) -> Result<(), Fault> {
         let Asked { request, answer } = asked;
         let reply = match request {
-            Request::Up { token, changes, reset } => match self.up(token, &changes, reset)? {
-                Ok(()) => done(),
-                Err(why) => refused(why),
-            },
-            Request::Set { changes } => match self.set(&changes)? {
-                Ok(()) => done(),
-                Err(why) => refused(why),
-            },
+            Request::Up { token, changes, reset, force } => {
+                match self.up(token, &changes, reset, force)? {
+                    Ok(()) => done(),
+                    Err(why) => refused(why),
+                }
+            }
+            Request::Set { changes, how } => {
+                return self.answer_set(Waiting { changes, how, answer, since: Instant::now() });
+            }
             Request::Down => {
                 self.state.kept.wanted = false;
                 self.keep();
@@ -58,6 +60,7 @@ impl Daemon {
         token: Option<String>,
         changes: &Changes,
         reset: bool,
+        force: bool,
     ) -> Result<Result<(), String>, Fault> {
         let member = match self.member_after(token) {
             Ok(member) => member,
@@ -79,8 +82,12 @@ impl Daemon {
         }
         let before = if reset { crate::Settings::default() } else { settings.clone() };
         let settings = before.with(changes);
+        if let Some(why) = self.refuses_exit(&settings, force) {
+            return Ok(Err(why));
+        }
         let is_new = member.as_ref().is_some_and(|member| member.token.is_some());
         let kept = &mut self.state.kept;
+        (kept.trial, self.trial_until) = (None, None);
         let is_same = kept.settings == settings && kept.wanted && !is_new;
         (kept.settings, kept.wanted) = (settings, true);
         if let Some(member) = member {
@@ -124,20 +131,6 @@ impl Daemon {
         let is_out = self.refusal.is_some() || known.token.is_some();
         let verifying = known.verifying;
         Ok(is_out.then(|| Member { verifying, ..joining(&token, text) }))
-    }
-
-    fn set(&mut self, changes: &Changes) -> Result<Result<(), String>, Fault> {
-        if let Err(why) = changes.check() {
-            return Ok(Err(why));
-        }
-        self.state.kept.settings = self.state.kept.settings.with(changes);
-        if let Err(error) = self.state.save() {
-            return Ok(Err(error.to_string()));
-        }
-        self.report()?;
-        self.tell_reach(false)?;
-        self.apply()?;
-        Ok(Ok(()))
     }
 }
 

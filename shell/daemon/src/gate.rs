@@ -3,6 +3,7 @@
 //! node is opened for peers. The work is [`host::names`]', [`host::resolver`]'s and
 //! [`host::gateway`]'s; here is only when, and with what.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,14 +11,24 @@ use std::time::{Duration, Instant};
 use control::{Map, Prefix};
 use dns::Names;
 use host::gateway::{self, Gateway, Setup};
+use host::monitor::Watch;
 use host::names::{Place, Server};
 use host::resolver::{self, Applied, Wish};
 
 use crate::Settings;
 use crate::plan::{self, Plan};
+use crate::set;
 
 /// After something failed, another try.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How often the machine is looked at while others change it; more rarely where a look takes long.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
+/// A look takes one part of so many of the time, at most.
+const LOOK_SHARE: u32 = 20;
+/// How often it is looked at whatever is heard of changes.
+const LOOK_ANYWAY: Duration = Duration::from_secs(30);
+/// What is taken away more often than this within [`LOOK_ANYWAY`] is somebody's will, and told.
+const TAKEN_MAX: usize = 3;
 
 /// Names, resolver and gateway as they are in force.
 #[derive(Debug)]
@@ -30,8 +41,15 @@ pub(crate) struct Gate {
     server: Option<(Vec<IpAddr>, dns::Settings, Server)>,
     names_failed: Option<Instant>,
     gateway_failed: Option<Instant>,
-    /// What a user should know: of the gateway, of an exit that is none, of names.
-    said: [Vec<String>; 3],
+    /// What a user should know: of the gateway, of an exit that is none, of names, of what others
+    /// take away.
+    said: [Vec<String>; 4],
+    /// Hears of what others change, where the kernel lets us.
+    watch: Option<Watch>,
+    is_stirred: bool,
+    looked: (Instant, Duration),
+    /// When something was put back.
+    taken: VecDeque<Instant>,
 }
 
 impl Gate {
@@ -49,8 +67,34 @@ impl Gate {
             server: None,
             names_failed: None,
             gateway_failed: None,
-            said: [const { Vec::new() }; 3],
+            said: [const { Vec::new() }; 4],
+            watch: Watch::new()
+                .inspect_err(|error| tracing::warn!("others' changes are seen late: {error}"))
+                .ok(),
+            is_stirred: false,
+            looked: (Instant::now(), Duration::ZERO),
+            taken: VecDeque::new(),
         }
+    }
+
+    /// Closes the interface before it is up: nothing is forwarded from it or to it until a map
+    /// says what (threat PF-02). With a map that was kept (`is_known`), so is an exit.
+    pub(crate) fn close(&mut self, link: &str, settings: &Settings, is_known: bool) {
+        let exit = settings.exit_node.is_some() && is_known;
+        let exit_lan = settings.exit_node_allow_lan_access;
+        let said = self
+            .set_gateway(Setup { link: link.to_owned(), exit, exit_lan, ..Setup::default() })
+            .unwrap_or_else(|error| vec![error.to_string()]);
+        self.say(0, said);
+    }
+
+    /// Which of these routes the machine is ready to serve: its filter stands.
+    pub(crate) fn ready<'r>(&self, routes: &'r [Prefix]) -> impl Iterator<Item = &'r Prefix> {
+        let setup = self.setup.clone().unwrap_or_default();
+        routes.iter().filter(move |route| match route.is_default() {
+            true => setup.serves_exit,
+            false => setup.serves.contains(&plan::wire_prefix(route)),
+        })
     }
 
     /// What a user should know now.
@@ -79,7 +123,7 @@ impl Gate {
             });
             self.say(0, said);
         }
-        self.say(1, closed(map, plan, settings).into_iter().collect());
+        self.say(1, closed(map, settings).into_iter().collect());
         if is_due(&mut self.names_failed) {
             let result = self.set_names(link, map, settings);
             self.names_failed = result.is_err().then(Instant::now);
@@ -95,14 +139,67 @@ impl Gate {
         self.said[what] = said;
     }
 
-    /// Links, addresses or routes changed: what was done is looked at again.
-    pub(crate) fn look_again(&mut self) {
-        if let (Some(gateway), Some(setup)) = (&mut self.gateway, &self.setup)
-            && let Err(error) = gateway.set(setup)
-        {
-            tracing::warn!("{error}");
-            self.setup = None;
+    /// Links, addresses or routes changed: what was done is to be looked at again.
+    pub(crate) fn stir(&mut self) {
+        self.is_stirred = true;
+    }
+
+    /// Looks at the machine if anything is heard of others' changes, and now and then.
+    pub(crate) fn look_if_due(&mut self) {
+        self.is_stirred |= self.watch.as_ref().is_some_and(Watch::is_stirred);
+        let (at, took) = self.looked;
+        let pause = if self.is_stirred { LOOK_AFTER.max(took * LOOK_SHARE) } else { LOOK_ANYWAY };
+        if at.elapsed() >= pause {
+            self.look();
         }
+    }
+
+    /// Compares what was set with what is there, puts back what is missing, and tells what others
+    /// have in the way.
+    pub(crate) fn look(&mut self) {
+        let begin = Instant::now();
+        self.is_stirred = false;
+        let (Some(gateway), Some(setup)) = (&mut self.gateway, &self.setup) else {
+            self.looked = (begin, Duration::ZERO);
+            return;
+        };
+        let result = gateway.set(setup);
+        let put_back = gateway.put_back();
+        match result {
+            Ok(said) => self.say(0, said),
+            Err(error) => {
+                // All of it again with the next map or second.
+                self.setup = None;
+                self.say(0, vec![error.to_string()]);
+            }
+        }
+        self.looked = (begin, begin.elapsed());
+        self.note_taken(&put_back);
+    }
+
+    /// What was put back is logged; told is whoever takes it away again and again.
+    fn note_taken(&mut self, put_back: &[&str]) {
+        self.taken.retain(|at| at.elapsed() < LOOK_ANYWAY);
+        if !put_back.is_empty() {
+            tracing::warn!("somebody took away, and it was put back: {}", put_back.join(", "));
+            self.taken.push_back(Instant::now());
+            self.taken.truncate(TAKEN_MAX + 1);
+        }
+        if self.taken.len() <= TAKEN_MAX {
+            self.say(3, Vec::new());
+        } else if !put_back.is_empty() {
+            self.say(3, vec![format!(
+                "another program of this machine takes away what Warren sets, again and again: {}; \
+                 find it (`nft monitor`, `ip monitor rule`) and have it leave that alone",
+                put_back.join(", ")
+            )]);
+        }
+    }
+
+    /// What is in the way of what peers send through this machine, or to itself.
+    pub(crate) fn hindrances(&self, is_through: bool) -> Vec<String> {
+        let of_input = |text: &&String| text.contains("drops what comes in");
+        self.said[0].iter().filter(|text| of_input(text) != is_through).cloned().collect()
     }
 
     /// Undoes everything.
@@ -110,7 +207,8 @@ impl Gate {
         (self.resolver, self.server) = (None, None);
         (self.gateway, self.setup) = (None, None);
         (self.names_failed, self.gateway_failed) = (None, None);
-        self.said = [const { Vec::new() }; 3];
+        self.said = [const { Vec::new() }; 4];
+        self.taken.clear();
         gateway::clear_leftovers(&self.state).map_err(|error| error.to_string())
     }
 
@@ -184,16 +282,15 @@ fn setup(link: &str, map: Option<&Map>, plan: &Plan, settings: &Settings) -> Set
     }
 }
 
-/// Why nothing leaves, where an exit is wanted and there is none.
-fn closed(map: Option<&Map>, plan: &Plan, settings: &Settings) -> Option<String> {
-    let name = settings.exit_node.as_ref()?;
-    let is_there = plan.routes.iter().any(Prefix::is_default);
-    (map.is_some() && !is_there).then(|| {
-        format!(
-            "nothing leaves this machine: the exit node {name} is not in the network or its \
-             default route is not approved; approve it, or `warren set --exit-node=`"
-        )
-    })
+/// Why nothing leaves, or nothing comes of it, where an exit is wanted.
+fn closed(map: Option<&Map>, settings: &Settings) -> Option<String> {
+    let (map, name) = (map?, settings.exit_node.as_ref()?);
+    match set::no_exit(map, name) {
+        Some(why) => Some(format!(
+            "nothing leaves this machine: {why}; or use no exit node: `warren set --exit-node=`"
+        )),
+        None => set::no_internet(&map.policy.rules, name),
+    }
 }
 
 fn wish(link: &str, map: &Map) -> Wish {

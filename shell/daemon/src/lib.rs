@@ -44,6 +44,7 @@ mod promise;
 pub mod protocol;
 mod reach;
 mod relays;
+mod set;
 mod settings;
 mod socket;
 pub mod state;
@@ -53,7 +54,8 @@ mod why;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -94,7 +96,7 @@ pub struct Options {
     /// Whether the gateway is asked for a port that leads here.
     pub port_mapping: bool,
     /// Where metrics are served over HTTP, if anywhere.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<std::net::SocketAddr>,
 }
 
 /// Why a daemon did not start or had to end.
@@ -106,6 +108,8 @@ pub enum Error {
     Driver(driver::Error),
     /// The socket or a thread.
     Io(io::Error),
+    /// Another daemon is at work in this network namespace.
+    Second,
 }
 
 impl fmt::Display for Error {
@@ -114,6 +118,11 @@ impl fmt::Display for Error {
             Self::State(error) => error.fmt(f),
             Self::Driver(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
+            Self::Second => f.write_str(
+                "another daemon is at work on this machine, and two would replace each other's \
+                 packet filter, routing rules and resolver; stop it (`systemctl stop warren`), or \
+                 run this one in a network namespace of its own (`ip netns exec`, a container)",
+            ),
         }
     }
 }
@@ -144,6 +153,7 @@ impl From<io::Error> for Error {
 /// [`Error`]; nothing is left behind.
 pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let state = State::open(&options.state)?;
+    let _alone = alone()?;
     let mut driver = Driver::managed(&options.tun)?;
     driver.node().set_frames(options.frames);
     driver.node().set_order(options.order);
@@ -179,6 +189,32 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     tracing::info!("ended: {ended:?}");
     ended?;
     Ok(())
+}
+
+/// A name that one process of a network namespace can have: the packet filter, the routing table
+/// and the resolver are one for all of it. The kernel takes it back however the process ends.
+const ALONE: &[u8] = b"warren-daemon";
+
+/// Takes the name.
+///
+/// # Errors
+/// [`Error::Second`] where root has it already. What another user has is no daemon's.
+fn alone() -> Result<Option<UnixListener>, Error> {
+    let name = SocketAddr::from_abstract_name(ALONE)?;
+    match UnixListener::bind_addr(&name) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let other = UnixStream::connect_addr(&name).and_then(|other| host::user_of(&other));
+            match other {
+                Ok(user) if user != host::own_user() => {
+                    tracing::warn!("user {user} has the name of a daemon on this machine");
+                    Ok(None)
+                }
+                _ => Err(Error::Second),
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Has stamps begin behind what was promised before, so that no wrong clock locks this node out.

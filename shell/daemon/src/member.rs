@@ -25,6 +25,7 @@ use crate::ports::{Mapping, Ports};
 use crate::promise::Promise;
 use crate::reach::Told;
 use crate::relays::Loop;
+use crate::set::Waiting;
 use crate::socket::Asked;
 use crate::state::{Member, State};
 use crate::system::{self, Interface};
@@ -105,10 +106,16 @@ pub(crate) struct Daemon {
     saved_at: Instant,
     rotate_after: Option<Instant>,
     looked_at: Instant,
+    /// A change of settings that waits for its exit.
+    pub(crate) waiting: Option<Waiting>,
+    /// When settings on trial go back.
+    pub(crate) trial_until: Option<Instant>,
     pub(crate) leaving: Option<(Instant, SyncSender<Value>)>,
     pub(crate) told: Told,
     /// The rules that the data loop was told last.
     pub(crate) rules: Option<String>,
+    /// What the data loop was told that this machine answers for.
+    pub(crate) served: Option<Vec<node::Prefix>>,
     /// Asks the gateway for a port, unless nobody wants that, and what came of it.
     pub(crate) ports: Option<Ports>,
     pub(crate) mapping: Option<Mapping>,
@@ -150,9 +157,12 @@ impl Daemon {
             saved_at: Instant::now(),
             rotate_after: None,
             looked_at: Instant::now(),
+            waiting: None,
+            trial_until: None,
             leaving: None,
             told: Told::default(),
             rules: None,
+            served: None,
             ports: None,
             mapping: None,
             promise: None,
@@ -171,6 +181,7 @@ impl Daemon {
     }
 
     fn serve(&mut self, received: &Receiver<Input>) -> Result<(), Fault> {
+        self.end_trial()?;
         if self.state.kept.wanted && self.state.kept.member.is_some() {
             self.start()?;
         } else if let Err(why) = self.gate.clear() {
@@ -255,6 +266,10 @@ impl Daemon {
     }
 
     fn bring_up(&mut self) -> Result<(), Fault> {
+        self.served = None;
+        self.tell_served()?;
+        let is_known = !self.state.map().is_empty();
+        self.gate.close(self.interface.name(), &self.state.kept.settings, is_known);
         if let Err(error) = self.interface.set_up(true) {
             self.complain(&error);
         }
@@ -301,7 +316,8 @@ impl Daemon {
         if let Err(error) = self.interface.fit() {
             self.complain(&error);
         }
-        self.gate.look_again();
+        self.gate.stir();
+        self.gate.look_if_due();
         self.tell_reach(true)?;
         self.report()?;
         if let Some(membership) = &self.membership {
@@ -373,6 +389,7 @@ impl Daemon {
             (self.map, self.unsaved, self.relays) = (None, Some(Vec::new()), None);
             self.put(Plan::default())?;
             self.apply_gate();
+            self.tell_served()?;
         }
         // A join key that is not good was never more than a try.
         if self.map.is_none() {
@@ -454,7 +471,7 @@ impl Daemon {
         self.keep_relays();
         self.put(plan)?;
         self.apply_gate();
-        Ok(())
+        self.tell_served()
     }
 
     fn apply_gate(&mut self) {
@@ -501,6 +518,15 @@ impl Daemon {
         if self.leaving.as_ref().is_some_and(|(since, _)| since.elapsed() >= LOGOUT_WITHIN) {
             tracing::warn!("the server was not told of the logout: it does not answer");
             self.left()?;
+        }
+        if let Some(waiting) = self.waiting.take() {
+            self.answer_set(waiting)?;
+        }
+        if self.trial_until.is_some_and(|at| Instant::now() >= at) {
+            self.end_trial()?;
+        }
+        if self.membership.is_some() {
+            self.gate.look_if_due();
         }
         if self.map.is_some() {
             self.look_at_reach()?;

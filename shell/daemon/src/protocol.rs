@@ -25,11 +25,17 @@ pub enum Request {
         /// Whether what it does not say goes back to what it is at first.
         #[serde(default)]
         reset: bool,
+        /// Whether an exit is wanted that is none yet.
+        #[serde(default)]
+        force: bool,
     },
     /// Other settings, and no more.
     Set {
         /// Which.
         changes: Changes,
+        /// In which way.
+        #[serde(default)]
+        how: How,
     },
     /// To be down: a member still, without an interface.
     Down,
@@ -53,6 +59,18 @@ pub enum Request {
     },
     /// Everything that helps to find out what is wrong, without secrets.
     Debug,
+}
+
+/// How settings are changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct How {
+    /// Whether an exit is wanted that is none yet, so that nothing leaves until it is.
+    pub force: bool,
+    /// They go back after so many seconds, unless they are confirmed.
+    pub for_s: Option<u64>,
+    /// What is on trial stays.
+    pub confirm: bool,
 }
 
 impl Request {

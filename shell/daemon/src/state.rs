@@ -43,6 +43,8 @@ pub struct Kept {
     pub wanted: bool,
     /// Settings.
     pub settings: Settings,
+    /// The settings to go back to, while those above are on trial.
+    pub trial: Option<Settings>,
 }
 
 /// A membership.
@@ -72,6 +74,8 @@ struct Text {
     wanted: bool,
     #[serde(default)]
     settings: Settings,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trial: Option<Settings>,
 }
 
 /// Why the directory cannot be used.
@@ -175,6 +179,7 @@ impl State {
             member: kept.member.clone(),
             wanted: kept.wanted,
             settings: kept.settings.clone(),
+            trial: kept.trial.clone(),
         };
         let mut bytes = serde_json::to_vec_pretty(&text).expect("it is plain");
         let written = self.replace(NODE, &bytes);
@@ -258,6 +263,7 @@ impl Kept {
             member: None,
             wanted: false,
             settings: Settings::default(),
+            trial: None,
         }
     }
 }
@@ -285,6 +291,7 @@ fn parse(text: &str) -> Result<Kept, String> {
         member: text.member,
         wanted: text.wanted,
         settings: text.settings,
+        trial: text.trial,
     })
 }
 

@@ -110,6 +110,24 @@ fn exists_is_fine(result: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
+/// Why this machine's kernel does not send packets to `address` into the interface `own`, if it
+/// does not.
+pub(crate) fn astray(own: &str, address: IpAddr) -> Option<String> {
+    let mut netlink = Netlink::open().ok()?;
+    let ours = netlink.link(own).ok()??;
+    let way = netlink.way_to(address, 0).ok()?;
+    let Some(way) = way.filter(|way| way.link != ours.index) else {
+        return way.is_none().then(|| {
+            format!("this machine has no route to {address}: is the interface {own} up?")
+        });
+    };
+    let link = netlink.link_at(way.link).ok()?.map(|link| link.name).unwrap_or_default();
+    Some(format!(
+        "this machine sends packets to {address} by {link} and not by {own}: another route or rule \
+         comes first; see `ip route get {address}` and `ip rule`"
+    ))
+}
+
 /// Our addresses on networks that are up, other than `own` interface's.
 pub(crate) fn local_addresses(own: &str) -> Result<Vec<IpAddr>, Error> {
     let mut netlink = Netlink::open()?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::member::{Daemon, Fault};
 use crate::plan::{Plan, is_called};
 use crate::protocol::{SCHEMA, refused};
-use crate::status;
+use crate::{status, system};
 
 /// What is asked about.
 #[derive(Clone, Debug)]
@@ -87,6 +87,13 @@ pub(crate) fn why(daemon: &mut Daemon, question: &Question) -> Result<Value, Fau
     for field in ["online", "path", "rtt_ms", "link", "link_why"] {
         answer[field] = peer[field].clone();
     }
+    // The machine is asked, and what we think to have set there is not believed.
+    daemon.gate.look();
+    let hindrances = match is_out {
+        true => system::astray(daemon.interface.name(), destination).into_iter().collect(),
+        false => daemon.gate.hindrances(to.route.is_some()),
+    };
+    answer["machine"] = json!(hindrances);
     answer["verdict"] = json!(verdict(&answer, &name));
     Ok(answer)
 }
@@ -181,6 +188,11 @@ fn verdict(answer: &Value, name: &str) -> String {
     let kind = answer["path"]["kind"].as_str().unwrap_or_default();
     if answer["policy"]["allowed"] != true {
         return "packets are dropped at both ends: the policy does not allow it".to_owned();
+    }
+    let hindrances: Vec<&str> =
+        answer["machine"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !hindrances.is_empty() {
+        return format!("this machine is in the way, or may be: {}", hindrances.join("; "));
     }
     match (kind, answer["online"] == true) {
         ("direct" | "relay", _) => format!("packets reach {name}"),

@@ -67,6 +67,11 @@ pub fn own_user() -> u32 {
     sys::own_user()
 }
 
+/// What helps whom the system refuses something: a user may become root, and root is not told so.
+pub(crate) fn advice(user: &'static str, root: &'static str) -> &'static str {
+    if own_user() == 0 { root } else { user }
+}
+
 /// The kernel's generator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelRandom;

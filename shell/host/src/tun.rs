@@ -263,7 +263,10 @@ fn open_failed(path: &CStr, error: &io::Error) -> io::Error {
             "the kernel's TUN driver is missing; run 'modprobe tun', or give the container \
              --device=/dev/net/tun"
         }
-        Some(libc::EACCES | libc::EPERM) => "run as root, or allow this user to open it",
+        Some(libc::EACCES | libc::EPERM) => crate::advice(
+            "run as root, or allow this user to open it",
+            "give the container --device=/dev/net/tun",
+        ),
         _ => "see 'man 4 tun'",
     };
     explain(error.kind(), &format!("{path}: {error}; {mend}"))
@@ -271,10 +274,12 @@ fn open_failed(path: &CStr, error: &io::Error) -> io::Error {
 
 fn attach_failed(name: &str, error: &io::Error) -> io::Error {
     let mend = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
+        Some(libc::EPERM | libc::EACCES) => crate::advice(
             "creating an interface needs CAP_NET_ADMIN: run as root, or give the program that \
-             capability"
-        }
+             capability",
+            "creating an interface needs CAP_NET_ADMIN, which this root lacks: give it to the \
+             container (docker run --cap-add NET_ADMIN)",
+        ),
         Some(libc::EBUSY) => "the name is taken: another process has this TUN open",
         Some(libc::EINVAL | libc::EEXIST) => "the name is taken by an interface of another kind",
         _ => "see 'ip link show'",

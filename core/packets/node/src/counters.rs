@@ -22,7 +22,8 @@ pub enum Reason {
     PacketTooBig,
     /// Out: our own datagram, on its way back to a peer that it was sealed for (threat NT-07).
     Loop,
-    /// Out: the policy does not let it pass; `Node::policy` knows why.
+    /// Out: the policy does not let it pass, as `Node::policy` knows, or it is from an address that
+    /// this machine does not answer for.
     PolicyOut,
     /// In: refused by the protocol.
     Protocol(Drop),
@@ -36,7 +37,8 @@ pub enum Reason {
     HandshakesFull,
     /// In: we have no private key, or no longer the one that the message was for.
     NoIdentity,
-    /// In: the policy does not let it pass; `Node::policy` knows why.
+    /// In: the policy does not let it pass, as `Node::policy` knows, or it is for an address that
+    /// this machine does not answer for.
     PolicyIn,
     /// In: its datagram met congestion, and its flow heeds no mark (RFC 6040).
     Congestion,

@@ -16,7 +16,10 @@
 //! [`clear_leftovers`] undoes what a killed one left, except that an exit stays closed until
 //! then, so that nothing goes around it (GW-11, GW-09).
 
+#[cfg(test)]
+mod forwarding;
 mod others;
+mod place;
 mod routes;
 mod script;
 mod settings;
@@ -31,6 +34,7 @@ use node::Prefix;
 
 use crate::netlink::{self, Family, Netlink};
 use crate::program::{feed, find};
+use place::Place;
 use routes::Routes;
 use settings::Saved;
 
@@ -100,7 +104,16 @@ pub struct Gateway {
     saved: Saved,
     routes: Routes,
     /// What is in force; unknown at first.
-    script: Option<String>,
+    table: Option<Table>,
+    /// What somebody had taken away and was put back, until it is told.
+    put_back: Vec<&'static str>,
+}
+
+/// The packet filter as it was set, and as `nft` has shown it then.
+#[derive(Debug)]
+struct Table {
+    script: String,
+    listed: Option<String>,
 }
 
 impl Gateway {
@@ -111,12 +124,12 @@ impl Gateway {
     /// [`Error`].
     pub fn new(state: &Path) -> Result<Self, Error> {
         let routes = Routes::present(&mut Netlink::open()?)?;
-        Ok(Self { saved: Saved::load(state)?, routes, script: None })
+        Ok(Self { saved: Saved::load(state)?, routes, table: None, put_back: Vec::new() })
     }
 
     /// Makes the machine as `setup` says, in the network namespace of the calling thread; what
-    /// is so already stays untouched. Call it again when links, addresses or routes change. Gives
-    /// what people should know.
+    /// is so already stays untouched, and what somebody took away is put back. Call it again when
+    /// links, addresses, routes, rules, filters or settings change. Gives what people should know.
     ///
     /// # Errors
     /// [`Error`]; what was reached by then stays, and the next call goes on from it.
@@ -124,7 +137,6 @@ impl Gateway {
         let mut netlink = Netlink::open()?;
         let link = netlink.link(&setup.link)?.ok_or_else(|| Error::NoLink(setup.link.clone()))?;
         let mut warnings = Vec::new();
-        let script = if setup.hands_off { String::new() } else { script::script(setup) };
         let wanted = if setup.hands_off {
             Vec::new()
         } else {
@@ -132,28 +144,64 @@ impl Gateway {
         };
         // forwarding ends before the filter goes, and begins after it came
         self.saved.keep(&wanted)?;
-        if self.script.as_ref() != Some(&script) {
-            if find("nft") {
-                let all = if script.is_empty() { script::removal() } else { script.clone() };
-                feed("nft", &["-f", "-"], &all).map_err(Error::Firewall)?;
-            } else if setup.is_gateway() {
-                let why = "there is no nft here; install nftables".to_owned();
-                return Err(Error::Firewall(why));
-            } else if !script.is_empty() {
-                warnings.push(
-                    "there is no nft here: nothing but routes keeps traffic from leaving beside \
-                     the exit; install nftables"
-                        .to_owned(),
-                );
-            }
-            self.script = Some(script);
+        let script = if setup.hands_off {
+            String::new()
+        } else {
+            script::script(setup, &Place::look(&mut netlink, &link)?)
+        };
+        if self.set_table(setup, script)? {
+            self.put_back.push("the packet filter (table inet warren)");
         }
-        self.saved.set(&wanted)?;
-        self.routes.set(setup, &mut netlink, &link)?;
-        if setup.is_gateway() {
+        let is_bare = setup.exit && !find("nft") && !setup.hands_off;
+        if is_bare {
+            warnings.push(
+                "there is no nft here: nothing but routes keeps traffic from leaving beside \
+                 the exit; install nftables"
+                    .to_owned(),
+            );
+        }
+        let (missed, failed) = self.saved.set(&wanted)?;
+        warnings.extend(failed.iter().map(ToString::to_string));
+        if missed {
+            self.put_back.push("forwarding");
+        }
+        let outcome = self.routes.set(setup, &mut netlink, &link)?;
+        if outcome.missed {
+            self.put_back.push("routing rules and routes (table 30561)");
+        }
+        warnings.extend(outcome.failed.into_iter().map(|(family, e)| {
+            format!("{e}; {family} is not led through the network, and the rest is")
+        }));
+        if !setup.hands_off {
             warnings.extend(others::warnings(setup));
         }
         Ok(warnings)
+    }
+
+    /// What somebody had taken away and was put back, since this was asked last.
+    pub fn put_back(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.put_back)
+    }
+
+    /// Sets the packet filter, if it is not so already; whether somebody had taken it away.
+    fn set_table(&mut self, setup: &Setup, script: String) -> Result<bool, Error> {
+        let before = self.table.as_ref().filter(|table| table.script == script);
+        if !find("nft") {
+            if setup.is_gateway() && !setup.hands_off {
+                let why = "there is no nft here; install nftables".to_owned();
+                return Err(Error::Firewall(why));
+            }
+            self.table = None;
+            return Ok(false);
+        }
+        if before.is_some_and(|table| table.listed == listed()) {
+            return Ok(false);
+        }
+        let is_missed = before.is_some();
+        let all = if script.is_empty() { script::removal() } else { script.clone() };
+        feed("nft", &["-f", "-"], &all).map_err(Error::Firewall)?;
+        self.table = Some(Table { script, listed: listed() });
+        Ok(is_missed)
     }
 
     /// Undoes everything, as far as it can be; the first error is told.
@@ -161,7 +209,7 @@ impl Gateway {
         let routes = Netlink::open().and_then(|mut netlink| self.routes.clear(&mut netlink));
         let settings = self.saved.restore();
         let script = if find("nft") { remove_table() } else { Ok(()) };
-        self.script = None;
+        self.table = None;
         routes.map_err(Error::Netlink).and(settings).and(script)
     }
 }
@@ -187,6 +235,11 @@ pub fn clear_leftovers(state: &Path) -> Result<(), Error> {
     routes.map_err(Error::Netlink).and(settings).and(table)
 }
 
+/// Our table as `nft` shows it; none if it is not there.
+fn listed() -> Option<String> {
+    feed("nft", &["-s", "list", "table", "inet", NFT_TABLE], "").ok()
+}
+
 /// Removes our table; one that is not there is no error.
 fn remove_table() -> Result<(), Error> {
     let listed = feed("nft", &["list", "tables", "inet"], "").map_err(Error::Firewall)?;
@@ -208,12 +261,7 @@ impl fmt::Display for Error {
             Self::Netlink(e) => e.fmt(f),
             Self::Firewall(why) => write!(f, "the packet filter is not set: {why}"),
             Self::Setting(path, e) => {
-                write!(
-                    f,
-                    "cannot change {}: {e}; run as root, and not on a read-only /proc/sys \
-                       (containers: set it outside)",
-                    path.display()
-                )
+                write!(f, "cannot change {}: {e}; {}", path.display(), settings::mend(path, e))
             }
             Self::NoLink(name) => {
                 write!(f, "there is no interface {name}; is the network up?")

@@ -31,7 +31,18 @@ const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 pub(super) struct Routes {
     routes: Vec<Route>,
     closed: Vec<Family>,
+    /// Those of `closed` that this process has closed itself.
+    known_closed: Vec<Family>,
     rules: Vec<Rule>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Something had been taken away.
+    pub(super) missed: bool,
+    /// What was refused, by family.
+    pub(super) failed: Vec<(Family, netlink::Error)>,
 }
 
 /// What should be set.
@@ -105,43 +116,76 @@ impl Routes {
     }
 
     /// Adds what is missing, then removes what is too much: on the way from one state to another
-    /// nothing goes where it goes in neither.
+    /// nothing goes where it goes in neither. What somebody took away is added again; gives whether
+    /// that was so. What the kernel refuses for one family does not stop the other.
     pub(super) fn set(
         &mut self,
         setup: &Setup,
         netlink: &mut Netlink,
         link: &Link,
-    ) -> netlink::Result<()> {
+    ) -> netlink::Result<Outcome> {
         let wanted = wanted(setup, link);
-        for family in &wanted.closed {
-            let added = netlink.add_unreachable(*family, TABLE);
-            skip_if(absent(*family, added), &[libc::EEXIST])?;
-            if !self.closed.contains(family) {
-                self.closed.push(*family);
+        let present = netlink.routes()?;
+        let is_ours = |r: &&Route| r.table == TABLE && r.link == link.index;
+        let present: Vec<Prefix> = present.iter().filter(is_ours).map(|r| r.destination).collect();
+        let mut outcome = Outcome::default();
+        for family in FAMILIES {
+            match self.add(family, &wanted, &present, netlink) {
+                Ok(missed) => outcome.missed |= missed,
+                Err(e) => outcome.failed.push((family, e)),
             }
         }
-        let present = netlink.routes()?;
-        let present: Vec<Prefix> = present
-            .iter()
-            .filter(|r| r.table == TABLE && r.link == link.index)
-            .map(|r| r.destination)
-            .collect();
-        for route in &wanted.routes {
+        self.keep(&wanted, netlink)?;
+        Ok(outcome)
+    }
+
+    /// Adds what is missing of a family, and gives whether it had been there.
+    fn add(
+        &mut self,
+        family: Family,
+        wanted: &Self,
+        present: &[Prefix],
+        netlink: &mut Netlink,
+    ) -> netlink::Result<bool> {
+        let mut missed = false;
+        if wanted.closed.contains(&family) {
+            let added = absent(family, netlink.add_unreachable(family, TABLE));
+            // Added again, though it had been there.
+            missed |= added.is_ok() && self.known_closed.contains(&family);
+            skip_if(added, &[libc::EEXIST])?;
+            for list in [&mut self.closed, &mut self.known_closed] {
+                if !list.contains(&family) {
+                    list.push(family);
+                }
+            }
+        }
+        let of_family = |r: &&Route| Family::of(r.destination.address()) == family;
+        for route in wanted.routes.iter().filter(of_family) {
             if !present.contains(&route.destination) {
                 skip_if(netlink.add_route(route), &[libc::EEXIST])?;
+                missed |= self.routes.contains(route);
             }
             if !self.routes.contains(route) {
                 self.routes.push(*route);
             }
         }
-        for rule in &wanted.rules {
-            if !self.rules.contains(rule) {
+        let wanted: Vec<&Rule> = wanted.rules.iter().filter(|r| r.family == family).collect();
+        if wanted.is_empty() {
+            return Ok(missed);
+        }
+        // a kernel without IPv6 has no rules for it
+        let present = netlink.rules(family).unwrap_or_default();
+        for rule in wanted {
+            if !present.contains(rule) {
                 let added = netlink.add_rule(rule);
                 skip_if(absent(rule.family, added), &[libc::EEXIST])?;
+                missed |= self.rules.contains(rule);
+            }
+            if !self.rules.contains(rule) {
                 self.rules.push(*rule);
             }
         }
-        self.keep(&wanted, netlink)
+        Ok(missed)
     }
 
     /// Undoes all of it.
@@ -168,6 +212,7 @@ impl Routes {
             if !wanted.closed.contains(&family) {
                 skip_if(absent(family, netlink.remove_unreachable(family, TABLE)), &GONE)?;
                 self.closed.retain(|f| *f != family);
+                self.known_closed.retain(|f| *f != family);
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use node::Prefix;
 
+use super::place::Place;
 use super::routes::MARK;
 use super::{NFT_TABLE, Setup};
 use crate::netlink::Family;
@@ -54,25 +55,23 @@ pub(super) fn removal() -> String {
     format!("add table inet {NFT_TABLE}\ndelete table inet {NFT_TABLE}\n")
 }
 
-/// The whole table, in place of an earlier one; empty if nothing is wanted of it.
-pub(super) fn script(setup: &Setup) -> String {
-    let mut table = Table::new(setup);
+/// The whole table, in place of an earlier one.
+pub(super) fn script(setup: &Setup, place: &Place) -> String {
+    let mut table = Table { setup, place, text: String::new() };
     table.own();
+    table.forward();
     if setup.is_gateway() {
-        table.forward();
         table.translate();
     }
     if setup.exit {
         table.exit();
-    }
-    if table.text.is_empty() {
-        return String::new();
     }
     format!("{}table inet {NFT_TABLE} {{\n{}}}\n", removal(), table.text)
 }
 
 struct Table<'s> {
     setup: &'s Setup,
+    place: &'s Place,
     text: String,
 }
 
@@ -92,24 +91,24 @@ fn words(family: Family) -> (&'static str, &'static str) {
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// Prefixes of a family without those that lie in others, which a set would refuse.
-fn of(family: Family, lists: &[&[Prefix]]) -> Vec<Prefix> {
-    let all: Vec<Prefix> = lists
-        .iter()
-        .flat_map(|l| l.iter())
-        .copied()
-        .filter(|p| Family::of(p.address()) == family)
-        .collect();
+pub(super) fn of(family: Family, lists: &[&[Prefix]]) -> Vec<Prefix> {
+    let of_family = |p: &&Prefix| Family::of(p.address()) == family;
+    let mut all: Vec<Prefix> =
+        lists.iter().flat_map(|l| l.iter()).filter(of_family).copied().collect();
+    all.sort_unstable_by_key(|p| (p.address(), p.bits()));
     let mut kept: Vec<Prefix> = Vec::new();
-    for prefix in &all {
-        let inside = |other: &Prefix| {
-            other != prefix && other.bits() <= prefix.bits() && other.contains(prefix.address())
-        };
-        if !all.iter().any(inside) && !kept.contains(prefix) {
-            kept.push(*prefix);
+    for prefix in all {
+        // What lies in another comes behind it, with nothing but its kin between.
+        if !kept.last().is_some_and(|last| last.contains(prefix.address())) {
+            kept.push(prefix);
         }
     }
-    kept.sort();
     kept
+}
+
+/// The names of interfaces as a set has them.
+fn names<'n>(list: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    set(list.into_iter().map(|name| format!("\"{name}\"")))
 }
 
 fn constant(family: Family, list: &[&str]) -> Vec<Prefix> {
@@ -117,11 +116,7 @@ fn constant(family: Family, list: &[&str]) -> Vec<Prefix> {
     of(family, &[&read])
 }
 
-impl<'s> Table<'s> {
-    fn new(setup: &'s Setup) -> Self {
-        Self { setup, text: String::new() }
-    }
-
+impl Table<'_> {
     fn line(&mut self, line: impl Display) {
         writeln!(self.text, "\t\t{line}").expect("writing to a string cannot fail");
     }
@@ -137,23 +132,24 @@ impl<'s> Table<'s> {
         self.text += "\t}\n";
     }
 
-    /// Our own addresses are reached through our link or from this machine only (GW-10), and
-    /// through our link this machine is reached at them and at what it serves only (GW-01).
+    /// Our own addresses are reached through our link or from this machine and its containers only
+    /// and nobody else sends by them (GW-10); through our link this machine is reached at them and
+    /// at what it serves only (GW-01).
     fn own(&mut self) {
-        let setup = self.setup;
+        let (setup, place) = (self.setup, self.place);
         if setup.own.is_empty() {
             return;
         }
         let link = &setup.link;
         let own = |family| setup.own.iter().filter(move |a| Family::of(**a) == family);
+        let near = names([&link[..], "lo"].into_iter().chain(place.inside.iter().map(|n| &n[..])));
+        let near = near.unwrap_or_default();
         self.open("raw", Some("filter hook prerouting priority raw"));
         for family in FAMILIES {
             if let Some(list) = set(own(family)) {
                 let ip = words(family).0;
-                self.line(format_args!(
-                    "iifname != {{ \"{link}\", \"lo\" }} {ip} daddr {list} fib saddr type != \
-                     local drop"
-                ));
+                self.line(format_args!("iifname != \"lo\" {ip} saddr {list} drop"));
+                self.line(format_args!("iifname != {near} {ip} daddr {list} drop"));
             }
         }
         self.close();
@@ -170,7 +166,8 @@ impl<'s> Table<'s> {
         self.close();
     }
 
-    /// What passes between peers and what is behind this machine.
+    /// What passes between peers and what is behind this machine: nothing, but what is served and
+    /// what containers of this machine begin (PF-02, GW-02).
     fn forward(&mut self) {
         let link = self.setup.link.clone();
         self.open("forward", Some("filter hook forward priority filter"));
@@ -185,10 +182,43 @@ impl<'s> Table<'s> {
     }
 
     fn arriving(&mut self, link: &str) {
-        let setup = self.setup;
+        let (setup, place) = (self.setup, self.place);
         self.open("from_peers", None);
         // peers reach each other by themselves
         self.line(format_args!("oifname \"{link}\" drop"));
+        if let Some(inside) = names(place.inside.iter().map(|n| &n[..])) {
+            self.line(format_args!(
+                "oifname {inside} ct direction reply ct state established,related accept"
+            ));
+        }
+        // what was sent to ourselves, and this machine's own rules lead elsewhere
+        if self.publishes() {
+            for family in FAMILIES {
+                let own = setup.own.iter().filter(|a| Family::of(**a) == family);
+                if let Some(list) = set(own) {
+                    let ip = words(family).0;
+                    self.line(format_args!("ct original {ip} daddr {list} ct status dnat accept"));
+                }
+            }
+        }
+        if setup.is_gateway() {
+            self.to_served();
+        } else {
+            self.line("drop");
+        }
+        self.close();
+    }
+
+    /// Whether services of containers may have been published at our addresses. Elsewhere
+    /// connections are not followed for it.
+    fn publishes(&self) -> bool {
+        let place = self.place;
+        self.setup.is_gateway() || place.forwards || !place.inside.is_empty()
+    }
+
+    /// What peers send to what is served.
+    fn to_served(&mut self) {
+        let setup = self.setup;
         self.line("ct state invalid drop");
         for family in FAMILIES {
             let (ip, nfproto) = words(family);
@@ -209,7 +239,7 @@ impl<'s> Table<'s> {
             for family in FAMILIES {
                 let (ip, _) = words(family);
                 let closed = constant(family, &CLOSED);
-                if let Some(list) = set(of(family, &[&closed, &setup.overlay])) {
+                if let Some(list) = set(of(family, &[&closed, &setup.overlay, &self.place.near])) {
                     let why = "reject with icmpx type admin-prohibited";
                     self.line(format_args!("{ip} daddr {list} {why}"));
                 }
@@ -217,14 +247,22 @@ impl<'s> Table<'s> {
             self.line("fib daddr type unicast accept");
         }
         self.line("reject with icmpx type admin-prohibited");
-        self.close();
     }
 
     fn leaving(&mut self) {
-        let setup = self.setup;
+        let (setup, place) = (self.setup, self.place);
         self.open("to_peers", None);
-        self.line("ct direction reply ct state established,related accept");
-        self.line("ct state related accept");
+        // under which address they go on is for this machine's own rules: with another than ours
+        // they do not leave
+        if let Some(inside) = names(place.inside.iter().map(|n| &n[..])) {
+            self.line(format_args!("iifname {inside} accept"));
+        }
+        if setup.is_gateway() || self.publishes() {
+            self.line("ct direction reply ct state established,related accept");
+        }
+        if setup.is_gateway() {
+            self.line("ct state related accept");
+        }
         for family in FAMILIES {
             let (ip, _) = words(family);
             let from = set(of(family, &[&setup.begins]));
@@ -267,17 +305,25 @@ impl<'s> Table<'s> {
     }
 
     /// With an exit nothing leaves beside it but our own outer packets, which are known by their
-    /// mark, and what the local link needs (GW-09, GW-11). The mark of what was sent comes back on
-    /// what is received for it, so that strict reverse-path filters take it.
+    /// mark, answers, and what the local link needs (GW-09, GW-11). The mark of what was sent comes
+    /// back on what is received for it, so that strict reverse-path filters take it; so does what
+    /// somebody outside began with this machine.
     fn exit(&mut self) {
         let setup = self.setup;
         let link = &setup.link;
+        let beside = format!("iifname != {{ \"{link}\", \"lo\" }}");
         self.open("mark_out", Some("filter hook postrouting priority mangle"));
         self.line(format_args!("meta mark {MARK} ct mark set meta mark"));
         self.close();
         self.open("mark_in", Some("filter hook prerouting priority mangle"));
+        self.line(format_args!(
+            "{beside} ct direction original fib daddr type local meta mark set {MARK}"
+        ));
+        // a container's answers, where the machine publishes its service
+        self.line(format_args!("{beside} ct direction reply ct status dnat meta mark set {MARK}"));
         self.line(format_args!("ct mark {MARK} meta mark set ct mark"));
         self.close();
+        self.answers();
         self.open("output", Some("filter hook output priority filter"));
         self.line(format_args!("oifname {{ \"{link}\", \"lo\" }} accept"));
         self.line(format_args!("meta mark {MARK} accept"));
@@ -291,6 +337,35 @@ impl<'s> Table<'s> {
             }
         }
         self.line("reject with icmpx type admin-prohibited");
+        self.close();
+    }
+
+    /// What is answered where it came from, beside an exit: connections of TCP that somebody
+    /// outside began and this machine took, and echoes. Who forges a beginning opens no way: a
+    /// connection that this machine begins is never an answer. So UDP is none.
+    fn answers(&mut self) {
+        let setup = self.setup;
+        self.open("answers", Some("route hook output priority mangle"));
+        for family in FAMILIES {
+            let (ip, _) = words(family);
+            let icmp = if family == Family::V4 { "icmp" } else { "icmpv6" };
+            let own = setup.own.iter().filter(|a| Family::of(**a) == family);
+            let from = set(own).map_or_else(String::new, |own| format!("{ip} saddr != {own} "));
+            let inside = set(of(family, &[&setup.overlay, &setup.uses]));
+            let to = inside.map_or_else(String::new, |list| format!("{ip} daddr != {list} "));
+            let which = match from.is_empty() && to.is_empty() {
+                true => format!("meta nfproto {} ct direction reply", words(family).1),
+                false => format!("{from}{to}ct direction reply"),
+            };
+            for kind in [
+                "meta l4proto tcp ct status assured",
+                "tcp flags & (syn | ack) == syn | ack",
+                "tcp flags rst",
+                &format!("{icmp} type echo-reply"),
+            ] {
+                self.line(format_args!("{which} {kind} meta mark set {MARK}"));
+            }
+        }
         self.close();
     }
 }

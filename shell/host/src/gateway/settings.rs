@@ -36,9 +36,9 @@ struct Change {
 }
 
 /// On when the machine forwards IPv4 on every interface, as Docker makes it.
-const FORWARDING: &str = "ipv4/ip_forward";
+pub(super) const FORWARDING: &str = "ipv4/ip_forward";
 /// On when the machine forwards IPv6 at all.
-const FORWARDING_V6: &str = "ipv6/conf/all/forwarding";
+pub(super) const FORWARDING_V6: &str = "ipv6/conf/all/forwarding";
 
 /// What `setup` needs. For IPv4 forwarding is a matter of each interface that packets come in by;
 /// for IPv6 it is one for all, and interfaces that learn their routes from routers must be told to
@@ -50,7 +50,7 @@ pub(super) fn wanted(
 ) -> Result<Vec<Setting>, Error> {
     let mut wanted = Vec::new();
     let mut want = |path: String, value: &str| wanted.push((path, value.to_owned()));
-    if setup.exit && setup.own.iter().any(|a| a.is_ipv4()) {
+    if setup.exit && setup.own.iter().any(|a| a.is_ipv4()) && is_strict(netlink)? {
         want("ipv4/conf/all/src_valid_mark".to_owned(), "1");
     }
     if setup.serves_family(Family::V4) {
@@ -80,6 +80,16 @@ pub(super) fn wanted(
         want(FORWARDING_V6.to_owned(), "1");
     }
     Ok(wanted)
+}
+
+/// Whether an interface takes only what it would send back by itself (rp_filter 1): there a mark
+/// has to be looked at as well.
+fn is_strict(netlink: &mut Netlink) -> Result<bool, Error> {
+    let filter = |name: &str| value(&format!("ipv4/conf/{name}/rp_filter")).unwrap_or_default();
+    // the stricter of the two is looser: 2 takes what comes by any interface
+    let all = filter("all");
+    let links = netlink.links()?;
+    Ok(links.iter().any(|link| std::cmp::max(&filter(&link.name), &all) == "1"))
 }
 
 /// The interfaces by which the machine reaches what it serves.
@@ -118,7 +128,7 @@ fn outside(setup: &Setup, netlink: &mut Netlink, link: &Link) -> Result<Vec<Stri
     Ok(names)
 }
 
-fn value(path: &str) -> Option<String> {
+pub(super) fn value(path: &str) -> Option<String> {
     let text = fs::read_to_string(Path::new(ROOT).join(path)).ok()?;
     Some(text.trim().to_owned())
 }
@@ -153,16 +163,24 @@ impl Saved {
         self.write_down()
     }
 
-    /// Makes settings as `wanted`.
-    pub(super) fn set(&mut self, wanted: &[Setting]) -> Result<(), Error> {
+    /// Makes settings as `wanted`, and again what somebody has undone; gives whether that was so,
+    /// and what cannot be set. One that is refused does not stop the others.
+    ///
+    /// # Errors
+    /// The record cannot be written: then nothing more is changed.
+    pub(super) fn set(&mut self, wanted: &[Setting]) -> Result<(bool, Vec<Error>), Error> {
+        let mut failed = Vec::new();
+        let missed = self.put_again(wanted, &mut failed);
         for (path, ours) in wanted {
-            let all_are_on = self.changed.iter().any(|c| c.path == FORWARDING_V6);
+            let Some(before) = value(path) else { continue };
+            let all_are_ours = self.changed.iter().any(|c| c.path == FORWARDING_V6);
+            let all_are_on = value(FORWARDING_V6).as_deref() == Some("1");
             let one_of_all = is_one_of_all(path);
-            if self.changed.iter().any(|c| c.path == *path) || one_of_all && all_are_on {
+            if self.changed.iter().any(|c| c.path == *path) || one_of_all && all_are_ours {
                 continue;
             }
-            let Some(before) = value(path) else { continue };
-            if before == *ours && !one_of_all {
+            // one of all is written down although it is right: turning off all turns it off
+            if before == *ours && (!one_of_all || all_are_on) {
                 continue;
             }
             let forwarding = value(FORWARDING).as_deref() == Some("1");
@@ -173,9 +191,30 @@ impl Saved {
                 forwarding,
             });
             self.write_down()?;
-            write(path, ours)?;
+            if let Err(e) = write(path, ours) {
+                self.changed.pop();
+                failed.push(e);
+            }
         }
-        self.write_down()
+        self.write_down()?;
+        Ok((missed, failed))
+    }
+
+    /// Writes again what was ours and is so no longer. Whether an interface listens to routers is
+    /// for whoever says so last.
+    fn put_again(&self, wanted: &[Setting], failed: &mut Vec<Error>) -> bool {
+        let mut missed = false;
+        for change in &self.changed {
+            let is_wanted = wanted.iter().any(|(path, _)| *path == change.path);
+            let is_undone = value(&change.path).is_some_and(|now| now != change.ours);
+            if is_wanted && is_undone && !change.path.ends_with("/accept_ra") {
+                match write(&change.path, &change.ours) {
+                    Ok(()) => missed = true,
+                    Err(e) => failed.push(e),
+                }
+            }
+        }
+        missed
     }
 
     /// Puts everything back that is still as we made it, the last first.
@@ -249,4 +288,25 @@ fn put_back(change: &Change) -> Result<(), Error> {
         && !change.forwarding
         && value(FORWARDING).as_deref() == Some("1");
     if theirs || needed { Ok(()) } else { write(&change.path, &change.before) }
+}
+
+/// What helps where a setting cannot be changed.
+pub(super) fn mend(path: &Path, e: &io::Error) -> String {
+    let name = path.strip_prefix("/proc/sys").map(|path| {
+        let words: Vec<_> = path.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(".")
+    });
+    match (name, e.raw_os_error()) {
+        (Ok(name), Some(libc::EROFS)) => format!(
+            "set it outside, as with `docker run --sysctl {name}=VALUE`: what is right already is \
+             left alone"
+        ),
+        (_, Some(libc::EPERM | libc::EACCES)) => crate::advice(
+            "run as root",
+            "this root may not: give the container CAP_NET_ADMIN and a /proc/sys that it may write",
+        )
+        .to_owned(),
+        (_, Some(libc::ENOSPC)) => "the disk is full".to_owned(),
+        _ => "see the kernel's log".to_owned(),
+    }
 }

@@ -5,11 +5,11 @@ use std::process::Command;
 use super::*;
 use crate::netlink::tests::{in_fresh_namespace, ip};
 
-fn prefixes(list: &[&str]) -> Vec<Prefix> {
+pub(super) fn prefixes(list: &[&str]) -> Vec<Prefix> {
     list.iter().map(|p| p.parse().unwrap()).collect()
 }
 
-fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup {
         link: "wt0".to_owned(),
         own: vec!["100.64.0.1".parse().unwrap(), "fd77::1".parse().unwrap()],
@@ -19,7 +19,7 @@ fn setup() -> Setup {
     }
 }
 
-fn gateway() -> Setup {
+pub(super) fn gateway() -> Setup {
     Setup { serves: prefixes(&["192.168.5.0/24", "fd05::/64"]), ..setup() }
 }
 
@@ -28,10 +28,10 @@ fn exit() -> Setup {
 }
 
 /// A state directory, removed on drop.
-struct State(PathBuf);
+pub(super) struct State(pub(super) PathBuf);
 
 impl State {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("warren-gw-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         Self(folder)
@@ -45,9 +45,11 @@ impl Drop for State {
 }
 
 /// A network namespace with a link `wt0`, a LAN on `lan0` and a way out on `out0`, and with a
-/// `/proc/sys` that is its own.
-fn in_world(body: impl FnOnce() + Send + 'static) {
+/// `/proc/sys` that is its own. It forwards nothing, whatever the machine does that the tests run
+/// on.
+pub(super) fn in_world(body: impl FnOnce() + Send + 'static) {
     in_fresh_namespace(|| {
+        set_forwarding("0");
         for end in ["wt", "lan", "out"] {
             ip(&format!("link add {end}0 type veth peer name {end}1"));
             ip(&format!("link set {end}0 addrgenmode none"));
@@ -74,6 +76,13 @@ fn in_world(body: impl FnOnce() + Send + 'static) {
     });
 }
 
+/// Has the machine forward everything, or nothing.
+pub(super) fn set_forwarding(value: &str) {
+    for path in ["ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv6/conf/default/forwarding"] {
+        std::fs::write(format!("/proc/sys/net/{path}"), value).unwrap();
+    }
+}
+
 /// Everything that a gateway changes.
 fn machine() -> String {
     let shell = "ip rule; ip -6 rule; ip route show table all | sort
@@ -85,13 +94,21 @@ fn machine() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn nft(script: &str) {
+pub(super) fn nft(script: &str) {
     feed("nft", &["-f", "-"], script).unwrap();
 }
 
 #[test]
 fn lc_12_every_setup_is_taken_and_leaves_the_machine_as_it_was() {
-    in_world(|| {
+    for forwards in ["0", "1"] {
+        every_setup_leaves_the_machine_as_it_was(forwards);
+    }
+}
+
+/// On a machine that forwards everything, or nothing.
+fn every_setup_leaves_the_machine_as_it_was(forwards: &'static str) {
+    in_world(move || {
+        set_forwarding(forwards);
         // a router's advertisements are listened to, one interface forwards already
         std::fs::write("/proc/sys/net/ipv6/conf/lan0/forwarding", "1").unwrap();
         let before = machine();
@@ -198,8 +215,9 @@ fn others_tables_are_told_of_and_stay() {
                          forward priority filter + 10; policy accept;\n ct state established \
                          accept\n reject with icmpx admin-prohibited\n }\n}\n";
         let harmless = "table inet mine {\n chain f {\n type filter hook forward priority 0; \
-                        policy accept;\n ip daddr 192.0.2.1 drop\n }\n chain i {\n type filter \
-                        hook input priority 0; policy drop;\n }\n}\n";
+                        policy accept;\n ip daddr 192.0.2.1 drop\n }\n}\n";
+        let strict = "table ip mine {\n chain INPUT {\n type filter hook input priority 0; \
+                      policy drop;\n tcp dport 22 accept\n }\n}\n";
         nft(docker);
         nft(firewalld);
         nft(harmless);
@@ -212,8 +230,92 @@ fn others_tables_are_told_of_and_stay() {
         assert!(warnings[0].contains("iptables -I DOCKER-USER -i wt0 -j ACCEPT"));
         assert!(warnings[1].contains("firewall-cmd --permanent --zone=trusted"));
         assert!(feed("nft", &["list", "ruleset"], "").unwrap().starts_with(&before));
+        // as advised
+        nft("add rule ip filter DOCKER-USER iifname wt0 accept");
+        assert_eq!(ours.set(&gateway()).unwrap().len(), 2, "half of it");
+        nft("add rule ip filter DOCKER-USER oifname wt0 accept");
+        assert_eq!(ours.set(&gateway()).unwrap().len(), 1);
+        nft("flush chain ip filter DOCKER-USER");
+        nft("add rule ip filter DOCKER-USER return");
+        // what comes in matters to everybody
+        nft(strict);
+        let warnings = ours.set(&setup()).unwrap();
+        assert!(warnings[0].contains("iptables -I INPUT -i wt0 -j ACCEPT"), "{warnings:#?}");
+        nft("add rule ip mine INPUT iifname wt0 accept");
+        assert_eq!(ours.set(&setup()).unwrap(), [""; 0]);
+        nft("delete table ip mine");
+        let before = feed("nft", &["list", "ruleset"], "")
+            .unwrap()
+            .split("table inet warren")
+            .next()
+            .unwrap()
+            .to_owned();
         drop(ours);
         assert_eq!(feed("nft", &["list", "ruleset"], "").unwrap(), before);
+    });
+}
+
+/// Threat GW-13: what somebody takes away is put back, and it is told what that was.
+#[test]
+fn gw_13_what_others_take_away_is_put_back_and_told() {
+    in_world(|| {
+        let state = State::new("taken");
+        let both = Setup { exit: true, uses: prefixes(&["10.20.0.0/16"]), ..gateway() };
+        let mut ours = Gateway::new(&state.0).unwrap();
+        ours.set(&both).unwrap();
+        ours.set(&both).unwrap();
+        assert_eq!(ours.put_back(), [""; 0], "nothing was away");
+        let whole = machine();
+        let write = |path: &str, v: &str| {
+            std::fs::write(format!("/proc/sys/net/{path}"), v).unwrap();
+        };
+        let takes: [(&str, &dyn Fn()); 8] = [
+            ("packet filter", &|| nft("flush ruleset")),
+            ("packet filter", &|| nft("flush chain inet warren from_peers")),
+            ("packet filter", &|| nft("insert rule inet warren from_peers accept")),
+            ("rules", &|| drop(ip("rule del pref 5111"))),
+            ("rules", &|| drop(ip("-6 rule del pref 5111"))),
+            ("rules", &|| drop(ip("route flush table 30561"))),
+            ("forwarding", &|| {
+                write("ipv4/ip_forward", "1");
+                write("ipv4/ip_forward", "0");
+            }),
+            ("forwarding", &|| write("ipv6/conf/all/forwarding", "0")),
+        ];
+        for (what, take) in takes {
+            take();
+            assert_ne!(machine(), whole, "{what}");
+            ours.set(&both).unwrap();
+            assert_eq!(machine(), whole, "{what}");
+            let told = ours.put_back();
+            assert!(told.len() == 1 && told[0].contains(what), "{what}: {told:?}");
+        }
+    });
+}
+
+#[test]
+fn one_family_or_setting_that_is_refused_does_not_stop_the_others() {
+    in_world(|| {
+        let state = State::new("refused");
+        let mut ours = Gateway::new(&state.0).unwrap();
+        // as a container is told to with --sysctl, and cannot change itself
+        set_forwarding("1");
+        let before = machine();
+        let exit = Setup { serves_exit: true, ..gateway() };
+        assert_eq!(ours.set(&exit).unwrap(), [""; 0]);
+        let forwarding = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| line.contains("forwarding:")).map(str::to_owned).collect()
+        };
+        assert_eq!(forwarding(&machine()), forwarding(&before));
+        assert!(!state.0.join("gateway").exists(), "nothing was written, so nothing is to undo");
+        drop(ours);
+        // a kernel that has IPv6 switched off for our interface
+        std::fs::write("/proc/sys/net/ipv6/conf/wt0/disable_ipv6", "1").unwrap();
+        let mut ours = Gateway::new(&state.0).unwrap();
+        let uses = prefixes(&["10.20.0.0/16", "fd20::/64"]);
+        let warnings = ours.set(&Setup { uses, ..setup() }).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].contains("IPv6"), "{warnings:?}");
+        assert!(ip("route get 10.20.0.1").contains("dev wt0"), "IPv4 is led all the same");
     });
 }
 
@@ -335,8 +437,15 @@ fn the_table_of_a_gateway_with_everything_reads_as_it_should() {
         begins: prefixes(&["192.168.5.0/24"]),
         ..gateway()
     };
-    let text = script::script(&all);
+    let place = Place {
+        near: prefixes(&["198.51.100.0/24"]),
+        inside: vec!["docker0".to_owned()],
+        forwards: false,
+    };
+    let text = script::script(&all, &place);
     let expected = include_str!("gateway.nft");
     assert_eq!(text, expected, "if this is meant, replace shell/host/src/gateway/gateway.nft");
-    assert_eq!(script::script(&Setup::default()), "");
+    let first = Setup { link: "wt0".to_owned(), ..Setup::default() };
+    let text = script::script(&first, &Place::default());
+    assert_eq!(text, include_str!("closed.nft"), "of a machine of which nothing is known yet");
 }

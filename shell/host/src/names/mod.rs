@@ -191,7 +191,10 @@ impl fmt::Display for Error {
                 "another DNS server listens on every address: have it listen on its own, or do \
                  without names (--accept-dns=false)"
             }
-            io::ErrorKind::PermissionDenied => "this needs CAP_NET_BIND_SERVICE: run as root",
+            io::ErrorKind::PermissionDenied => crate::advice(
+                "this needs CAP_NET_BIND_SERVICE: run as root",
+                "this root lacks CAP_NET_BIND_SERVICE, or the address is switched off",
+            ),
             io::ErrorKind::AddrNotAvailable => "is the interface up, and the address set?",
             _ => "see `ip address` and `ss -lnp`",
         })

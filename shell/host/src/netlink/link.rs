@@ -2,7 +2,8 @@
 
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
 };
 
 use super::{Netlink, Result};
@@ -45,6 +46,21 @@ impl Netlink {
         let answers =
             self.query("list the interfaces", true, Message::GetLink(LinkMessage::default()))?;
         Ok(answers.into_iter().filter_map(read).collect())
+    }
+
+    /// The names of bridges to which links of virtual machines and containers are joined, and
+    /// nothing else.
+    pub fn inner_bridges(&mut self) -> Result<Vec<String>> {
+        let answers =
+            self.query("list the interfaces", true, Message::GetLink(LinkMessage::default()))?;
+        let ports: Vec<Port> = answers.into_iter().filter_map(port).collect();
+        let is_inner = |bridge: &&Port| {
+            let mut joined = ports.iter().filter(|p| p.bridge == Some(bridge.index)).peekable();
+            joined.peek().is_some()
+                && joined.all(|p| matches!(p.kind, Some(InfoKind::Veth | InfoKind::Tun)))
+        };
+        let bridges = ports.iter().filter(|p| p.kind == Some(InfoKind::Bridge));
+        Ok(bridges.filter(is_inner).map(|bridge| bridge.name.clone()).collect())
     }
 
     /// Sets the link administratively up or down.
@@ -122,4 +138,32 @@ fn read(message: Message) -> Option<Link> {
         }
     }
     Some(link)
+}
+
+/// What a link is, and what it is joined to.
+struct Port {
+    index: u32,
+    name: String,
+    kind: Option<InfoKind>,
+    bridge: Option<u32>,
+}
+
+fn port(message: Message) -> Option<Port> {
+    let Message::NewLink(message) = message else { return None };
+    let index = message.header.index;
+    let mut port = Port { index, name: String::new(), kind: None, bridge: None };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => port.name = name,
+            LinkAttribute::Controller(index) => port.bridge = Some(index),
+            LinkAttribute::LinkInfo(infos) => {
+                port.kind = infos.into_iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    Some(port)
 }

@@ -91,10 +91,16 @@ impl Error {
 
     fn mend(&self) -> Option<&'static str> {
         Some(match self.errno()? {
-            libc::EPERM | libc::EACCES => {
-                "this needs CAP_NET_ADMIN in the network namespace: run as root, or \
-                 `setcap cap_net_admin+ep` the program"
+            libc::EACCES if crate::own_user() == 0 => {
+                "the kernel has this switched off for the interface: is IPv6 disabled \
+                 (net.ipv6.conf.*.disable_ipv6)?"
             }
+            libc::EPERM | libc::EACCES => crate::advice(
+                "this needs CAP_NET_ADMIN in the network namespace: run as root, or \
+                 `setcap cap_net_admin+ep` the program",
+                "this root lacks CAP_NET_ADMIN in the network namespace: give it to the container \
+                 (docker run --cap-add NET_ADMIN)",
+            ),
             libc::EEXIST => "it is there already: remove it or leave it out of the configuration",
             libc::ENODEV => "the interface is gone: was it deleted by another program?",
             libc::ENETUNREACH | libc::EHOSTUNREACH => "is the interface up, and its address set?",

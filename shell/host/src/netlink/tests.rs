@@ -215,3 +215,12 @@ fn without_the_capability_the_error_says_how_to_mend_it() {
         assert!(e.starts_with("cannot set wt0 up: ") && e.contains("CAP_NET_ADMIN"), "{e}");
     });
 }
+
+#[test]
+fn nobody_who_is_root_is_told_to_become_root() {
+    for errno in [libc::EPERM, libc::EACCES] {
+        let told = Error::new("do it", io::Error::from_raw_os_error(errno)).to_string();
+        assert!(told.contains("; ") && !told.contains("run as root"), "{told}");
+    }
+    assert_eq!(crate::advice("run as root", "as root"), "as root");
+}

@@ -188,8 +188,15 @@ fn is_gone(e: &netlink::Error) -> bool {
 
 /// Whether reverse-path filters look at marks.
 pub(super) fn set_source_mark(on: bool) -> Result<(), ApplyError> {
-    std::fs::write(SRC_VALID_MARK, if on { "1" } else { "0" })
-        .map_err(|e| ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}; run as root")))
+    let value = if on { "1" } else { "0" };
+    // what is right already is not written: /proc/sys may be read-only
+    if std::fs::read_to_string(SRC_VALID_MARK).is_ok_and(|now| now.trim() == value) {
+        return Ok(());
+    }
+    let mend = "set net.ipv4.conf.all.src_valid_mark outside (docker run --sysctl)";
+    let mend = crate::advice("run as root", mend);
+    std::fs::write(SRC_VALID_MARK, value)
+        .map_err(|e| ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}; {mend}")))
 }
 
 /// The scripts of a file, with the right to run them or without it.

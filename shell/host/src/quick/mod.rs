@@ -256,7 +256,11 @@ impl fmt::Display for ReadError {
                 write!(f, "cannot read {}: {e}", path.display())?;
                 match e.kind() {
                     std::io::ErrorKind::NotFound => f.write_str("; check the path"),
-                    std::io::ErrorKind::PermissionDenied => f.write_str("; run as root"),
+                    std::io::ErrorKind::PermissionDenied => {
+                        let root =
+                            "; something beside its mode keeps root out (SELinux, AppArmor?)";
+                        f.write_str(crate::advice("; run as root", root))
+                    }
                     _ => Ok(()),
                 }
             }

@@ -367,7 +367,8 @@ impl fmt::Display for Error {
                 write!(f, "cannot change {}: {e}", path.display())?;
                 match e.kind() {
                     io::ErrorKind::PermissionDenied => {
-                        f.write_str("; run as root, and see `lsattr` for an immutable file")
+                        let user = "; run as root, and see `lsattr` for an immutable file";
+                        f.write_str(crate::advice(user, "; is it immutable? see `lsattr`"))
                     }
                     io::ErrorKind::ReadOnlyFilesystem => {
                         f.write_str("; do without names there (--accept-dns=false)")

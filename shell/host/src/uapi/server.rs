@@ -62,7 +62,8 @@ impl std::fmt::Display for BindError {
                 match e.kind() {
                     io::ErrorKind::PermissionDenied => write!(
                         f,
-                        "; run as root, or make {} a folder of this user's, with mode 0700",
+                        "; {}make {} a folder of this user's, with mode 0700",
+                        crate::advice("run as root, or ", ""),
                         path.parent().unwrap_or(path).display()
                     ),
                     io::ErrorKind::AddrInUse => {

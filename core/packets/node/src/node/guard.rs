@@ -4,6 +4,12 @@
 //! Both ends ask the same filter with the same rules (threat PF-09). A superpacket is judged once,
 //! by its first headers, and so is a unit of frames: all its segments are of one flow. Without a
 //! policy there is no filter, and the path is what it was but for one comparison.
+//!
+//! Whatever the rules say, a node that was told what it answers for takes nothing else from peers
+//! and sends nothing else to them (threat PF-02): what would be forwarded by the kernel of a
+//! machine that forwards for other reasons ends here.
+
+use std::net::IpAddr;
 
 use policy::{BadRules, Direction, Filter, Peer, Rules, Verdict};
 
@@ -16,6 +22,8 @@ pub(super) struct Guard {
     /// Of a network without a policy: what no rule could allow does not come in all the same
     /// (threat PF-17).
     is_open: bool,
+    /// What this machine answers for. Where nobody said, that is everything.
+    served: Option<allowed::Table>,
 }
 
 impl Guard {
@@ -28,12 +36,25 @@ impl Guard {
         packet: &Packet<'_>,
         now: Instant,
     ) -> bool {
+        let ours = match direction {
+            Direction::Out => packet.source(),
+            Direction::In => packet.destination(),
+        };
+        if !self.serves(ours) {
+            return true;
+        }
         match &mut self.filter {
             None => false,
             Some(filter) => {
                 filter.judge(direction, Peer(id.0), packet, now.0 / 1_000_000) != Verdict::Pass
             }
         }
+    }
+
+    /// Whether an address is one that this machine answers for.
+    #[inline]
+    fn serves(&self, address: IpAddr) -> bool {
+        self.served.as_ref().is_none_or(|served| served.lookup(address).is_some())
     }
 
     /// Whether the policy lets the packet be compressed that was judged last, and passed.
@@ -49,11 +70,12 @@ impl Guard {
     #[inline]
     pub(super) fn admit(&mut self, id: PeerId, inner: &[u8], now: Instant) -> Result<(), Reason> {
         if self.filter.is_none() {
-            if !self.is_open {
+            if !self.is_open && self.served.is_none() {
                 return Ok(());
             }
             let to = packet::destination(inner).map_err(|_| Reason::InnerMalformed)?;
-            return if policy::is_unicast(to) { Ok(()) } else { Err(Reason::PolicyIn) };
+            let is_for_us = self.serves(to) && (!self.is_open || policy::is_unicast(to));
+            return if is_for_us { Ok(()) } else { Err(Reason::PolicyIn) };
         }
         let packet = packet::parse_quoted(inner).map_err(|_| Reason::InnerMalformed)?;
         match self.refuses(Direction::In, id, &packet, now) {
@@ -97,13 +119,33 @@ impl Judge for Owner<'_> {
 }
 
 impl Node {
+    /// Sets what this machine answers for: its own addresses and the routes approved for it.
+    /// From peers nothing comes in that is for anybody else, and nothing goes out that is from
+    /// anybody else, whatever the rules say (threat PF-02). A node that was never told passes
+    /// what a plain WireGuard passes.
+    ///
+    /// # Errors
+    /// [`allowed::Full`]; nothing was changed then.
+    pub fn set_served(&mut self, prefixes: &[Prefix]) -> Result<(), allowed::Full> {
+        /// The table tells whether, not whose.
+        const OURS: PeerId = PeerId(0);
+        let mut served = allowed::Table::new();
+        for prefix in prefixes {
+            served.insert(*prefix, OURS)?;
+        }
+        self.guard.served = Some(served);
+        // What was judged before is judged again.
+        self.rules = self.rules.wrapping_add(1);
+        Ok(())
+    }
+
     /// Sets the rules that every inner packet is judged by, and cuts at once every flow that they
     /// would not let begin (threat PF-07); how many those are. `None` is no policy: whatever a
     /// peer may send by its allowed addresses passes. Rules without entries let nothing pass.
     pub fn set_policy(&mut self, rules: Option<Rules>, random: &mut dyn Random) -> usize {
         self.rules = self.rules.wrapping_add(1);
         let Some(rules) = rules else {
-            self.guard = Guard::default();
+            (self.guard.filter, self.guard.is_open) = (None, false);
             return 0;
         };
         let filter = self.guard.filter.get_or_insert_with(|| {

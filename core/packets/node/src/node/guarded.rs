@@ -6,6 +6,7 @@ use policy::{Rule, Rules, Service};
 
 use super::tests::{Machine, Seeded, settle};
 use super::*;
+use crate::config::AllowedIp;
 
 /// An IPv4 or IPv6 address inside, of machine `number`.
 fn inside(number: u8, v6: bool) -> IpAddr {
@@ -186,4 +187,53 @@ fn bc_02_a_policy_says_which_flows_are_compressed() {
     a.node.set_policy(None, &mut Seeded(3));
     assert!(passes(&mut a, &mut b, &datagram((21, 9), (22, 53), false, 900)));
     assert_eq!(count(&a, &b), 2, "no policy asks for it");
+}
+
+/// Threat PF-02: a machine that forwards is led nowhere by a member, with rules and without.
+#[test]
+fn pf_02_what_a_node_does_not_answer_for_neither_comes_in_nor_goes_out() {
+    for (round, (frames, v6)) in
+        (0_u8..).zip([(false, false), (false, true), (true, false), (true, true)])
+    {
+        let first = 101 + round * 10;
+        let (mut a, mut b) = pair(first, frames);
+        let lan = first + 2;
+        // b's kernel would lead it there, and everything is allowed to come from there.
+        let everything = ["0.0.0.0/0", "::/0"];
+        let (own_b, of_b) = (a.public(), b.public());
+        for (machine, peer) in [(&mut a, of_b), (&mut b, own_b)] {
+            let mut change = PeerChange::new(peer);
+            change.allowed_ips = everything.map(|p| AllowedIp::give(p.parse().unwrap())).to_vec();
+            machine.node.change_peer(&change, &mut secret()).unwrap();
+        }
+        let hosts = |numbers: &[u8]| -> Vec<Prefix> {
+            numbers.iter().map(|number| Prefix::host(inside(*number, v6))).collect()
+        };
+        let [sources, destinations] = [(); 2].map(|()| policy::Ranges::everything());
+        let asks = Rule { sources, destinations, ..rule(first, first, 53) };
+        let rules = Rules { inward: vec![asks.clone()], outward: vec![asks] };
+        for open in [true, false] {
+            let text = if open { policy::OPEN.to_owned() } else { rules.print().unwrap() };
+            b.node.set_policy_text(&text, &mut secret()).unwrap();
+            for len in [10, 500, 1340] {
+                let port = 2000 + len as u16 + u16::from(open);
+                let ask = datagram((first, port), (lan, 53), v6, len);
+                let from_there = datagram((lan, port), (first, 53), v6, len);
+                let own = datagram((first, port), (first + 1, 53), v6, len);
+                b.node.set_served(&hosts(&[first + 1])).unwrap();
+                let before = b.node.counters().dropped(Reason::PolicyIn);
+                assert!(!passes(&mut a, &mut b, &ask), "not for us: {frames} {v6} {open} {len}");
+                assert_eq!(b.node.counters().dropped(Reason::PolicyIn), before + 1);
+                assert!(!passes(&mut b, &mut a, &from_there), "not from us");
+                assert!(passes(&mut a, &mut b, &own), "the control");
+                b.node.set_served(&hosts(&[first + 1, lan])).unwrap();
+                assert!(passes(&mut a, &mut b, &ask), "approved: {frames} {v6} {open} {len}");
+                assert!(passes(&mut b, &mut a, &from_there));
+            }
+        }
+        b.node.set_policy(None, &mut secret());
+        b.node.set_served(&[]).unwrap();
+        let own = datagram((first, 9), (first + 1, 53), v6, 10);
+        assert!(!passes(&mut a, &mut b, &own), "nothing is served, with no rules at all");
+    }
 }

@@ -1,0 +1,266 @@
+//! `warren set`: settings are changed, an exit only where there is one, and on trial if that is
+//! wished; and what is so now is told.
+//!
+//! A change on trial goes back by itself unless it is confirmed: after its time, and when the
+//! daemon starts again. It is confirmed by `warren set --confirm`, or by the same settings again
+//! without a time. What else is set meanwhile is set for both.
+
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use control::{Map, Prefix};
+use policy::{Ranges, Rules};
+use serde_json::{Value, json};
+
+use crate::member::{Daemon, Fault};
+use crate::plan::is_called;
+use crate::protocol::{How, SCHEMA, refused};
+use crate::{Changes, Settings};
+
+/// Exits that an answer names, at most.
+const NAMED_MAX: usize = 8;
+/// An exit that was approved a moment ago may not be in the map yet: so long it is waited for.
+const EXIT_WITHIN: Duration = Duration::from_secs(2);
+/// A change is on trial for at most so long.
+const TRIAL_S_MAX: u64 = 24 * 60 * 60;
+
+/// A change that waits for its exit, for a moment.
+pub(crate) struct Waiting {
+    pub(crate) changes: Changes,
+    pub(crate) how: How,
+    pub(crate) answer: SyncSender<Value>,
+    pub(crate) since: Instant,
+}
+
+impl Daemon {
+    /// Answers who wants to change settings: now, or soon, where the exit that is named is none yet.
+    pub(crate) fn answer_set(&mut self, wanted: Waiting) -> Result<(), Fault> {
+        let after = self.state.kept.settings.with(&wanted.changes);
+        let is_early = wanted.since.elapsed() < EXIT_WITHIN;
+        if is_early && self.refuses_exit(&after, wanted.how.force).is_some() {
+            // Whoever waited is answered before another does.
+            if let Some(other) = self.waiting.replace(wanted) {
+                let reply = self.set(&other.changes, &other.how)?;
+                let _ = other.answer.send(reply);
+            }
+            return Ok(());
+        }
+        let reply = self.set(&wanted.changes, &wanted.how)?;
+        // Who asked and went away does not mind.
+        let _ = wanted.answer.send(reply);
+        Ok(())
+    }
+
+    /// Changes settings; what is so now, or why not.
+    pub(crate) fn set(&mut self, changes: &Changes, how: &How) -> Result<Value, Fault> {
+        let before = self.state.kept.settings.clone();
+        let after = before.with(changes);
+        let refusal = changes
+            .check()
+            .err()
+            .or_else(|| self.refuses_trial(changes, how))
+            .or_else(|| self.refuses_exit(&after, how.force));
+        if let Some(why) = refusal {
+            return Ok(refused(why));
+        }
+        let kept = &mut self.state.kept;
+        if let Some(seconds) = how.for_s {
+            kept.trial.get_or_insert_with(|| before.clone());
+            self.trial_until = Some(Instant::now() + Duration::from_secs(seconds));
+        } else if how.confirm || after == before {
+            (kept.trial, self.trial_until) = (None, None);
+        } else if let Some(trial) = &mut kept.trial {
+            *trial = trial.with(changes);
+        }
+        kept.settings = after;
+        if let Err(error) = self.state.save() {
+            return Ok(refused(error));
+        }
+        self.take_settings()?;
+        Ok(self.told(changes, how.confirm))
+    }
+
+    /// Brings everything in line with settings that have changed.
+    fn take_settings(&mut self) -> Result<(), Fault> {
+        self.report()?;
+        self.tell_reach(false)?;
+        self.apply()
+    }
+
+    fn refuses_trial(&self, changes: &Changes, how: &How) -> Option<String> {
+        let seconds = how.for_s.unwrap_or(1);
+        if how.confirm && self.state.kept.trial.is_none() {
+            return Some("nothing is on trial; it may have gone back already".to_owned());
+        }
+        if how.confirm && (how.for_s.is_some() || !changes.is_empty()) {
+            return Some("--confirm stands alone: it keeps what is on trial".to_owned());
+        }
+        let is_sound = (1..=TRIAL_S_MAX).contains(&seconds);
+        (!is_sound).then(|| "--for: between 1s and 24h".to_owned())
+    }
+
+    /// Why these settings would leave the machine without a way out, if they name another exit
+    /// than before and nobody insists. Without a map nobody knows.
+    pub(crate) fn refuses_exit(&self, after: &Settings, force: bool) -> Option<String> {
+        let name = after.exit_node.as_ref()?;
+        if force || self.state.kept.settings.exit_node == after.exit_node {
+            return None;
+        }
+        let why = no_exit(self.map.as_deref()?, name)?;
+        Some(format!("{why}; or add --force, and nothing leaves this machine until then"))
+    }
+
+    /// Gives back the settings of before a trial whose time is over, or whose daemon ended.
+    pub(crate) fn end_trial(&mut self) -> Result<(), Fault> {
+        self.trial_until = None;
+        let Some(before) = self.state.kept.trial.take() else { return Ok(()) };
+        tracing::warn!("nobody confirmed the settings on trial: those of before are back");
+        self.state.kept.settings = before;
+        self.keep();
+        if self.membership.is_some() { self.take_settings() } else { Ok(()) }
+    }
+
+    /// What is so now, for people and for programs.
+    fn told(&self, changes: &Changes, is_confirmed: bool) -> Value {
+        let settings = &self.state.kept.settings;
+        let left = self.trial_until.map(|at| at.saturating_duration_since(Instant::now()));
+        let left_s = left.map(|left| left.as_secs_f64().ceil());
+        let exit = exit_state(self.map.as_deref(), settings);
+        let mut said = Vec::new();
+        if is_confirmed {
+            said.push("what was on trial stays".to_owned());
+        }
+        if is_confirmed
+            || changes.exit_node.is_some()
+            || changes.exit_node_allow_lan_access.is_some()
+        {
+            said.push(sentence(settings, exit));
+        }
+        let mentioned = serde_json::to_value(changes).unwrap_or_default();
+        for (field, value) in mentioned.as_object().into_iter().flatten() {
+            if !value.is_null() && !field.starts_with("exit_node") {
+                let value = value.to_string().replace('"', "");
+                said.push(format!("{} is {value} now", field.replace('_', "-")));
+            }
+        }
+        if let Some(seconds) = left_s {
+            said.push(format!(
+                "this goes back in {seconds} s unless it is confirmed: warren set --confirm"
+            ));
+        }
+        json!({
+            "schema": SCHEMA,
+            "settings": settings,
+            "exit": exit,
+            "reverts_in_s": left_s,
+            "said": said,
+            "warnings": self.gate.said().collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// How it stands with the way out.
+fn exit_state(map: Option<&Map>, settings: &Settings) -> &'static str {
+    match (&settings.exit_node, map) {
+        (None, _) => "none",
+        (Some(_), None) => "unknown",
+        (Some(name), Some(map)) if no_exit(map, name).is_some() => "closed",
+        (Some(_), Some(_)) => "used",
+    }
+}
+
+fn sentence(settings: &Settings, exit: &str) -> String {
+    let name = settings.exit_node.as_deref().unwrap_or_default();
+    let lan =
+        if settings.exit_node_allow_lan_access { ", but for private networks here" } else { "" };
+    match exit {
+        "none" => {
+            "no exit node is used: traffic leaves as this machine's own routes say".to_owned()
+        }
+        "used" => format!("all traffic goes through {name} now{lan}"),
+        "closed" => format!("nothing leaves this machine until {name} is an exit node{lan}"),
+        _ => format!("all traffic will go through {name} once the network is there{lan}"),
+    }
+}
+
+/// Why `called` is no exit of this network; `None` if it is one.
+pub(crate) fn no_exit(map: &Map, called: &str) -> Option<String> {
+    let leads_out = |peer: &&control::Peer| peer.routes.iter().any(Prefix::is_default);
+    let me = &map.me;
+    if let Some(peer) = map.peers.iter().find(|peer| is_called(peer, called)) {
+        let name = &peer.name;
+        return (!leads_out(&peer)).then(|| {
+            format!(
+                "{name} is no exit node: its default routes are not offered or not approved; there \
+                 `warren set --advertise-exit-node`, on the server `warren route approve {name} \
+                 0.0.0.0/0 ::/0`"
+            )
+        });
+    }
+    let is_me = me.name.eq_ignore_ascii_case(called.split('.').next().unwrap_or_default())
+        || called.parse().is_ok_and(|address| me.addresses.contains(&address));
+    if is_me {
+        return Some(format!("{called} is this node, which is no exit for itself"));
+    }
+    let exits: Vec<&str> =
+        map.peers.iter().filter(leads_out).map(|peer| &peer.name[..]).take(NAMED_MAX).collect();
+    let known = match exits.is_empty() {
+        true => "no exit node is there; one offers itself with `warren set --advertise-exit-node` \
+                 and is approved with `warren route approve`"
+            .to_owned(),
+        false => format!("exit nodes are: {}", exits.join(", ")),
+    };
+    Some(format!("no node that this one may talk to is called {called:?}; {known}"))
+}
+
+/// What to tell of rules that let nothing pass to the Internet, where an exit leads there.
+pub(crate) fn no_internet(rules: &str, exit: &str) -> Option<String> {
+    let Ok(Some(rules)) = Rules::read(rules) else { return None };
+    let internet = Ranges::internet();
+    let leads_out = rules.outward.iter().any(|rule| rule.destinations.intersects(&internet));
+    (!leads_out).then(|| {
+        format!(
+            "nothing is reached through the exit node {exit}: the policy lets this node reach no \
+             address of the Internet (`*` is nodes and subnets); name autogroup:internet in the \
+             dst of a rule, or `warren set --exit-node=`"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_out_is_told_in_a_sentence() {
+        let settings = |exit: Option<&str>, lan: bool| Settings {
+            exit_node: exit.map(str::to_owned),
+            exit_node_allow_lan_access: lan,
+            ..Settings::default()
+        };
+        let used = sentence(&settings(Some("vps"), true), "used");
+        assert_eq!(used, "all traffic goes through vps now, but for private networks here");
+        assert!(sentence(&settings(Some("vps"), false), "closed").starts_with("nothing leaves"));
+        assert_eq!(exit_state(None, &settings(None, false)), "none");
+        assert_eq!(exit_state(None, &settings(Some("vps"), false)), "unknown");
+    }
+
+    #[test]
+    fn rules_without_the_internet_are_told_of() {
+        let rule = |to: &str| policy::Rule {
+            sources: Ranges::everything(),
+            destinations: Ranges::of_prefixes([to.parse().unwrap()]),
+            services: vec![policy::Service { protocol: None, first: 0, last: 65_535 }],
+            line: 1,
+            compress: false,
+        };
+        let text = |to: &[&str]| {
+            let outward = to.iter().map(|to| rule(to)).collect();
+            Rules { inward: Vec::new(), outward }.print().unwrap()
+        };
+        let told = no_internet(&text(&["100.64.0.0/10", "10.0.0.0/8"]), "vps").unwrap();
+        assert!(told.contains("autogroup:internet") && told.contains("vps"), "{told}");
+        assert_eq!(no_internet(&text(&["100.64.0.0/10", "9.9.9.9/32"]), "vps"), None);
+        assert_eq!(no_internet(policy::OPEN, "vps"), None, "without a policy all is allowed");
+    }
+}
