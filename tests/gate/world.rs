@@ -4,7 +4,8 @@
 //! and addresses that could be anywhere in the Internet, 192.0.2.9, 2001:db8:5::9)
 //! and `net`, which has addresses of the Internet (203.0.113.9, 2001:db8:9::9). `a` has a way
 //! to the Internet of its own, by `isp`, which has the same addresses: who answers tells which way
-//! was taken. `c` is a second gateway, behind which `lan2` has the address of `lan`.
+//! was taken. Where a world's number is odd, `a`, `b` and `c` forward everything, as machines with
+//! containers do. `c` is a second gateway, behind which `lan2` has the address of `lan`.
 
 #![allow(unreachable_pub)]
 
@@ -70,6 +71,16 @@ impl World {
         let [a, b, server] = [scene.host("a")?, scene.host("b")?, scene.host("server")?];
         let [c, lan2] = [scene.host("c")?, scene.host("lan2")?];
         let [lan, net, isp] = [scene.host("lan")?, scene.host("net")?, scene.host("isp")?];
+        // every second world's machines forward everything for reasons of their own
+        let forwards = id.bytes().last().is_some_and(|digit| digit % 2 == 1);
+        for host in [&a, &b, &c] {
+            let value = u8::from(forwards);
+            host.sh(&format!(
+                "cd /proc/sys/net; echo {value} > ipv4/ip_forward
+                 echo {value} > ipv6/conf/all/forwarding
+                 echo {value} > ipv6/conf/default/forwarding"
+            ))?;
+        }
         server.sh(&format!(
             "ip link add br0 type bridge; ip link set br0 up; ip addr add {SERVER}/24 dev br0"
         ))?;

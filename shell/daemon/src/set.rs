@@ -33,7 +33,7 @@ pub(crate) struct Waiting {
 }
 
 impl Daemon {
-    /// Answers who wants to change settings: now, or soon, where the exit that is named is none yet.
+    /// Answers who wants to change settings: now, or soon, where the named exit is none yet.
     pub(crate) fn answer_set(&mut self, wanted: Waiting) -> Result<(), Fault> {
         let after = self.state.kept.settings.with(&wanted.changes);
         let is_early = wanted.since.elapsed() < EXIT_WITHIN;
