@@ -69,7 +69,7 @@ fn hears(host: &Host, group: bool) -> Result<std::thread::JoinHandle<Result<Vec<
             socket.join_multicast_v4(&GROUP, &Ipv4Addr::new(100, 64, 0, 2))?;
         }
         socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-        let (mut heard, end) = (Vec::new(), Instant::now() + seconds(4));
+        let (mut heard, end) = (Vec::new(), Instant::now() + seconds(6));
         while Instant::now() < end {
             let mut bytes = [0; 100];
             if let Ok(len) = socket.recv(&mut bytes) {

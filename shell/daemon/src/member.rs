@@ -253,15 +253,16 @@ impl Daemon {
         (self.is_in_touch, self.map, self.plan) = (false, None, Plan::default());
         (self.told, self.rules, self.home) = (Told::default(), None, Home::default());
         self.want_port(0, false);
-        if let Err(why) = self.gate.clear() {
-            self.complain(&why);
-        }
         let _ = self.interface.set_up(false).map_err(|error| self.complain(&error));
         self.is_up = false;
         self.remote.call(|desk| {
             let _ = desk.configure(&[Change::ReplacePeers, Change::PrivateKey(None)]);
             let _ = desk.look();
         })?;
+        // Last: what the filter kept out comes in no more (threat PF-02).
+        if let Err(why) = self.gate.clear() {
+            self.complain(&why);
+        }
         Ok(())
     }
 

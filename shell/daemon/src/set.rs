@@ -64,10 +64,11 @@ impl Daemon {
             return Ok(refused(why));
         }
         let kept = &mut self.state.kept;
+        let is_repeated = kept.trial.as_ref().is_some_and(|trial| trial.with(changes) == before);
         if let Some(seconds) = how.for_s {
             kept.trial.get_or_insert_with(|| before.clone());
             self.trial_until = Some(Instant::now() + Duration::from_secs(seconds));
-        } else if how.confirm || after == before {
+        } else if how.confirm || is_repeated {
             (kept.trial, self.trial_until) = (None, None);
         } else if let Some(trial) = &mut kept.trial {
             *trial = trial.with(changes);

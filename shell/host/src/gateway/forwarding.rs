@@ -67,6 +67,14 @@ const SEEN: &str = "table inet seen {
     }
 }";
 
+/// As Docker publishes a container's port.
+const PUBLISHED: &str = "table ip published {
+    chain pre {
+        type nat hook prerouting priority dstnat;
+        iifname wt0 ip daddr 100.64.0.1 udp dport 7777 dnat to 172.17.0.9
+    }
+}";
+
 /// How many packets a counter has counted.
 fn counted(name: &str) -> u64 {
     let text = feed("nft", &["list", "counter", "inet", "seen", name], "").unwrap();
@@ -225,15 +233,14 @@ fn containers_of_this_machine_begin_and_are_not_begun_with() {
             assert!(!passes("wt", "100.64.0.6", "172.17.0.9", "br0"), "a peer asks a container");
         }
         // A service that the machine publishes for a container is its own.
-        nft("table ip published { chain pre { type nat hook prerouting priority dstnat; \
-             iifname wt0 ip daddr 100.64.0.1 udp dport 7777 dnat to 172.17.0.9\n } }");
+        nft(PUBLISHED);
         for setup in [setup(), gateway()] {
             ours.set(&setup).unwrap();
             assert!(passes("wt", "100.64.0.6", "100.64.0.1", "br0"), "as published: {setup:?}");
             assert!(!passes("wt", "100.64.0.6", "172.17.0.9", "br0"), "not beside it");
         }
         // A bridge with a way to elsewhere is a LAN.
-        ip("link add eth7 type dummy");
+        ip("link add link out0 name eth7 type macvlan");
         ip("link set eth7 master br0");
         ours.set(&setup()).unwrap();
         assert!(!begins("100.64.0.5", "wt0") && !begins("100.64.0.1", "own"));

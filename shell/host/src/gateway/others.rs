@@ -92,7 +92,8 @@ fn lets_pass(chain: &Chain, ruleset: &str, setup: &Setup) -> bool {
         lines.take_while(|line| **line != "\t}").copied().collect::<Vec<&str>>()
     };
     let asked = |line: &&str| {
-        let mut words = line.split(' ').skip_while(|word| !matches!(*word, "jump" | "goto"));
+        let mut words =
+            line.split_whitespace().skip_while(|word| !matches!(*word, "jump" | "goto"));
         words.nth(1).map(str::to_owned)
     };
     let mut names = vec![chain.name.clone()];

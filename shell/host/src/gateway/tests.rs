@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::*;
-use crate::netlink::tests::{in_fresh_namespace, ip};
+use crate::netlink::tests::{in_fresh_namespace, ip, soon};
 
 pub(super) fn prefixes(list: &[&str]) -> Vec<Prefix> {
     list.iter().map(|p| p.parse().unwrap()).collect()
@@ -72,8 +72,18 @@ pub(super) fn in_world(body: impl FnOnce() + Send + 'static) {
         ] {
             ip(line);
         }
+        settle();
         body();
     });
+}
+
+/// Waits until the kernel has taken in our addresses of IPv6, which it does when it has time.
+fn settle() {
+    let is_there = || {
+        let shown = ip("-6 route show table local");
+        ["local fd05::1", "local fd77::1"].iter().all(|local| shown.contains(local))
+    };
+    soon(|| if is_there() { Ok(()) } else { Err("the addresses are not there") }).unwrap();
 }
 
 /// Has the machine forward everything, or nothing.
@@ -390,6 +400,7 @@ fn gw_11_a_start_after_a_crash_takes_over_without_a_gap() {
             ] {
                 ip(line);
             }
+            settle();
             ours.set(&next).unwrap();
             let fresh = machine();
             drop(ours);
