@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// How often the machine is looked at while others change it; more rarely where a look takes long.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// A look takes one part of so many of the time, at most.
-const LOOK_SHARE: u32 = 20;
+const LOOK_SHARE: u32 = 4;
 /// How often it is looked at whatever is heard of changes.
 const LOOK_ANYWAY: Duration = Duration::from_secs(30);
 /// What is taken away more often than this within [`LOOK_ANYWAY`] is somebody's will, and told.
