@@ -101,11 +101,7 @@ impl Session {
     pub(crate) fn node(&mut self, named: &str) -> Result<u64> {
         let answer = self.call("GET", "/api/v1/nodes", &Value::Null)?;
         let nodes = answer["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let by_name = nodes.iter().find(|node| node["name"] == named);
-        let number = named.parse::<u64>().ok();
-        let by_number =
-            || nodes.iter().find(|node| number.is_some() && node["id"].as_u64() == number);
-        let found = by_name.or_else(by_number).and_then(|node| node["id"].as_u64());
+        let found = chosen(nodes, named);
         found.with_context(|| format!("there is no node {named:?}; see `warren node list`"))
     }
 
@@ -119,6 +115,16 @@ impl Session {
         };
         say(&text)
     }
+}
+
+/// The number of the node that is meant: a word of digits is a number and nothing else, whatever a
+/// node may be called.
+fn chosen(nodes: &[Value], named: &str) -> Option<u64> {
+    let is_meant = |node: &&Value| match control::name::is_number(named) {
+        true => node["id"].as_u64() == named.parse().ok() && node["id"].is_u64(),
+        false => node["name"] == named,
+    };
+    nodes.iter().find(is_meant).and_then(|node| node["id"].as_u64())
 }
 
 /// The rows of a list under their titles; `columns` are titles and the fields of a row.
@@ -196,6 +202,17 @@ mod tests {
         for text in ["", "s", "0h", "-1h", "1", "1y", "1.5h", "99999999999999999999d", "é"] {
             assert!(lifetime(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_word_of_digits_is_a_number_whatever_a_node_is_called() {
+        let nodes = [
+            serde_json::json!({ "id": 7, "name": "12" }),
+            serde_json::json!({ "id": 12, "name": "web" }),
+        ];
+        let chosen = |named| chosen(&nodes, named);
+        assert_eq!((chosen("12"), chosen("web"), chosen("7")), (Some(12), Some(12), Some(7)));
+        assert_eq!((chosen("99"), chosen(""), chosen("99999999999999999999")), (None, None, None));
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         acme,
     };
     let relay = RelayServer::start(&config)?;
+    // What the server is told of a relay, it takes from who holds that relay's key.
+    admin = admin.proving(relay.private_key().clone());
     let mut books =
         Books { file: args.data.join("members.json"), url: args.url, known: None, written: None };
     books.begin(&relay);

@@ -454,23 +454,53 @@ fn bad_words_are_answered_with_what_and_how() -> Result<()> {
 }
 
 #[test]
-fn a_key_that_expires_is_rotated_without_anybody() -> Result<()> {
+fn a_key_that_expires_is_rotated_though_the_network_changes_every_second() -> Result<()> {
     network("n6", 2, |lan| {
         lan.serve.as_mut().context("it runs")?.end()?;
-        lan.serve(&["--node-lifetime", "12s"])?;
+        lan.serve(&["--node-lifetime", "20s"])?;
         let token = lan.token(&["--reusable"])?;
         lan.all_up(&token)?;
         let before = lan.status(0)?["self"]["key"].clone();
         lan.reaches(0, "100.64.0.2")?;
-        eventually("another key", seconds(PATIENCE), || {
-            lan.status(0).is_ok_and(|status| status["self"]["key"] != before)
-        })?;
-        // Longer than one key lives.
-        let end = Instant::now() + seconds(13);
+        // Longer than one key lives, with something else in the map every second.
+        let end = Instant::now() + seconds(26);
+        let mut round = 0;
         while Instant::now() < end {
+            lan.admin(&["node", "tag", "b", &format!("tag:round-{round}")])?;
             lan.reaches(1, "100.64.0.1")?;
+            std::thread::sleep(seconds(1));
+            round += 1;
         }
-        ensure!(lan.status(0)?["state"] == "running");
+        let status = lan.status(0)?;
+        ensure!(status["state"] == "running" && status["self"]["key"] != before, "{status}");
+        ensure!(lan.status(1)?["state"] == "running");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_key_that_ended_while_its_node_was_away_is_renewed_by_the_machine_alone() -> Result<()> {
+    network("n7", 1, |lan| {
+        lan.serve.as_mut().context("it runs")?.end()?;
+        lan.serve(&["--node-lifetime", "8s"])?;
+        let token = lan.token(&[])?;
+        lan.all_up(&token)?;
+        let before = lan.status(0)?["self"]["key"].clone();
+        lan.nodes[0].daemon.as_mut().context("it runs")?.end()?;
+        std::thread::sleep(seconds(10));
+        ensure!(lan.admin(&["node", "show", "a"])?.contains("expired: yes"));
+        lan.daemon(0)?;
+        eventually("it is a member again, with another key", seconds(PATIENCE), || {
+            lan.status(0)
+                .is_ok_and(|status| status["state"] == "running" && status["self"]["key"] != before)
+        })?;
+        // What an administrator ended is over.
+        lan.admin(&["node", "expire", "a"])?;
+        eventually("it is refused", seconds(PATIENCE), || {
+            lan.status(0).is_ok_and(|status| status["state"] == "refused")
+        })?;
+        std::thread::sleep(seconds(2));
+        ensure!(lan.status(0)?["state"] == "refused");
         Ok(())
     })
 }

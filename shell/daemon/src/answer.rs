@@ -85,7 +85,8 @@ impl Daemon {
         if let Some(why) = self.refuses_exit(&settings, force) {
             return Ok(Err(why));
         }
-        let is_new = member.as_ref().is_some_and(|member| member.token.is_some());
+        // With a token to join by, or with a server that is elsewhere.
+        let is_new = member.is_some();
         let kept = &mut self.state.kept;
         (kept.trial, self.trial_until) = (None, None);
         let is_same = kept.settings == settings && kept.wanted && !is_new;
@@ -127,10 +128,13 @@ impl Daemon {
                 urls.join(", ")
             ));
         }
-        // A member has no use for another token, unless it is one no longer.
+        // A member has no use for another token, unless it is one no longer; but where the server
+        // is now, a newer one tells.
         let is_out = self.refusal.is_some() || known.token.is_some();
-        let verifying = known.verifying;
-        Ok(is_out.then(|| Member { verifying, ..joining(&token, text) }))
+        let is_elsewhere = token.urls.iter().any(|url| !known.urls.contains(url));
+        let mut member = Member { token: is_out.then_some(text), ..known.clone() };
+        member.learn(&token.urls);
+        Ok((is_out || is_elsewhere).then_some(member))
     }
 }
 

@@ -44,6 +44,7 @@ mod promise;
 pub mod protocol;
 mod reach;
 mod relays;
+mod renew;
 mod set;
 mod settings;
 mod socket;

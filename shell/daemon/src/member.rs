@@ -10,7 +10,7 @@ use control::client::{Settings as Opening, Trouble};
 use control::limits::ENDPOINTS_MAX;
 use control::{Code, Event, Kind, Map, Refusal, Token};
 use dial::proxy::Proxies;
-use dial::{Membership, News, Notify, Relays, Start, SystemRandom};
+use dial::{Membership, News, Notify, Relays, Start};
 use host::gateway::MARK;
 use host::mail::{Gone, Remote};
 use node::Change;
@@ -25,6 +25,7 @@ use crate::ports::{Mapping, Ports};
 use crate::promise::Promise;
 use crate::reach::Told;
 use crate::relays::Loop;
+use crate::renew::Renewal;
 use crate::set::Waiting;
 use crate::socket::Asked;
 use crate::state::{Member, State};
@@ -38,8 +39,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// How long a logout waits for the server to know.
 pub(crate) const LOGOUT_WITHIN: Duration = Duration::from_secs(5);
-/// After a rotation that got no answer, another try.
-const ROTATE_AGAIN: Duration = Duration::from_secs(60);
 
 /// What reaches the loop.
 #[derive(Debug)]
@@ -104,7 +103,7 @@ pub(crate) struct Daemon {
     clock: Option<(u64, Instant)>,
     unsaved: Option<Vec<Arc<control::Signed>>>,
     saved_at: Instant,
-    rotate_after: Option<Instant>,
+    pub(crate) renewal: Renewal,
     looked_at: Instant,
     /// A change of settings that waits for its exit.
     pub(crate) waiting: Option<Waiting>,
@@ -155,7 +154,7 @@ impl Daemon {
             clock: None,
             unsaved: None,
             saved_at: Instant::now(),
-            rotate_after: None,
+            renewal: Renewal::default(),
             looked_at: Instant::now(),
             waiting: None,
             trial_until: None,
@@ -363,6 +362,7 @@ impl Daemon {
             }
             Event::Changed(_) => {
                 self.map = news.map;
+                self.learn_urls();
                 self.tell_reach(false)?;
                 self.tell_policy()?;
                 self.apply()?;
@@ -384,6 +384,9 @@ impl Daemon {
 
     /// The server wants nothing more of us. Nobody is a peer of who is no member.
     fn take_end(&mut self, refusal: Refusal) -> Result<(), Fault> {
+        if self.renew_what_is_over(&refusal) {
+            return Ok(());
+        }
         tracing::error!("the server refuses: {}", refusal.detail);
         self.is_in_touch = false;
         if matches!(refusal.code, Code::NotEnrolled | Code::Expired) {
@@ -420,11 +423,17 @@ impl Daemon {
         Ok(())
     }
 
+    /// Where the server says that it is now is where it is sought first after the next start.
+    fn learn_urls(&mut self) {
+        let told = self.map.as_ref().map(|map| map.urls.clone()).unwrap_or_default();
+        self.note_member(|member| member.learn(&told));
+    }
+
     fn note_member(&mut self, change: impl FnOnce(&mut Member)) {
         let Some(member) = &mut self.state.kept.member else { return };
-        let before = (member.verifying, member.token.clone());
+        let before = member.clone();
         change(member);
-        if before != (member.verifying, member.token.clone()) {
+        if before != *member {
             self.keep();
         }
     }
@@ -535,40 +544,9 @@ impl Daemon {
                 self.looked_at = Instant::now();
                 self.look_for_twin();
                 self.apply()?;
-                self.rotate();
+                self.renew();
             }
         }
-        Ok(())
-    }
-
-    /// Asks for another key when half of this one's life is over, without anybody's help.
-    fn rotate(&mut self) {
-        let Some(map) = &self.map else { return };
-        let Some(expires) = map.me.expires_unix_s else { return };
-        let left = expires.saturating_sub(self.now_unix_s());
-        let whole = expires.saturating_sub(map.made_unix_s);
-        let is_due = left <= whole / 2 && self.is_in_touch;
-        if !is_due || self.rotate_after.is_some_and(|at| Instant::now() < at) {
-            return;
-        }
-        self.rotate_after = Some(Instant::now() + ROTATE_AGAIN);
-        let next = self.state.kept.next.clone();
-        let next = next.unwrap_or_else(|| PrivateKey::generate(&mut SystemRandom));
-        self.state.kept.next = Some(next.clone());
-        self.keep();
-        if let Some(membership) = &self.membership {
-            membership.rotate(next.public());
-        }
-    }
-
-    fn take_rotation(&mut self, key: &noise::PublicKey) -> Result<(), Fault> {
-        let kept = &mut self.state.kept;
-        let Some(next) = kept.next.take_if(|next| next.public() == *key) else { return Ok(()) };
-        kept.node = next.clone();
-        self.keep();
-        self.rotate_after = None;
-        tracing::info!("the node's key is another one now");
-        self.remote.call(|desk| desk.configure(&[Change::PrivateKey(Some(next))]).err())?;
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use control::limits::URLS_KEPT_MAX;
 use control::{ServerUrl, Signed, VerifyingKey};
 use dial::SystemRandom;
 use lock::Lock;
@@ -48,7 +49,7 @@ pub struct Kept {
 }
 
 /// A membership.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
     /// Where the server is, the preferred first.
     pub urls: Vec<ServerUrl>,
@@ -60,6 +61,18 @@ pub struct Member {
     /// The token, until it was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+}
+
+impl Member {
+    /// Puts these URLs first, and those that were known behind them.
+    pub(crate) fn learn(&mut self, told: &[ServerUrl]) {
+        let known = std::mem::take(&mut self.urls);
+        for url in told.iter().cloned().chain(known) {
+            if !self.urls.contains(&url) && self.urls.len() < URLS_KEPT_MAX {
+                self.urls.push(url);
+            }
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -34,6 +34,8 @@ pub struct Remote {
     url: ServerUrl,
     token: Token,
     proxies: Proxies,
+    /// The key that its calls prove; one that is made for the moment if there is none.
+    own: Option<PrivateKey>,
 }
 
 /// What the API answered.
@@ -79,7 +81,17 @@ impl Admin {
     ) -> Result<Self, control::BadToken> {
         let token = Token::parse(token, Kind::Api)?;
         let url = url.unwrap_or_else(|| token.urls[0].clone());
-        Ok(Self::Remote(Box::new(Remote { url, token, proxies })))
+        Ok(Self::Remote(Box::new(Remote { url, token, proxies, own: None })))
+    }
+
+    /// The same, but each call proves that the caller holds this key, as a relay does that enters
+    /// itself.
+    #[must_use]
+    pub fn proving(mut self, key: PrivateKey) -> Self {
+        if let Self::Remote(remote) = &mut self {
+            remote.own = Some(key);
+        }
+        self
     }
 
     /// One call. `body` is JSON or nothing.
@@ -107,7 +119,8 @@ impl Remote {
         let place = || self.url.to_string();
         let unreachable = |error| AdminError::Unreachable(place(), error);
         let other = || AdminError::NotTheServer(place());
-        let machine = PrivateKey::generate(&mut SystemRandom);
+        let moment = || PrivateKey::generate(&mut SystemRandom);
+        let machine = self.own.clone().unwrap_or_else(moment);
         let (message, opening) =
             channel::open(&machine, &self.token.server, &mut SystemRandom).map_err(|_| other())?;
         let mut connection = Connection::open(&self.url, &self.proxies).map_err(unreachable)?;

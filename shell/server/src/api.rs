@@ -17,6 +17,7 @@ mod resolvers;
 use std::sync::Arc;
 
 use control::{ApiAnswer, ApiRequest, Kind, Token};
+use noise::PublicKey;
 use serde::de::DeserializeOwned;
 
 pub(crate) use problem::Problem;
@@ -24,6 +25,7 @@ pub(crate) use problem::Problem;
 use crate::app::App;
 use crate::limits::Source;
 use crate::protocol;
+use crate::store::Bearer;
 
 /// Bytes of a body: a policy with room for its JSON.
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;
@@ -50,15 +52,18 @@ pub(crate) enum Caller {
     Anonymous,
     /// A process on this machine that may administrate: its user.
     Local(u32),
-    /// The bearer of a token: its look-up name and scopes.
-    Token(String, Vec<String>),
+    /// The bearer of a token: its look-up name, and what it may.
+    Token(String, Bearer),
 }
 
 /// One call, authorised.
 pub(crate) struct Call {
     pub(crate) app: Arc<App>,
     pub(crate) actor: String,
-    pub(crate) scopes: Option<Vec<String>>,
+    /// Whose token it is, unless a process of this machine calls.
+    pub(crate) bearer: Option<Bearer>,
+    /// The key that the caller's channel proves, where there is one.
+    pub(crate) machine: Option<PublicKey>,
     /// The numbers in the path.
     pub(crate) id: u64,
     pub(crate) query: String,
@@ -192,7 +197,9 @@ pub(crate) fn authorise(route: &Route, caller: &Caller) -> Result<(), Problem> {
     match caller {
         _ if route.scope == PUBLIC => Ok(()),
         Caller::Local(_) => Ok(()),
-        Caller::Token(_, scopes) if scopes.iter().any(|scope| scope == route.scope) => Ok(()),
+        Caller::Token(_, bearer) if bearer.scopes.iter().any(|scope| scope == route.scope) => {
+            Ok(())
+        }
         Caller::Token(..) => {
             let detail = format!("the token needs the scope {}", route.scope);
             Err(Problem::new(403, "this token may not do that", detail))
@@ -233,10 +240,10 @@ async fn known(app: &Arc<App>, field: &str) -> Result<Caller, Problem> {
 
 async fn identify(app: &Arc<App>, id: [u8; 8], secret: [u8; 16]) -> Result<Caller, Problem> {
     let held = Arc::clone(app);
-    let scopes = protocol::blocking(move || held.store().scopes_of(id, &secret, held.now())).await;
-    match scopes.map_err(|_| Problem::busy())?? {
+    let bearer = protocol::blocking(move || held.store().bearer(id, &secret, held.now())).await;
+    match bearer.map_err(|_| Problem::busy())?? {
         Some(_) if !app.limits.call(id) => Err(Problem::too_often()),
-        Some(scopes) => Ok(Caller::Token(control::SecretId(id).to_hex(), scopes)),
+        Some(bearer) => Ok(Caller::Token(control::SecretId(id).to_hex(), bearer)),
         None => {
             let detail = "it is unknown, expired or was taken back";
             Err(Problem::new(401, "this token opens nothing", detail))
@@ -249,16 +256,17 @@ pub(crate) async fn run(
     app: Arc<App>,
     (route, id): (&'static Route, u64),
     caller: Caller,
+    machine: Option<PublicKey>,
     query: String,
     body: Vec<u8>,
 ) -> Result<Reply, Problem> {
     authorise(route, &caller)?;
-    let (actor, scopes) = match caller {
-        Caller::Anonymous => (ANONYMOUS.to_owned(), Some(Vec::new())),
+    let (actor, bearer) = match caller {
+        Caller::Anonymous => (ANONYMOUS.to_owned(), None),
         Caller::Local(uid) => (format!("local:{uid}"), None),
-        Caller::Token(name, scopes) => (format!("token:{name}"), Some(scopes)),
+        Caller::Token(name, bearer) => (format!("token:{name}"), Some(bearer)),
     };
-    let call = Call { app, actor, scopes, id, query, body };
+    let call = Call { app, actor, bearer, machine, id, query, body };
     protocol::blocking(move || (route.handler)(&call)).await.map_err(|_| Problem::busy())?
 }
 
@@ -266,6 +274,7 @@ pub(crate) async fn run(
 pub(crate) async fn inside(
     app: Arc<App>,
     source: Option<Source>,
+    machine: PublicKey,
     request: ApiRequest,
 ) -> ApiAnswer {
     let result = async {
@@ -279,7 +288,8 @@ pub(crate) async fn inside(
             app.limits.failed(source);
         }
         let caller = caller?;
-        run(Arc::clone(&app), found, caller, query.to_owned(), request.body.into_bytes()).await
+        let (app, body) = (Arc::clone(&app), request.body.into_bytes());
+        run(app, found, caller, Some(machine), query.to_owned(), body).await
     };
     match result.await {
         Ok(Reply::Json(value)) => ApiAnswer { status: 200, body: value.to_string() },

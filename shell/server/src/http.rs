@@ -251,7 +251,7 @@ async fn call(
         return Err(Problem::new(415, "the body's type is not taken", detail));
     }
     let body = read_body(request, api::BODY_BYTES_MAX).await?;
-    api::run(app, found, caller, query, body).await
+    api::run(app, found, caller, None, query, body).await
 }
 
 /// The whole body, if it is short enough and comes in time.

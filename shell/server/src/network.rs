@@ -21,7 +21,7 @@ use ::policy::{Directory, User};
 use control::address::Pool;
 use control::limits::ENDPOINTS_MAX;
 use control::{
-    Answer, Code, Delta, HostInfo, Map, NodeId, Peer, Policy, Poll, Prefix, Relay, SelfNode,
+    Answer, Delta, HostInfo, Map, NodeId, Peer, Policy, Poll, Prefix, Relay, SelfNode, ServerUrl,
     Statement,
 };
 use noise::PublicKey;
@@ -101,6 +101,8 @@ pub(crate) struct Shared {
     /// What no node may route, beside the pool.
     pub(crate) reserved: Vec<Prefix>,
     pub(crate) relays: Vec<Relay>,
+    /// Where the server is.
+    pub(crate) urls: Vec<ServerUrl>,
     /// Who is asked for names that are not the network's.
     pub(crate) resolvers: Resolvers,
 }
@@ -349,31 +351,6 @@ impl Network {
         self.nodes.get(&id).map(|node| node.host.clone())
     }
 
-    /// The node with this machine key and this node key (threat CO-05), or the refusal.
-    pub(crate) fn member(
-        &self,
-        machine: &PublicKey,
-        node_key: &PublicKey,
-        now: u64,
-    ) -> Result<Arc<Node>, Answer> {
-        let node = self.machines.get(machine).and_then(|id| self.nodes.get(id));
-        let Some(node) = node else {
-            return Err(Answer::refused(
-                Code::NotEnrolled,
-                "this machine is not in the network, or was removed; join with a token",
-            ));
-        };
-        if node.is_expired(now) {
-            let detail = "this node's key has expired; join again with a token";
-            return Err(Answer::refused(Code::Expired, detail));
-        }
-        if node.node_key != *node_key {
-            let detail = "this is not the key of this machine's node";
-            return Err(Answer::refused(Code::WrongKey, detail));
-        }
-        Ok(Arc::clone(node))
-    }
-
     /// What this machine is told that has a map of `poll`.
     pub(crate) fn news(
         &mut self,
@@ -460,6 +437,7 @@ impl Network {
             policy: self.policy(viewer, now),
             relays: self.shared.relays.clone(),
             stun: self.shared.stun.clone(),
+            urls: self.shared.urls.clone(),
         };
         self.memory.note(viewer.id, next);
         said(&Statement::Map(Box::new(map)))
@@ -474,6 +452,7 @@ impl Network {
             routes: viewer.routes(),
             approved: viewer.approved,
             expires_unix_s: viewer.expires,
+            life_s: viewer.life_s(),
         }
     }
 

@@ -117,7 +117,9 @@ impl Asked {
             Request::Report(host) => blocking(move || self.report(&host)).await,
             Request::Rotate { new_key } => blocking(move || self.rotate(new_key)).await,
             Request::Logout => blocking(move || self.logout()).await,
-            Request::Api(call) => Ok(Answer::Api(api::inside(self.app, self.source, call).await)),
+            Request::Api(call) => {
+                Ok(Answer::Api(api::inside(self.app, self.source, self.machine, call).await))
+            }
         }
     }
 
@@ -188,8 +190,9 @@ impl Asked {
         if self.app.network().member(&self.machine, &new_key, self.app.now()).is_ok() {
             return Answer::Done;
         }
-        let id = match self.member() {
-            Ok(id) => id,
+        let renewer = self.app.network().renewer(&self.machine, &self.node_key, self.app.now());
+        let id = match renewer {
+            Ok(node) => node.id,
             Err(refused) => return refused,
         };
         let lifetime = self.app.terms.lifetime_s;
@@ -275,7 +278,8 @@ fn refuse(error: &StoreError) -> Answer {
         StoreError::WrongKey => Code::WrongKey,
         StoreError::Missing(_) => Code::NotEnrolled,
         StoreError::Full => Code::Full,
-        StoreError::Conflict(_) | StoreError::Invalid(_) => Code::Invalid,
+        StoreError::Expired => Code::Expired,
+        StoreError::Conflict(_) | StoreError::Invalid(_) | StoreError::Denied(_) => Code::Invalid,
         StoreError::Unavailable(_) | StoreError::Damaged(_) => {
             tracing::error!(%error, "the store refused a node's request");
             Code::Busy

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use control::limits::URLS_MAX;
 use control::{Prefix, Relay, ServerUrl};
 use lock::Lock;
 use tokio::net::{UdpSocket, UnixListener};
@@ -125,6 +126,7 @@ impl Server {
             stun: stun_addresses.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
             reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
             relays: own_relay(&config, &keys, door.is_some()),
+            urls: config.urls.iter().take(URLS_MAX).cloned().collect(),
             resolvers: Resolvers::default(),
         };
         let (clock, began) = (config.clock, Instant::now());

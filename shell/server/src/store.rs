@@ -9,6 +9,7 @@
 
 mod audit;
 mod db;
+mod enrol;
 mod keys;
 mod nodes;
 mod postgres;
@@ -31,8 +32,9 @@ use ring::hmac;
 
 pub use audit::{Entry, PolicyText};
 use db::{Db, Tx, values};
-pub use keys::{ApiToken, JoinKey, NewJoinKey};
-pub use nodes::{Enrolment, Joining, Node, Registered};
+pub use enrol::{Enrolment, Joining, Registered};
+pub use keys::{ApiToken, Bearer, JoinKey, Made, NewApiToken, NewJoinKey};
+pub use nodes::Node;
 pub use postgres::PostgresUrl;
 pub use users::User;
 
@@ -66,6 +68,10 @@ pub enum StoreError {
     Conflict(String),
     /// What was asked for is impossible: why.
     Invalid(String),
+    /// Who asks may not: why.
+    Denied(String),
+    /// The node's key is over, and its machine alone may not renew it.
+    Expired,
     /// A join key lets nobody in.
     Key(control::join::Refused),
     /// The node's key does not belong to its machine.
@@ -244,7 +250,10 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(what) => write!(f, "there is no {what}"),
-            Self::Conflict(why) | Self::Invalid(why) | Self::Damaged(why) => f.write_str(why),
+            Self::Conflict(why) | Self::Invalid(why) | Self::Damaged(why) | Self::Denied(why) => {
+                f.write_str(why)
+            }
+            Self::Expired => f.write_str("this node's key has expired; join again with a token"),
             Self::Key(why) => why.fmt(f),
             Self::WrongKey => f.write_str("the node key does not belong to this machine"),
             Self::Full => f.write_str("no address is left in the network's range"),

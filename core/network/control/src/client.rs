@@ -11,16 +11,19 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use noise::{Instant, PrivateKey, PublicKey, Random};
+use noise::{Instant, PublicKey, Random};
 
 use crate::channel::{self, Channel, Opening};
-use crate::limits::{ANSWER_BYTES_MAX, CACHED_DELTAS_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, CACHED_DELTAS_MAX, URLS_KEPT_MAX};
 use crate::{
-    Answer, BadMap, Code, Enrol, Enrolled, Envelope, Hello, HostInfo, Map, Poll, Refusal, Request,
-    Secret, SecretId, ServerUrl, Signed, Statement, VERSION, VerifyingKey, WireSecret,
+    Answer, BadMap, Code, Enrol, Envelope, Hello, HostInfo, Map, Poll, Refusal, Request, ServerUrl,
+    Signed, Statement, VERSION, VerifyingKey, WireSecret,
 };
 
+mod words;
+
 pub use crate::map::Changed;
+pub use words::{Ask, AskId, Event, Lane, Outcome, Settings, Trouble, Why};
 
 /// The path to which [`channel::open`]'s message is posted.
 pub const OPEN_PATH: &str = "/control/open";
@@ -40,119 +43,6 @@ const RETRY_LAST: Duration = Duration::from_secs(30);
 /// Events that wait for their reader. A reader that drains after each input never has more than 2.
 const EVENTS_MAX: usize = 64;
 
-/// What a client starts from.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where the server is, the preferred first; at least one.
-    pub urls: Vec<ServerUrl>,
-    /// The server's public key, from the token.
-    pub server: PublicKey,
-    /// This machine's key, which the channel proves.
-    pub machine: PrivateKey,
-    /// The WireGuard public key that peers are told.
-    pub node_key: PublicKey,
-    /// The one that is to follow it, if a rotation had begun before: the server may know it
-    /// already.
-    pub next_key: Option<PublicKey>,
-    /// The join key, if the node has yet to join.
-    pub join: Option<(SecretId, Secret)>,
-    /// What maps are signed with, if a channel was open before.
-    pub verifying: Option<VerifyingKey>,
-    /// What the node says of itself.
-    pub host: HostInfo,
-}
-
-/// Names one ask until it is answered.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct AskId(u64);
-
-/// Asks on different lanes run at the same time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Lane {
-    /// Waits for news, most of the time.
-    Poll,
-    /// Everything else.
-    Command,
-}
-
-/// A POST to make: `body` to `path` at `url`, with an answer `within` this time.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ask {
-    /// Its name.
-    pub id: AskId,
-    /// Its lane.
-    pub lane: Lane,
-    /// Where.
-    pub url: ServerUrl,
-    /// Where there.
-    pub path: &'static str,
-    /// What.
-    pub body: Vec<u8>,
-    /// When to give up.
-    pub within: Duration,
-}
-
-/// What became of an ask.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// Status 200 with this body. It may come from anybody; the channel tells.
-    Answered(Vec<u8>),
-    /// Status 410: whoever answered knows no such channel, or has seen the number.
-    NoChannel,
-    /// Status 400: a server of ours, perhaps, but not the one that the message was made for.
-    NotUnderstood,
-    /// Any other status, or no answer.
-    Failed,
-}
-
-/// What its owner should know or do.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// The server holds the key that the token pins, and its clock says this.
-    Opened {
-        /// Unix seconds.
-        now_unix_s: u64,
-    },
-    /// The node is in the books. From now on it needs no join key.
-    Enrolled(Enrolled),
-    /// The map changed; [`Client::cached`] should be stored.
-    Changed(Changed),
-    /// The WireGuard key is the new one now.
-    Rotated(PublicKey),
-    /// Something failed and will be tried again.
-    Trouble(Trouble),
-    /// The server refused for good, and nothing is asked any more.
-    Ended(Refusal),
-    /// The node has left, as it was told to.
-    LoggedOut,
-}
-
-/// What failed and will be tried again.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
-    /// No answer, or one of somebody in between.
-    Unreachable,
-    /// Somebody answered who does not hold the server's key.
-    NotTheServer,
-    /// The server holds the key but signs with another than before.
-    OtherSigner,
-    /// The server cannot do it now.
-    Refused(Refusal),
-    /// The map cannot be used.
-    Map(BadMap),
-}
-
-/// Why a client wants to be woken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
-    /// The pause after a failure is over.
-    Retry,
-    /// Two polls are far enough apart.
-    Poll,
-    /// There is something to ask already.
-    Pending,
-}
-
 #[derive(Debug)]
 enum Asked {
     Open(Box<Opening>),
@@ -166,6 +56,8 @@ enum Asked {
 #[derive(Debug)]
 struct Outstanding {
     id: AskId,
+    /// The way by which it went.
+    url: usize,
     number: u64,
     node_key: PublicKey,
     asked: Asked,
@@ -193,10 +85,14 @@ pub struct Client {
     is_logout_due: bool,
     wants_whole: bool,
     is_ended: bool,
+    /// The server says that our key is over; whether it may be renewed, the rotation will tell.
+    is_over: bool,
     failures: u32,
     not_before: Instant,
     poll_after: Instant,
     url: usize,
+    /// The way of what was answered last.
+    answered_by: usize,
     next_id: u64,
     events: VecDeque<Event>,
 }
@@ -217,10 +113,12 @@ impl Client {
             is_logout_due: false,
             wants_whole: false,
             is_ended: settings.urls.is_empty(),
+            is_over: false,
             failures: 0,
             not_before: Instant::ZERO,
             poll_after: Instant::ZERO,
             url: 0,
+            answered_by: 0,
             next_id: 0,
             events: VecDeque::new(),
             settings,
@@ -267,8 +165,17 @@ impl Client {
     }
 
     /// Wants another WireGuard key. The old one is in use until [`Event::Rotated`].
+    /// It may renew one that is over, which has ended the client: that goes on then.
     pub const fn handle_rotation(&mut self, new_key: PublicKey) {
         self.rotate_to = Some(new_key);
+        self.is_ended &= !self.is_over;
+    }
+
+    /// Where the server is, as far as is known, the preferred first: what it said last, and what
+    /// the client began with.
+    #[must_use]
+    pub fn urls(&self) -> &[ServerUrl] {
+        &self.settings.urls
     }
 
     /// Wants to leave the network.
@@ -299,6 +206,7 @@ impl Client {
             None
         };
         let Some(outstanding) = taken else { return };
+        self.answered_by = outstanding.url;
         let body = match outcome {
             Outcome::Answered(body) => body,
             Outcome::NoChannel => {
@@ -337,7 +245,7 @@ impl Client {
         {
             return self.ask(Lane::Command, asked, request);
         }
-        if self.poll.is_none() && self.is_enrolled() && now >= self.poll_after {
+        if self.may_poll() && now >= self.poll_after {
             self.poll_after = now.after(POLL_INTERVAL_MIN);
             let known = self.map.as_ref().filter(|_| !self.wants_whole);
             let mut poll = Poll { bare: true, ..Poll::default() };
@@ -367,8 +275,12 @@ impl Client {
             let why = if self.failures > 0 { Why::Retry } else { Why::Pending };
             return Some((self.not_before, why));
         }
-        let polls = !is_opening && self.poll.is_none() && self.is_enrolled();
+        let polls = !is_opening && self.may_poll();
         polls.then(|| (self.not_before.max(self.poll_after), Why::Poll))
+    }
+
+    const fn may_poll(&self) -> bool {
+        self.poll.is_none() && self.is_enrolled() && !self.is_over
     }
 
     fn next_command(&self) -> Option<(Asked, Request)> {
@@ -410,7 +322,7 @@ impl Client {
         let id = self.new_id();
         let asked = Asked::Open(Box::new(opening));
         let node_key = self.settings.node_key;
-        self.command = Some(Outstanding { id, number: 0, node_key, asked });
+        self.command = Some(Outstanding { id, url: self.url, number: 0, node_key, asked });
         let (url, within) = (self.url(), ANSWER_WITHIN);
         Some(Ask { id, lane: Lane::Command, url, path: OPEN_PATH, body, within })
     }
@@ -427,7 +339,7 @@ impl Client {
         open.next += 1;
         let body = [&open.name[..], &number.to_be_bytes(), &sealed].concat();
         let id = self.new_id();
-        let outstanding = Outstanding { id, number, node_key, asked };
+        let outstanding = Outstanding { id, url: self.url, number, node_key, asked };
         let (slot, within) = match lane {
             Lane::Poll => (&mut self.poll, POLL_WAIT + ANSWER_WITHIN),
             Lane::Command => (&mut self.command, ANSWER_WITHIN),
@@ -496,6 +408,7 @@ impl Client {
 
     fn rotated(&mut self, key: PublicKey) {
         self.settings.node_key = key;
+        self.is_over = false;
         if self.rotate_to == Some(key) {
             self.rotate_to = None;
         }
@@ -515,6 +428,15 @@ impl Client {
                 return self.rotated(key);
             }
             if outstanding.node_key != self.settings.node_key || self.rotate_to.is_some() {
+                return;
+            }
+        }
+        if refusal.code == Code::Expired {
+            if matches!(outstanding.asked, Asked::Rotate(_)) {
+                self.rotate_to = None;
+            }
+            self.is_over = true;
+            if self.rotate_to.is_some() {
                 return;
             }
         }
@@ -543,6 +465,7 @@ impl Client {
                 {
                     return Err(BadMap::Old);
                 }
+                self.learn_urls(&map.urls);
                 self.map = Some(Arc::new(*map));
                 self.cached = vec![signed];
                 self.push(Event::Changed(Changed::Whole));
@@ -557,8 +480,24 @@ impl Client {
         Ok(())
     }
 
+    /// Takes the URLs that the server has now before those that were known. The one that answers
+    /// stays in use until it fails.
+    fn learn_urls(&mut self, told: &[ServerUrl]) {
+        let current = self.url();
+        let known = std::mem::take(&mut self.settings.urls);
+        for url in told.iter().cloned().chain(known) {
+            let urls = &mut self.settings.urls;
+            if !urls.contains(&url) && urls.len() < URLS_KEPT_MAX {
+                urls.push(url);
+            }
+        }
+        self.url = self.settings.urls.iter().position(|url| *url == current).unwrap_or(0);
+    }
+
     fn fail(&mut self, trouble: Option<Trouble>, now: Instant, random: &mut dyn Random) {
-        let doubled = RETRY_FIRST.saturating_mul(1 << self.failures.min(16));
+        // Where there are several ways to the server, each is tried before the pause doubles.
+        let round = self.failures / self.settings.urls.len().max(1) as u32;
+        let doubled = RETRY_FIRST.saturating_mul(1 << round.min(16));
         let pause = doubled.min(RETRY_LAST);
         let mut bytes = [0; 4];
         random.fill(&mut bytes);
@@ -567,7 +506,9 @@ impl Client {
         self.not_before = now.after(half + drawn);
         self.failures = self.failures.saturating_add(1);
         self.is_report_due |= self.is_enrolled() && self.open.is_none();
-        self.url = self.url.wrapping_add(usize::from(trouble.is_some()));
+        // Two that went the same way and failed together are one reason to try another.
+        let is_way = trouble.is_some() && self.answered_by == self.url;
+        self.url = self.url.wrapping_add(usize::from(is_way));
         if let Some(trouble) = trouble {
             self.push(Event::Trouble(trouble));
         }

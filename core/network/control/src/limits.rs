@@ -32,6 +32,8 @@ pub const RESOLVERS_MAX: usize = 64;
 pub const POLICY_BYTES_MAX: usize = 1024 * 1024;
 /// URLs in one token.
 pub const URLS_MAX: usize = 4;
+/// URLs of its server that a node keeps: those of a map, and older ones behind them.
+pub const URLS_KEPT_MAX: usize = 2 * URLS_MAX;
 /// Bytes of one URL.
 pub const URL_BYTES_MAX: usize = 255;
 /// Signed deltas kept on top of a signed map, before a whole map is asked for.

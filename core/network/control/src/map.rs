@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     ENDPOINTS_MAX, PEERS_MAX, POLICY_BYTES_MAX, RELAY_STUN_MAX, RELAYS_MAX, RESOLVERS_MAX,
-    ROUTES_MAX, TAGS_MAX,
+    ROUTES_MAX, TAGS_MAX, URLS_MAX,
 };
 use crate::name::{is_domain, is_label, is_tag};
 use crate::{Prefix, ServerUrl};
@@ -42,6 +42,9 @@ pub struct SelfNode {
     /// When its WireGuard key expires, in Unix seconds by the server's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_s: Option<u64>,
+    /// How long the key's life is in all, in seconds; it is renewed at half of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life_s: Option<u64>,
 }
 
 /// What a node is told of another.
@@ -152,6 +155,9 @@ pub struct Map<P = Peer> {
     /// STUN servers.
     #[serde(default)]
     pub stun: Vec<String>,
+    /// Where the server is, the preferred first; nothing if it does not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub urls: Vec<ServerUrl>,
 }
 
 /// What changed from one sequence to another. `P` is as in [`Map`].
@@ -297,6 +303,7 @@ impl SelfNode {
             routes: Vec::new(),
             approved: true,
             expires_unix_s: None,
+            life_s: None,
         }
     }
 
@@ -353,6 +360,7 @@ impl Map {
             policy: Policy::default(),
             relays: Vec::new(),
             stun: Vec::new(),
+            urls: Vec::new(),
         }
     }
 
@@ -366,6 +374,7 @@ impl Map {
         bound("ranges", self.ranges.len(), 2)?;
         bound("relays", self.relays.len(), RELAYS_MAX)?;
         bound("stun", self.stun.len(), RELAYS_MAX)?;
+        bound("urls", self.urls.len(), URLS_MAX)?;
         self.relays.iter().try_for_each(|relay| bound("stun", relay.stun.len(), RELAY_STUN_MAX))?;
         bound("resolvers", self.dns.resolvers.len(), RESOLVERS_MAX)?;
         bound("zones", self.dns.zones.len(), RESOLVERS_MAX)?;

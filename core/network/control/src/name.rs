@@ -23,6 +23,13 @@ pub fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
+/// Whether `label` is digits and nothing else: nodes have numbers, and what names one is not what
+/// another has (threat CO-19).
+#[must_use]
+pub fn is_number(label: &str) -> bool {
+    !label.is_empty() && label.bytes().all(|b| b.is_ascii_digit())
+}
+
 /// Whether `domain` is labels with dots between them, 253 characters at most.
 #[must_use]
 pub fn is_domain(domain: &str) -> bool {
@@ -36,7 +43,8 @@ pub fn is_tag(tag: &str) -> bool {
 }
 
 /// The label that a machine's own hostname becomes: its first part in lower case, everything that
-/// a label cannot have made a hyphen, never two in a row (threat CO-19).
+/// a label cannot have made a hyphen, never two in a row, and `node-` before one that is a number
+/// (threat CO-19).
 #[must_use]
 pub fn label_of(hostname: &str) -> String {
     let first = hostname.split('.').next().unwrap_or_default();
@@ -53,6 +61,10 @@ pub fn label_of(hostname: &str) -> String {
         }
     }
     let label = label.trim_end_matches('-');
+    if is_number(label) {
+        let digits = &label[..label.len().min(LABEL_LEN_MAX - NAMELESS.len() - 1)];
+        return format!("{NAMELESS}-{digits}");
+    }
     if label.is_empty() { NAMELESS.to_owned() } else { label.to_owned() }
 }
 
@@ -92,11 +104,16 @@ mod tests {
             ("", "node"),
             ("名前", "node"),
             ("a\u{0}\u{1b}[31mb", "a-31mb"),
+            ("12", "node-12"),
+            ("007.example.org", "node-007"),
+            ("12-", "node-12"),
+            ("1-2", "1-2"),
         ] {
             assert_eq!(label_of(hostname), label, "{hostname:?}");
             assert!(is_label(&label_of(hostname)));
         }
         assert_eq!(label_of(&"a".repeat(10_000)).len(), LABEL_LEN_MAX);
+        assert_eq!(label_of(&"1".repeat(10_000)).len(), LABEL_LEN_MAX);
     }
 
     #[test]

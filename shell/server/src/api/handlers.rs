@@ -2,14 +2,14 @@
 //! answer has `"schema": 1`.
 
 use ::policy::{Finding, Place};
-use control::{Kind, Prefix, text::rfc3339};
+use control::{Kind, Prefix, Token, text::rfc3339};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroize;
 
 use super::{Call, Problem, Reply, SCOPES};
 use crate::app::Unset;
-use crate::store::{NewJoinKey, Node};
+use crate::store::{Made, NewApiToken, NewJoinKey, Node};
 use crate::tls::{Origin, Shown, Trouble};
 
 pub(super) type Answer = Result<Reply, Problem>;
@@ -98,14 +98,21 @@ pub(super) fn add_key(call: &Call) -> Answer {
         lifetime_s: lifetime(wanted.expires_in_s)?,
         tags: wanted.tags,
         user: wanted.user,
+        maker: call.bearer.as_ref().map(|bearer| bearer.id),
     };
     let token = call.app.token(Kind::Join);
     let (actor, now) = (&call.actor, call.app.now());
-    let id = call.app.store().add_join_key(&new, token.id, &token.secret, actor, now)?;
+    let made = call.app.store().add_join_key(&new, token.id, &token.secret, actor, now)?;
+    Ok(secret(made, &token))
+}
+
+/// The one answer that has the secret.
+fn secret(made: Made, token: &Token) -> Reply {
     let mut line = token.print();
-    let reply = json!({ "schema": 1, "id": id, "prefix": token.id.to_hex(), "token": line });
+    let reply = json!({ "schema": 1, "id": made.id, "prefix": token.id.to_hex(), "token": line,
+                        "expires": made.expires.map(rfc3339) });
     line.zeroize();
-    Ok(Reply::Created(reply))
+    Reply::Created(reply)
 }
 
 pub(super) fn expire_key(call: &Call) -> Answer {
@@ -299,24 +306,23 @@ pub(super) fn add_token(call: &Call) -> Answer {
         return Err(Problem::new(400, "the scopes are unknown", detail));
     }
     // Nobody hands out what they do not have.
-    if let Some(own) = &call.scopes
-        && let Some(scope) = scopes.iter().find(|scope| !own.contains(scope))
+    if let Some(own) = &call.bearer
+        && let Some(scope) = scopes.iter().find(|scope| !own.scopes.contains(scope))
     {
         let detail = format!("your own token lacks {scope}");
         return Err(Problem::new(403, "this token may not do that", detail));
     }
     let token = call.app.token(Kind::Api);
-    let secret = (token.id, &token.secret);
-    let expires = lifetime(wanted.expires_in_s)?;
-    let id =
-        call.app.store().add_api_token(&scopes, expires, secret, &call.actor, call.app.now())?;
-    let mut line = token.print();
-    let reply = json!({ "schema": 1, "id": id, "prefix": token.id.to_hex(), "token": line });
-    line.zeroize();
-    Ok(Reply::Created(reply))
+    let lifetime_s = lifetime(wanted.expires_in_s)?;
+    let maker = call.bearer.as_ref().map(|bearer| bearer.id);
+    let new = NewApiToken { scopes, lifetime_s, maker };
+    let (actor, now) = (&call.actor, call.app.now());
+    let made = call.app.store().add_api_token(&new, token.id, &token.secret, actor, now)?;
+    Ok(secret(made, &token))
 }
 
 pub(super) fn expire_token(call: &Call) -> Answer {
-    call.app.store().revoke_api_token(call.id, &call.actor, call.app.now())?;
+    let within = call.bearer.as_ref().map(|bearer| bearer.scopes.as_slice());
+    call.app.end_token(call.id, within, &call.actor)?;
     Ok(Reply::Empty)
 }

@@ -60,8 +60,9 @@ impl From<StoreError> for Problem {
             StoreError::Conflict(_) | StoreError::WrongKey | StoreError::Full => {
                 (409, "it does not fit what is there")
             }
+            StoreError::Denied(_) => (403, "this token may not do that"),
             StoreError::Invalid(_) => (400, "what was asked for is impossible"),
-            StoreError::Key(_) => (409, "the join key lets nobody in"),
+            StoreError::Key(_) | StoreError::Expired => (409, "the key lets nobody in"),
             StoreError::Unavailable(_) => (503, "the server cannot do it now"),
             StoreError::Damaged(_) => (500, "the database is damaged"),
         };

@@ -46,7 +46,8 @@ pub(super) fn put_relay(call: &Call) -> Answer {
         let why = format!("at most {RELAY_STUN_MAX} addresses as host:port");
         return Err(Problem::new(400, "the STUN addresses are none", why));
     }
-    let relay = call.app.put_relay(Relay { id: 0, url, key, stun, quic }, &call.actor)?;
+    let relay = Relay { id: 0, url, key, stun, quic };
+    let relay = call.app.put_relay(relay, call)?;
     Ok(Reply::Json(json!({ "schema": 1, "id": relay.id })))
 }
 
@@ -79,14 +80,32 @@ pub(super) fn remove_relay(call: &Call) -> Answer {
 
 impl App {
     /// Enters a relay in the books; every node is told.
-    fn put_relay(&self, relay: Relay, actor: &str) -> crate::store::Stored<Relay> {
+    fn put_relay(&self, relay: Relay, call: &Call) -> crate::store::Stored<Relay> {
         let mut store = self.store();
-        let (relay, is_new) = store.put_relay(relay, actor, self.now())?;
+        // An administrator of this machine is believed; others prove that they are the relay.
+        let is_proven = call.bearer.is_none() || call.machine == Some(relay.key);
+        let token = call.bearer.as_ref().map(|bearer| bearer.id);
+        let (relay, is_new) = store.put_relay(relay, token, is_proven, &call.actor, self.now())?;
         if is_new {
             let relays = store.relays()?;
             self.touch(|network| network.set_relays(relays));
         }
         Ok(relay)
+    }
+
+    /// Takes a token back with all that it made; relays among that leave the network.
+    pub(super) fn end_token(
+        &self,
+        id: u64,
+        within: Option<&[String]>,
+        actor: &str,
+    ) -> crate::store::Stored<()> {
+        let mut store = self.store();
+        if store.revoke_api_token(id, within, actor, self.now())? {
+            let relays = store.relays()?;
+            self.touch(|network| network.set_relays(relays));
+        }
+        Ok(())
     }
 
     fn remove_relay(&self, id: u32, actor: &str) -> crate::store::Stored<()> {

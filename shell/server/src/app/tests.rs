@@ -32,6 +32,7 @@ fn app(test: &str) -> (Folder, Arc<App>, Arc<AtomicU64>) {
         stun: Vec::new(),
         reserved: Vec::new(),
         relays: Vec::new(),
+        urls: Vec::new(),
         resolvers: Resolvers::default(),
     };
     let network = Network::read(&mut store, shared, clock()).unwrap();

@@ -1,13 +1,15 @@
-//! News that all nodes get alike, relays and names; and what the relay asks of the network: whose
-//! keys are good now, and who may know of whom.
+//! News that all nodes get alike, relays and names; who a machine with its keys is; and what the
+//! relay asks of the network: whose keys are good now, and who may know of whom.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use control::{Dns, Relay};
+use control::{Answer, Code, Dns, Relay};
 use noise::PublicKey;
 
 use super::{Change, Network, is_member};
 use crate::resolvers::Resolvers;
+use crate::store::Node;
 
 impl Network {
     /// All relays of the map: the server's own is number 0.
@@ -49,6 +51,50 @@ impl Network {
         self.note(Change::Policy);
         self.log.clear();
         self.floor = self.sequence;
+    }
+
+    /// The node with this machine key and this node key (threat CO-05), or the refusal.
+    pub(crate) fn member(
+        &self,
+        machine: &PublicKey,
+        node_key: &PublicKey,
+        now: u64,
+    ) -> Result<Arc<Node>, Answer> {
+        self.found(machine, node_key, |node| node.is_expired(now))
+    }
+
+    /// The same for who asks for another key, which may be over for a while.
+    pub(crate) fn renewer(
+        &self,
+        machine: &PublicKey,
+        node_key: &PublicKey,
+        now: u64,
+    ) -> Result<Arc<Node>, Answer> {
+        self.found(machine, node_key, |node| !node.is_renewable(now))
+    }
+
+    fn found(
+        &self,
+        machine: &PublicKey,
+        node_key: &PublicKey,
+        is_over: impl FnOnce(&Node) -> bool,
+    ) -> Result<Arc<Node>, Answer> {
+        let node = self.machines.get(machine).and_then(|id| self.nodes.get(id));
+        let Some(node) = node else {
+            return Err(Answer::refused(
+                Code::NotEnrolled,
+                "this machine is not in the network, or was removed; join with a token",
+            ));
+        };
+        if is_over(node) {
+            let detail = "this node's key has expired; join again with a token";
+            return Err(Answer::refused(Code::Expired, detail));
+        }
+        if node.node_key != *node_key {
+            let detail = "this is not the key of this machine's node";
+            return Err(Answer::refused(Code::WrongKey, detail));
+        }
+        Ok(Arc::clone(node))
     }
 
     /// Another number after every change, also over restarts.

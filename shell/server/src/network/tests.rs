@@ -1,6 +1,6 @@
 //! The network in memory, against the state that it must tell of.
 
-use control::address;
+use control::{Code, address};
 use proptest::prelude::*;
 
 use super::*;
@@ -26,7 +26,9 @@ fn node(id: u64) -> Node {
         ephemeral: false,
         approved: true,
         created: NOW,
+        begun: None,
         expires: None,
+        renewable: None,
         last_seen: None,
         host: HostInfo::default(),
         approved_routes: Vec::new(),
@@ -43,8 +45,8 @@ fn network() -> Network {
     let pool = Pool::new(v4, "fd00::/48".parse().unwrap()).unwrap();
     let domain = "warren.internal".to_owned();
     let (stun, reserved, relays) = (Vec::new(), Vec::new(), Vec::new());
-    let resolvers = Resolvers::default();
-    let shared = Shared { pool, domain, stun, reserved, relays, resolvers };
+    let (urls, resolvers) = (Vec::new(), Resolvers::default());
+    let shared = Shared { pool, domain, stun, reserved, relays, urls, resolvers };
     Network::new(shared, 5, (vec![node(1)], Vec::new()), Rulebook::new(None), at(NOW))
 }
 

@@ -65,7 +65,7 @@ pub struct RelayConfig {
 pub struct RelayServer {
     runtime: Option<Runtime>,
     address: SocketAddr,
-    key: PublicKey,
+    key: PrivateKey,
     stun: Vec<String>,
     door: Option<Door>,
     told: Arc<Told>,
@@ -130,8 +130,7 @@ impl RelayServer {
         let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
         let (outer, tls, keeper) = acme::outer(data, urls, files, acme, unix_s)?;
         let told = Arc::new(Told::default());
-        let public = key.public();
-        let relay = Relay::new(key, Box::new(Asked(Arc::clone(&told))));
+        let relay = Relay::new(key.clone(), Box::new(Asked(Arc::clone(&told))));
         let (changed, changes) = watch::channel(0);
         let runtime = Builder::new_multi_thread()
             .worker_threads(WORKERS)
@@ -158,7 +157,7 @@ impl RelayServer {
             watchdog::watch(&runtime, &ends, "certificate", keeper.keep());
         }
         let stun = answer_stun(&runtime, &ends, stun, &config.url)?;
-        Ok(Self { runtime: Some(runtime), address, key: public, stun, door, told, changed, ends })
+        Ok(Self { runtime: Some(runtime), address, key, stun, door, told, changed, ends })
     }
 
     /// Where TCP connections are taken.
@@ -169,8 +168,14 @@ impl RelayServer {
 
     /// The relay's own key.
     #[must_use]
-    pub const fn public_key(&self) -> PublicKey {
-        self.key
+    pub fn public_key(&self) -> PublicKey {
+        self.key.public()
+    }
+
+    /// The key itself, for a call that proves it.
+    #[must_use]
+    pub const fn private_key(&self) -> &PrivateKey {
+        &self.key
     }
 
     /// Where STUN requests are answered, as nodes are told: `host:port`.

@@ -1,5 +1,7 @@
 //! Join keys and API tokens: a public look-up name and a keyed hash of the secret. The secret is in
 //! the answer that made it and nowhere else (threats CO-01, WB-08).
+//!
+//! What a token made ends no later than the token does, and is taken back with it.
 
 use control::join::Record;
 use control::name::is_tag;
@@ -8,8 +10,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::audit::record;
-use super::db::{Db, Row, values};
-use super::{Store, StoreError, Stored, list, to_json, users};
+use super::db::{Db, Row, Tx, values};
+use super::{Store, StoreError, Stored, list, relays, to_json, users};
 
 /// Join keys, and API tokens, that are kept; the oldest dead ones are no reason to refuse new ones.
 const KEYS_MAX: u64 = 100_000;
@@ -25,8 +27,39 @@ pub struct NewJoinKey {
     pub lifetime_s: Option<u64>,
     /// Tags of its nodes.
     pub tags: Vec<String>,
-    /// The name of the user whose its nodes are.
+    /// The name of the user to whom its nodes belong.
     pub user: Option<String>,
+    /// The API token that makes it, if one does.
+    pub maker: Option<u64>,
+}
+
+/// What a new API token is to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NewApiToken {
+    /// What it may do.
+    pub scopes: Vec<String>,
+    /// Seconds from now.
+    pub lifetime_s: Option<u64>,
+    /// The API token that makes it, if one does.
+    pub maker: Option<u64>,
+}
+
+/// A secret that was made: what the books say of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// Its number.
+    pub id: u64,
+    /// When it ends, in Unix seconds: no later than what made it.
+    pub expires: Option<u64>,
+}
+
+/// Who bears an API token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bearer {
+    /// The token's number.
+    pub id: u64,
+    /// What it may do.
+    pub scopes: Vec<String>,
 }
 
 /// A join key as it is listed.
@@ -42,7 +75,7 @@ pub struct JoinKey {
     pub ephemeral: bool,
     /// Tags of its nodes.
     pub tags: Vec<String>,
-    /// Whose its nodes are.
+    /// To whom its nodes belong.
     pub user: Option<String>,
     /// When it was made, RFC 3339.
     pub created: String,
@@ -130,11 +163,11 @@ impl Found {
 }
 
 impl Store {
-    /// Records a join key whose secret the caller shows once: its number.
+    /// Records a join key whose secret the caller shows once.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] for a tag that is none or too many; [`StoreError::Missing`] for an
-    /// unknown user.
+    /// unknown user; [`StoreError::Conflict`] if its maker has ended.
     pub fn add_join_key(
         &mut self,
         new: &NewJoinKey,
@@ -142,16 +175,16 @@ impl Store {
         secret: &Secret,
         actor: &str,
         now: u64,
-    ) -> Stored<u64> {
+    ) -> Stored<Made> {
         check_tags(&new.tags)?;
         let hash = self.hash(id, secret);
-        let expires = new.lifetime_s.map(|s| now.saturating_add(s).min(i64::MAX as u64));
         self.write(|tx| {
             room(tx, "SELECT count(*) FROM join_keys")?;
+            let expires = end(tx, new.lifetime_s, new.maker, now)?;
             let user = new.user.as_deref().map(|name| users::id_of(tx, name)).transpose()?;
             let key: u64 = tx.value(
                 "INSERT INTO join_keys (lookup, hash, \"user\", reusable, ephemeral, tags, \
-                 created, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+                 created, expires, maker) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id",
                 values![
                     id.0.as_slice(),
                     hash.as_slice(),
@@ -160,13 +193,14 @@ impl Store {
                     new.ephemeral,
                     to_json(&new.tags),
                     now,
-                    expires
+                    expires,
+                    new.maker
                 ],
             )?;
             let detail = json!({ "reusable": new.reusable, "ephemeral": new.ephemeral,
                                  "tags": new.tags, "user": new.user, "expires": expires });
             record(tx, now, actor, "key.create", &format!("key:{key}"), &detail)?;
-            Ok(key)
+            Ok(Made { id: key, expires })
         })
     }
 
@@ -210,30 +244,31 @@ impl Store {
         })
     }
 
-    /// Records an API token whose secret the caller shows once: its number.
+    /// Records an API token whose secret the caller shows once.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`].
+    /// [`StoreError::Conflict`] if its maker has ended.
     pub fn add_api_token(
         &mut self,
-        scopes: &[String],
-        lifetime_s: Option<u64>,
-        (id, secret): (SecretId, &Secret),
+        new: &NewApiToken,
+        id: SecretId,
+        secret: &Secret,
         actor: &str,
         now: u64,
-    ) -> Stored<u64> {
+    ) -> Stored<Made> {
         let hash = self.hash(id, secret);
-        let expires = lifetime_s.map(|s| now.saturating_add(s).min(i64::MAX as u64));
         self.write(|tx| {
             room(tx, "SELECT count(*) FROM api_tokens")?;
+            let expires = end(tx, new.lifetime_s, new.maker, now)?;
+            let scopes = to_json(&new.scopes);
             let token: u64 = tx.value(
-                "INSERT INTO api_tokens (lookup, hash, scopes, created, expires)
-                 VALUES ($1, $2, $3, $4, $5) RETURNING id",
-                values![id.0.as_slice(), hash.as_slice(), to_json(&scopes), now, expires],
+                "INSERT INTO api_tokens (lookup, hash, scopes, created, expires, maker)
+                 VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",
+                values![id.0.as_slice(), hash.as_slice(), scopes, now, expires, new.maker],
             )?;
-            let detail = json!({ "scopes": scopes, "expires": expires });
+            let detail = json!({ "scopes": new.scopes, "expires": expires });
             record(tx, now, actor, "token.create", &format!("token:{token}"), &detail)?;
-            Ok(token)
+            Ok(Made { id: token, expires })
         })
     }
 
@@ -258,30 +293,51 @@ impl Store {
         self.db.rows(sql, &[])?.iter().map(read).collect()
     }
 
-    /// Takes an API token back.
+    /// Takes an API token back, with all that it made: tokens and theirs, join keys, and relays
+    /// that it entered. Returns whether relays were among them.
     ///
     /// # Errors
-    /// [`StoreError::Missing`].
-    pub fn revoke_api_token(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
+    /// [`StoreError::Missing`]; [`StoreError::Denied`] if the token has a scope that is not in
+    /// `within`, where that is given.
+    pub fn revoke_api_token(
+        &mut self,
+        id: u64,
+        within: Option<&[String]>,
+        actor: &str,
+        now: u64,
+    ) -> Stored<bool> {
         self.write(|tx| {
-            let sql = "UPDATE api_tokens SET revoked = coalesce(revoked, $2) WHERE id = $1";
-            if tx.execute(sql, values![id, now])? == 0 {
-                return Err(StoreError::Missing(format!("API token {id}")));
+            let found = tx.row("SELECT scopes FROM api_tokens WHERE id = $1", values![id])?;
+            let found = found.ok_or_else(|| StoreError::Missing(format!("API token {id}")))?;
+            let scopes = list(&found.read::<String>(0)?);
+            if let Some(own) = within
+                && let Some(scope) = scopes.iter().find(|scope| !own.contains(scope))
+            {
+                return Err(StoreError::Denied(format!(
+                    "your own token lacks {scope}, which that one has"
+                )));
             }
-            record(tx, now, actor, "token.expire", &format!("token:{id}"), &json!({}))
+            let tokens = made_by(tx, id)?;
+            let mut keys = 0;
+            for token in &tokens {
+                let sql = "UPDATE api_tokens SET revoked = coalesce(revoked, $2) WHERE id = $1";
+                tx.execute(sql, values![*token, now])?;
+                let sql = "UPDATE join_keys SET revoked = $2 WHERE maker = $1 AND revoked IS NULL";
+                keys += tx.execute(sql, values![*token, now])?;
+            }
+            let relays = relays::end_those_of(tx, &tokens)?;
+            let others: Vec<&u64> = tokens.iter().filter(|token| **token != id).collect();
+            let detail = json!({ "tokens": others, "join_keys": keys, "relays": relays });
+            record(tx, now, actor, "token.expire", &format!("token:{id}"), &detail)?;
+            Ok(!relays.is_empty())
         })
     }
 
-    /// What the bearer of this secret may do; `None` if the token is unknown, expired or revoked.
+    /// Who bears this secret; `None` if the token is unknown, expired or revoked.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    pub fn scopes_of(
-        &self,
-        id: [u8; 8],
-        secret: &[u8; 16],
-        now: u64,
-    ) -> Stored<Option<Vec<String>>> {
+    pub fn bearer(&self, id: [u8; 8], secret: &[u8; 16], now: u64) -> Stored<Option<Bearer>> {
         let sql = "SELECT hash, scopes, expires, revoked, last_used, id FROM api_tokens
                    WHERE lookup = $1";
         let Some(found) = self.db.row(sql, values![&id[..]])? else { return Ok(None) };
@@ -299,8 +355,28 @@ impl Store {
                 tracing::warn!(%error, "cannot note the use of an API token");
             }
         }
-        Ok(Some(list(&scopes)))
+        Ok(Some(Bearer { id: row, scopes: list(&scopes) }))
     }
+}
+
+/// When what is made now ends: as is wanted, and no later than its maker does.
+fn end(tx: &Tx<'_>, lifetime_s: Option<u64>, maker: Option<u64>, now: u64) -> Stored<Option<u64>> {
+    let wanted = lifetime_s.map(|s| now.saturating_add(s).min(i64::MAX as u64));
+    let Some(maker) = maker else { return Ok(wanted) };
+    let sql = "SELECT expires FROM api_tokens WHERE id = $1 AND revoked IS NULL
+               AND (expires IS NULL OR expires > $2)";
+    let ended = || StoreError::Conflict("the token that asks has ended meanwhile".to_owned());
+    let last: Option<u64> = tx.row(sql, values![maker, now])?.ok_or_else(ended)?.read(0)?;
+    Ok(wanted.into_iter().chain(last).min())
+}
+
+/// This token, those that it made, and theirs.
+fn made_by(tx: &Tx<'_>, id: u64) -> Stored<Vec<u64>> {
+    let sql = "WITH RECURSIVE tree (id) AS (
+                 SELECT id FROM api_tokens WHERE id = $1
+                 UNION SELECT t.id FROM api_tokens t JOIN tree ON t.maker = tree.id)
+               SELECT id FROM tree ORDER BY id";
+    tx.rows(sql, values![id])?.iter().map(|row| row.read(0)).collect()
 }
 
 /// Whether all are tags, and not too many.

@@ -36,8 +36,11 @@ use super::db::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order.
-pub(super) const MIGRATIONS: [&str; 2] =
-    [include_str!("postgres/migrations/0001.sql"), include_str!("postgres/migrations/0002.sql")];
+pub(super) const MIGRATIONS: [&str; 3] = [
+    include_str!("postgres/migrations/0001.sql"),
+    include_str!("postgres/migrations/0002.sql"),
+    include_str!("postgres/migrations/0003.sql"),
+];
 /// After an attempt to connect that failed, questions fail at once for so long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// An answer may take so long; then the session is given up.

@@ -7,7 +7,8 @@ CREATE TABLE api_tokens (
   expires INTEGER,
   last_used INTEGER,
   revoked INTEGER
-) STRICT;
+, maker INTEGER REFERENCES api_tokens (id)) STRICT;
+CREATE INDEX api_tokens_maker ON api_tokens (maker);
 CREATE TABLE approved_routes (
   node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
   prefix TEXT NOT NULL,
@@ -34,7 +35,8 @@ CREATE TABLE join_keys (
   expires INTEGER,
   used INTEGER,
   revoked INTEGER
-) STRICT;
+, maker INTEGER REFERENCES api_tokens (id)) STRICT;
+CREATE INDEX join_keys_maker ON join_keys (maker);
 CREATE TABLE nodes (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   machine_key BLOB NOT NULL UNIQUE CHECK (length(machine_key) = 32),
@@ -50,7 +52,7 @@ CREATE TABLE nodes (
   expires INTEGER,
   last_seen INTEGER,
   host TEXT NOT NULL
-) STRICT;
+, begun INTEGER, renewable INTEGER) STRICT;
 CREATE TABLE policies (
   version INTEGER PRIMARY KEY AUTOINCREMENT,
   text TEXT NOT NULL,
@@ -60,7 +62,10 @@ CREATE TABLE policies (
 CREATE TABLE released (
   number INTEGER PRIMARY KEY,
   until INTEGER NOT NULL
-) STRICT;
+, name TEXT, machine BLOB, join_key INTEGER) STRICT;
+CREATE INDEX released_machine ON released (machine);
+CREATE INDEX released_name ON released (name);
+CREATE INDEX released_until ON released (until);
 CREATE TABLE resolvers (
   zone TEXT NOT NULL,
   place INTEGER NOT NULL,

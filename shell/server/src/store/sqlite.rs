@@ -10,13 +10,16 @@ use super::db::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order; a database is as new as the number that it has seen.
-pub(super) const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001.sql"), include_str!("migrations/0002.sql")];
+pub(super) const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001.sql"),
+    include_str!("migrations/0002.sql"),
+    include_str!("migrations/0003.sql"),
+];
 /// How long a write waits for another process that looks at the file, as a backup does.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// The names of parameters; SQLite would number them in the order in which they come.
-const NAMES: [&str; 12] =
-    ["$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12"];
+const NAMES: [&str; 13] =
+    ["$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12", "$13"];
 
 /// A file, open.
 pub(super) struct Sqlite(pub(super) Connection);

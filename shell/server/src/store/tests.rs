@@ -15,6 +15,8 @@ use crate::keys::SystemRandom;
 mod cluster;
 #[path = "tests/postgres.rs"]
 mod on_postgres;
+#[path = "tests/rights.rs"]
+mod rights;
 #[path = "tests/upgrades.rs"]
 mod upgrades;
 
@@ -79,7 +81,7 @@ fn on_both(test: &str, check: impl Fn(&Ground)) {
 
 fn key(store: &mut Store, number: u8, new: &NewJoinKey) -> u64 {
     let (id, secret) = (SecretId([number; 8]), Secret([number; 16]));
-    store.add_join_key(new, id, &secret, "local:0", NOW).unwrap()
+    store.add_join_key(new, id, &secret, "local:0", NOW).unwrap().id
 }
 
 fn bytes(number: u64) -> [u8; 32] {
@@ -223,8 +225,9 @@ fn co_01_no_secret_is_in_the_database() {
         let mut store = ground.open().unwrap();
         let secret = Secret(*b"sixteen secret b");
         store.add_join_key(&NewJoinKey::default(), SecretId([1; 8]), &secret, "a", NOW).unwrap();
-        let scopes = ["nodes:read".to_owned()];
-        store.add_api_token(&scopes, None, (SecretId([2; 8]), &secret), "a", NOW).unwrap();
+        let scopes = vec!["nodes:read".to_owned()];
+        let new = NewApiToken { scopes, ..NewApiToken::default() };
+        store.add_api_token(&new, SecretId([2; 8]), &secret, "a", NOW).unwrap();
         let listed = format!("{:?} {:?}", store.join_keys().unwrap(), store.api_tokens().unwrap());
         drop(store);
         let mut everything = listed.into_bytes();
@@ -243,10 +246,10 @@ fn co_01_no_secret_is_in_the_database() {
         let hex = secret.0.map(|byte| format!("{byte:02x}")).concat();
         assert!(!is_there(&secret.0) && !is_there(hex.as_bytes()));
         let store = ground.open().unwrap();
-        let scopes = store.scopes_of([2; 8], &secret.0, NOW).unwrap();
-        assert_eq!(scopes, Some(vec!["nodes:read".to_owned()]));
-        assert_eq!(store.scopes_of([2; 8], &[0; 16], NOW).unwrap(), None);
-        assert_eq!(store.scopes_of([1; 8], &secret.0, NOW).unwrap(), None, "a key is no token");
+        let bearer = store.bearer([2; 8], &secret.0, NOW).unwrap();
+        assert_eq!(bearer.unwrap().scopes, ["nodes:read".to_owned()]);
+        assert_eq!(store.bearer([2; 8], &[0; 16], NOW).unwrap(), None);
+        assert_eq!(store.bearer([1; 8], &secret.0, NOW).unwrap(), None, "a key is no token");
     }
 }
 

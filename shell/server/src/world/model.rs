@@ -232,14 +232,18 @@ impl Model {
         Ok(())
     }
 
-    /// A node whose time was over is in again.
+    /// A node whose time was over is in again, as what the key that it used now makes it.
     ///
     /// # Errors
     /// It should not be.
     pub(super) fn rejoined(&mut self, asking: &Asking<'_>, now_s: u64) -> Result<(), String> {
-        self.use_key(asking, now_s)?;
-        let key = asking.node_key;
-        self.alter(asking.machine, |member| (member.expired, member.key) = (false, key));
+        let by = self.use_key(asking, now_s)?;
+        let (key, approved) = (asking.node_key, !self.needs_approval);
+        self.alter(asking.machine, |member| {
+            (member.expired, member.key) = (false, key);
+            (member.user, member.tags, member.ephemeral) = (by.user, by.tags, by.ephemeral);
+            member.approved = approved;
+        });
         Ok(())
     }
 

@@ -133,6 +133,7 @@ impl Office {
                 stun: Vec::new(),
                 quic: false,
             }],
+            urls: Vec::new(),
             resolvers: Resolvers::default(),
         };
         let time_ns = Arc::clone(&self.time_ns);

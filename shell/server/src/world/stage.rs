@@ -151,7 +151,7 @@ impl Stage {
         let url = "https://relay.test".parse().unwrap();
         let (now, key) = (self.office.now_s(), PublicKey([7; 32]));
         let relay = Relay { id: 0, url, key, stun: Vec::new(), quic: false };
-        app.store().put_relay(relay, "world", now).unwrap();
+        app.store().put_relay(relay, None, true, "world", now).unwrap();
         let relays = app.store().relays().unwrap();
         app.touch(|network| network.set_relays(relays));
         self.noted();

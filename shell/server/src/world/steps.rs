@@ -83,10 +83,12 @@ impl Stage {
             lifetime_s,
             tags: tags.clone(),
             user: user.map(str::to_owned),
+            maker: None,
         };
         let now = self.office.now_s();
         let (id, secret) = (SecretId(token.id.0), Secret(token.secret.0));
         let made = self.office.app().store().add_join_key(&new, id, &secret, ACTOR, now);
+        let made = made.map(|made| made.id);
         let id = made.unwrap_or_else(|error| self.fail(&format!("no join key: {error}")));
         let until_s = lifetime_s.map(|s| now + s);
         let (is_used, is_revoked) = (false, false);

@@ -373,10 +373,26 @@ impl Alone {
 
     fn call(&self, stage: &Stage, method: &str, path: &str, body: &Value) -> Value {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let mut admin = Admin::remote(Some(stage.url()), &self.token, Proxies::default()).unwrap();
-        let reply = admin.call(method, path, &body).unwrap();
+        let reply = self.ask(stage, Some(self.relay.private_key()), method, path, &body);
         assert_eq!(reply.status, 200, "{}", reply.body);
         serde_json::from_str(&reply.body).unwrap()
+    }
+
+    /// A call with the relay's token that proves this key, or one of the moment.
+    fn ask(
+        &self,
+        stage: &Stage,
+        key: Option<&PrivateKey>,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> dial::ApiReply {
+        let admin = Admin::remote(Some(stage.url()), &self.token, Proxies::default()).unwrap();
+        let mut admin = match key {
+            Some(key) => admin.proving(key.clone()),
+            None => admin,
+        };
+        admin.call(method, path, body).unwrap()
     }
 
     /// Registers: its number.
@@ -432,6 +448,14 @@ fn rl_14_a_relay_of_its_own_is_in_the_map_and_works_on_without_the_server() {
     let (mut a, b) = (join(&stage, "a"), join(&stage, "b"));
     let id = alone.register(&stage);
     assert_eq!((id, alone.register(&stage)), (1, 1), "one number for one key");
+    // RL-17: who has the token and not the relay's key leads nobody elsewhere.
+    let key = alone.relay.public_key().to_string();
+    let evil = json!({ "url": "https://evil.example", "key": key }).to_string();
+    let other = PrivateKey::generate(&mut SystemRandom);
+    for key in [None, Some(&other)] {
+        let reply = alone.ask(&stage, key, "POST", "/api/v1/relays", &evil);
+        assert_eq!(reply.status, 403, "{}", reply.body);
+    }
     let has_both = |map: &Map| map.relays.iter().map(|relay| relay.id).eq([0, 1]);
     if !a.node.map.as_deref().is_some_and(has_both) {
         a.node.until("two relays", |_, map| map.is_some_and(has_both));

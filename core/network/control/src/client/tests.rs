@@ -1,9 +1,11 @@
 //! The client against the server's half of the protocol, with answers lost, forged and repeated.
 
+use noise::PrivateKey;
+
 use super::*;
 use crate::channel::testing::Seeded;
 use crate::map::tests::{delta, map, peer};
-use crate::{Enrolled, NodeId, SigningKey};
+use crate::{Enrolled, NodeId, Secret, SecretId, SigningKey};
 
 const NOW: Instant = Instant(1_000_000_000);
 
@@ -196,7 +198,7 @@ fn co_12_a_wrong_server_is_refused_and_asked_again_with_patience() {
     let random = &mut Seeded(2);
     let mut client = Client::new(settings(&server, true), Vec::new());
     let (mut now, mut pauses) = (NOW, Vec::new());
-    for round in 0..12 {
+    for round in 0..16 {
         let ask = client.poll_ask(now, random).unwrap();
         let url = if round % 2 == 0 { "https://a" } else { "https://b" };
         assert_eq!(ask.url.to_string(), url, "every server in turn");
@@ -213,7 +215,7 @@ fn co_12_a_wrong_server_is_refused_and_asked_again_with_patience() {
         now = at;
     }
     assert!(pauses[0] >= RETRY_FIRST / 2 && pauses[0] <= RETRY_FIRST, "{pauses:?}");
-    assert!(pauses[11] >= RETRY_LAST / 2 && pauses[11] <= RETRY_LAST, "{pauses:?}");
+    assert!(pauses[15] >= RETRY_LAST / 2 && pauses[15] <= RETRY_LAST, "{pauses:?}");
     assert_eq!(wrong.hello(&client.poll_ask(now, random).unwrap()), Outcome::Failed);
 }
 
@@ -372,4 +374,92 @@ fn a_signer_that_changes_is_refused() {
     let open = client.poll_ask(NOW, random).unwrap();
     client.handle_outcome(open.id, server.hello(&open), NOW, random);
     assert_eq!(events(&mut client), [Event::Trouble(Trouble::OtherSigner)]);
+}
+
+/// A client whose poll was answered by this code.
+fn refused(server: &mut Server, code: Code) -> Client {
+    let random = &mut Seeded(2);
+    let (mut client, poll) = joined(server);
+    let answer = server.answer(&poll, &Answer::refused(code, "over"));
+    client.handle_outcome(poll.id, answer, NOW, random);
+    assert!(matches!(events(&mut client)[..], [Event::Ended(_)]));
+    assert_eq!((client.poll_ask(NOW, random), client.poll_timeout()), (None, None));
+    client
+}
+
+#[test]
+fn a_key_that_is_over_is_renewed_if_the_server_lets_it_be() {
+    let mut server = Server::new();
+    let (random, next) = (&mut Seeded(3), PublicKey([2; 32]));
+    for is_let in [true, false] {
+        let mut client = refused(&mut server, Code::Expired);
+        client.handle_rotation(next);
+        let rotate = client.poll_ask(NOW, random).unwrap();
+        let (_, envelope) = server.read(&rotate);
+        assert_eq!(envelope.node_key, PublicKey([1; 32]), "under the key that is over");
+        assert!(matches!(envelope.request, Request::Rotate { new_key } if new_key == next));
+        assert_eq!(client.poll_ask(NOW, random), None, "nothing else is asked meanwhile");
+        let over = || Answer::refused(Code::Expired, "for too long");
+        let answer = if is_let { Answer::Done } else { over() };
+        client.handle_outcome(rotate.id, server.answer(&rotate, &answer), NOW, random);
+        let told = events(&mut client);
+        if is_let {
+            assert_eq!(told, [Event::Rotated(next)]);
+            let later = Instant(2_000_000_000);
+            let poll = std::iter::from_fn(|| client.poll_ask(later, random))
+                .find(|ask| ask.lane == Lane::Poll)
+                .unwrap();
+            let (_, envelope) = server.read(&poll);
+            assert_eq!(envelope.node_key, next);
+            assert!(matches!(envelope.request, Request::Poll(Poll { epoch: 0, .. })));
+        } else {
+            assert!(matches!(&told[..], [Event::Ended(why)] if why.code == Code::Expired));
+            assert_eq!(client.poll_ask(NOW, random), None);
+        }
+    }
+    // Who was removed is not let in again by asking for another key.
+    let mut client = refused(&mut server, Code::NotEnrolled);
+    client.handle_rotation(next);
+    assert_eq!(client.poll_ask(NOW, random), None);
+}
+
+#[test]
+fn a_server_that_moved_is_sought_where_its_map_says_and_the_way_that_works_stays_in_use() {
+    let mut server = Server::new();
+    let random = &mut Seeded(2);
+    let (mut client, poll) = joined(&mut server);
+    let urls = ["https://new", "https://a"].map(|url| url.parse().unwrap()).to_vec();
+    let told = Map { machine: machine(), urls, ..map(&[2, 3]) };
+    let news = server.news(&Statement::Map(Box::new(told)));
+    client.handle_outcome(poll.id, server.answer(&poll, &news), NOW, random);
+    let known: Vec<String> = client.urls().iter().map(ToString::to_string).collect();
+    assert_eq!(known, ["https://new", "https://a", "https://b"]);
+    let mut now = Instant(2_000_000_000);
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        let ask = client.poll_ask(now, random).unwrap();
+        asked.push(ask.url.to_string());
+        client.handle_outcome(ask.id, Outcome::Failed, now, random);
+        now = now.after(Duration::from_secs(60));
+    }
+    assert_eq!(asked, ["https://a", "https://b", "https://new", "https://a"]);
+}
+
+#[test]
+fn two_lanes_that_fail_together_try_another_way_and_not_the_same_again() {
+    let mut server = Server::new();
+    let random = &mut Seeded(2);
+    let (mut client, poll) = joined(&mut server);
+    client.handle_host(HostInfo { hostname: "other".to_owned(), ..HostInfo::default() });
+    let mut lanes = vec![poll, client.poll_ask(NOW, random).unwrap()];
+    let mut now = NOW;
+    for way in ["https://a", "https://b", "https://a"] {
+        assert_eq!(lanes.len(), 2);
+        for ask in lanes {
+            assert_eq!(ask.url.to_string(), way);
+            client.handle_outcome(ask.id, Outcome::Failed, now, random);
+        }
+        now = now.after(Duration::from_secs(60));
+        lanes = std::iter::from_fn(|| client.poll_ask(now, random)).collect();
+    }
 }

@@ -82,7 +82,8 @@ fn lc_17_the_copy_of_before_is_the_way_back() {
     let before = store.nodes().unwrap();
     drop(store);
     drop(next(&ground, LATER).unwrap());
-    let place = Place::File(folder.0.join("warren.before-3"));
+    let place =
+        Place::File(folder.0.join(format!("warren.before-{}", sqlite::MIGRATIONS.len() + 1)));
     let copy = Ground { place, database: None };
     let store = copy.open().unwrap();
     assert_eq!(store.nodes().unwrap(), before);
@@ -101,7 +102,7 @@ fn lc_17_killed_in_the_middle_of_an_upgrade_it_is_what_it_was() {
     db.pragma_update(None, "cache_spill", 1).unwrap();
     db.execute_batch("BEGIN IMMEDIATE").unwrap();
     db.execute_batch(LATER).unwrap();
-    db.pragma_update(None, "user_version", 3).unwrap();
+    db.pragma_update(None, "user_version", sqlite::MIGRATIONS.len() + 1).unwrap();
     // What is on the disk now is what a kill leaves.
     let cut = Folder::new("upgrade-cut-copy");
     for end in ["", "-wal"] {

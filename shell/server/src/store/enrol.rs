@@ -1,0 +1,246 @@
+//! Joining: which key lets a machine in, and what it becomes by that.
+//!
+//! Rights come from the key that is used now. A machine that is in the books with a key of its
+//! own that is not over needs no join key, and stays what it is. One whose key is over comes by a
+//! join key, and becomes what that key says: its user, its tags, its approval (threat CO-03).
+
+use control::limits::PEERS_MAX;
+use control::{HostInfo, name};
+use noise::PublicKey;
+use ring::hmac;
+use serde_json::json;
+
+use super::audit::record;
+use super::db::{Tx, values};
+use super::nodes::{by_id, by_machine, object};
+use super::{Node, Store, StoreError, Stored, keys, to_json};
+
+/// A key that ended by its time is renewed by its own machine for as long again as it lasted,
+/// and for so long at most, in seconds: a week.
+const RENEWABLE_S_MAX: u64 = 7 * 86_400;
+
+/// A request to join, its machine proven by the channel.
+pub struct Joining<'a> {
+    /// The machine.
+    pub machine_key: PublicKey,
+    /// Its WireGuard key.
+    pub node_key: PublicKey,
+    /// The join key's look-up name.
+    pub lookup: [u8; 8],
+    /// The join key's secret.
+    pub secret: &'a [u8; 16],
+    /// What it says of itself.
+    pub host: &'a HostInfo,
+}
+
+/// What a network gives to those who join.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Enrolment {
+    /// New nodes wait for an administrator.
+    pub needs_approval: bool,
+    /// How long a node's key lasts, in seconds.
+    pub lifetime_s: Option<u64>,
+}
+
+/// What became of a request to join.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Registered {
+    /// The node.
+    pub node: Node,
+    /// Whether the join key was used for it, rather than the machine's own.
+    pub is_new: bool,
+}
+
+/// The life of a node's key that begins now.
+#[derive(Clone, Copy)]
+pub(super) struct Life {
+    pub(super) begun: u64,
+    pub(super) expires: Option<u64>,
+    /// Until when its machine may renew it although it is over.
+    pub(super) renewable: Option<u64>,
+}
+
+impl Life {
+    pub(super) fn new(lifetime_s: Option<u64>, now: u64) -> Self {
+        let expires = lifetime_s.map(|s| now.saturating_add(s));
+        let longer = lifetime_s.map_or(0, |s| s.min(RENEWABLE_S_MAX));
+        Self { begun: now, expires, renewable: expires.map(|at| at.saturating_add(longer)) }
+    }
+}
+
+impl Store {
+    /// Lets a machine in, or tells again that it is in. The join key is used up in the same
+    /// transaction (threat CO-02). A machine that is in the books needs no join key: its own key,
+    /// which the channel proves, is worth more (threat CO-03); if its time was over, it does, and
+    /// has what that key gives.
+    ///
+    /// # Errors
+    /// [`StoreError::Key`], [`StoreError::Full`], [`StoreError::WrongKey`] if another machine has
+    /// this WireGuard key.
+    pub fn enrol(
+        &mut self,
+        joining: &Joining<'_>,
+        terms: Enrolment,
+        now: u64,
+    ) -> Stored<Registered> {
+        let pool = self.pool;
+        let pepper = self.pepper.clone();
+        self.write(|tx| {
+            let known = by_machine(tx, &joining.machine_key)?;
+            let sql =
+                "SELECT EXISTS (SELECT 1 FROM nodes WHERE node_key = $1 AND machine_key <> $2)";
+            if tx.value(sql, values![&joining.node_key.0[..], &joining.machine_key.0[..]])? {
+                return Err(StoreError::WrongKey);
+            }
+            if let Some(node) = known.as_ref().filter(|node| !node.is_expired(now)) {
+                refresh(tx, node, joining, now)?;
+                return Ok(Registered { node: by_id(tx, node.id)?, is_new: false });
+            }
+            let key = used(tx, &pepper, joining, now)?;
+            let life = Life::new(terms.lifetime_s, now);
+            let id = match &known {
+                Some(node) => {
+                    readmit(tx, node, joining, &key, (terms, life))?;
+                    node.id
+                }
+                None => insert(tx, joining, &key, (terms, life), pool)?,
+            };
+            let node = by_id(tx, id)?;
+            let before = known.map(|node| rights(&node));
+            let detail = json!({ "name": node.name, "key": key.id, "tags": node.tags,
+                                 "before": before, "after": rights(&node) });
+            record(tx, now, &object(id), "node.enrol", &object(id), &detail)?;
+            Ok(Registered { node, is_new: true })
+        })
+    }
+}
+
+/// What a key gives, as the log tells it.
+fn rights(node: &Node) -> serde_json::Value {
+    json!({ "user": node.user, "tags": node.tags, "ephemeral": node.ephemeral,
+            "approved": node.approved, "routes": node.approved_routes })
+}
+
+/// The join key, used now.
+fn used(tx: &Tx<'_>, pepper: &hmac::Key, joining: &Joining<'_>, now: u64) -> Stored<keys::Found> {
+    let key = keys::find(tx, joining.lookup)?.filter(|key| {
+        let parts = [&joining.lookup[..], joining.secret].concat();
+        hmac::verify(pepper, &parts, key.hash()).is_ok()
+    });
+    control::join::judge(key.as_ref().map(|key| &key.record), now).map_err(StoreError::Key)?;
+    let key = key.ok_or(StoreError::Key(control::join::Refused::Unknown))?;
+    let sql = "UPDATE join_keys SET used = coalesce(used, $2)
+               WHERE id = $1 AND revoked IS NULL AND (reusable = 1 OR used IS NULL)";
+    if tx.execute(sql, values![key.id, now])? != 1 {
+        return Err(StoreError::Key(control::join::Refused::Used));
+    }
+    Ok(key)
+}
+
+/// A machine that is in says again who it is.
+fn refresh(tx: &Tx<'_>, node: &Node, joining: &Joining<'_>, now: u64) -> Stored<()> {
+    if node.node_key == joining.node_key && node.host == *joining.host {
+        return Ok(());
+    }
+    let sql = "UPDATE nodes SET node_key = $2, host = $3 WHERE id = $1";
+    tx.execute(sql, values![node.id, &joining.node_key.0[..], to_json(joining.host)])?;
+    if node.node_key == joining.node_key {
+        return Ok(());
+    }
+    let (before, after) = (node.node_key.to_string(), joining.node_key.to_string());
+    let (at, detail) = (object(node.id), json!({ "before": before, "after": after }));
+    record(tx, now, &at, "node.rotate", &at, &detail)
+}
+
+/// A machine that was in and is over comes back by a join key, as what that key makes it.
+fn readmit(
+    tx: &Tx<'_>,
+    before: &Node,
+    joining: &Joining<'_>,
+    key: &keys::Found,
+    (terms, life): (Enrolment, Life),
+) -> Stored<()> {
+    let sql = "UPDATE nodes SET node_key = $2, host = $3, begun = $4, expires = $5, renewable = $6,
+               \"user\" = $7, join_key = $8, tags = $9, ephemeral = $10, approved = $11
+               WHERE id = $1";
+    let values = values![
+        before.id,
+        &joining.node_key.0[..],
+        to_json(joining.host),
+        life.begun,
+        life.expires,
+        life.renewable,
+        key.user,
+        key.id,
+        key.tags.as_str(),
+        key.ephemeral,
+        !terms.needs_approval
+    ];
+    tx.execute(sql, values)?;
+    let after = by_id(tx, before.id)?;
+    if (&before.user, &before.tags) != (&after.user, &after.tags) {
+        // They were approved of somebody else.
+        tx.execute("DELETE FROM approved_routes WHERE node = $1", values![before.id])?;
+    }
+    Ok(())
+}
+
+fn insert(
+    tx: &Tx<'_>,
+    joining: &Joining<'_>,
+    key: &keys::Found,
+    (terms, life): (Enrolment, Life),
+    pool: control::address::Pool,
+) -> Stored<u64> {
+    let count: u64 = tx.value("SELECT count(*) FROM nodes", &[])?;
+    if count > PEERS_MAX as u64 {
+        return Err(StoreError::Full);
+    }
+    let label = name::label_of(&joining.host.hostname);
+    let mut failed = None;
+    let name = name::unique(&label, |name| {
+        let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE name = $1)";
+        tx.value(sql, values![name]).unwrap_or_else(|error| {
+            failed = Some(error);
+            false
+        })
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let number = next_number(tx, pool, life.begun)?;
+    let sql = "INSERT INTO nodes (machine_key, node_key, name, number, \"user\", join_key, tags,
+               ephemeral, approved, created, begun, last_seen, expires, renewable, host)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $10, $11, $12, $13)
+               RETURNING id";
+    tx.value(
+        sql,
+        values![
+            &joining.machine_key.0[..],
+            &joining.node_key.0[..],
+            name,
+            number,
+            key.user,
+            key.id,
+            key.tags.as_str(),
+            key.ephemeral,
+            !terms.needs_approval,
+            life.begun,
+            life.expires,
+            life.renewable,
+            to_json(joining.host)
+        ],
+    )
+}
+
+/// Addresses are given in sequence: the one after the last that was given, then around.
+fn next_number(tx: &Tx<'_>, pool: control::address::Pool, now: u64) -> Stored<u32> {
+    tx.execute("DELETE FROM released WHERE until <= $1", values![now])?;
+    let sql = "SELECT number FROM nodes UNION SELECT number FROM released ORDER BY 1";
+    let taken: Vec<u32> =
+        tx.rows(sql, &[])?.iter().map(|row| row.read(0)).collect::<Stored<_>>()?;
+    let from = super::setting(tx, "next_number")?.and_then(|text| text.parse().ok()).unwrap_or(1);
+    let number = pool.allocate(from, &taken).ok_or(StoreError::Full)?;
+    super::set(tx, "next_number", &number.saturating_add(1).to_string())?;
+    Ok(number)
+}

@@ -1,0 +1,12 @@
+ALTER TABLE nodes ADD COLUMN begun INTEGER;
+ALTER TABLE nodes ADD COLUMN renewable INTEGER;
+ALTER TABLE api_tokens ADD COLUMN maker INTEGER REFERENCES api_tokens (id);
+ALTER TABLE join_keys ADD COLUMN maker INTEGER REFERENCES api_tokens (id);
+ALTER TABLE released ADD COLUMN name TEXT;
+ALTER TABLE released ADD COLUMN machine BLOB;
+ALTER TABLE released ADD COLUMN join_key INTEGER;
+CREATE INDEX api_tokens_maker ON api_tokens (maker);
+CREATE INDEX join_keys_maker ON join_keys (maker);
+CREATE INDEX released_machine ON released (machine);
+CREATE INDEX released_name ON released (name);
+CREATE INDEX released_until ON released (until);

@@ -1,0 +1,12 @@
+ALTER TABLE nodes ADD COLUMN begun BIGINT;
+ALTER TABLE nodes ADD COLUMN renewable BIGINT;
+ALTER TABLE api_tokens ADD COLUMN maker BIGINT REFERENCES api_tokens (id);
+ALTER TABLE join_keys ADD COLUMN maker BIGINT REFERENCES api_tokens (id);
+ALTER TABLE released ADD COLUMN name TEXT COLLATE "C";
+ALTER TABLE released ADD COLUMN machine BYTEA;
+ALTER TABLE released ADD COLUMN join_key BIGINT;
+CREATE INDEX api_tokens_maker ON api_tokens (maker);
+CREATE INDEX join_keys_maker ON join_keys (maker);
+CREATE INDEX released_machine ON released (machine);
+CREATE INDEX released_name ON released (name);
+CREATE INDEX released_until ON released (until);
