@@ -52,6 +52,7 @@ pub(crate) struct Args {
 /// Serves until a signal.
 pub(crate) fn run(args: Args) -> Result<()> {
     log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
+    log::end_on_panic();
     let options = Options {
         state: args.state,
         socket: args.socket.unwrap_or_else(|| SOCKET.into()),
@@ -69,7 +70,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "daemon at {}", path.display());
         let _ = out.flush();
-        host::daemon::notify_ready();
+        host::systemd::notify_ready();
     })?;
     Ok(())
 }

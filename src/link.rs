@@ -80,6 +80,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 fn serve(args: Up) -> Result<()> {
     log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
+    log::end_on_panic();
     if let Some(cpu) = args.cpu {
         host::affinity::pin(cpu)?;
     }

@@ -1,6 +1,7 @@
-//! What is logged, and where: lines on standard error, coloured on terminals only.
+//! What is logged, and where: lines on standard error, coloured on terminals only. A line that
+//! cannot be written is lost, and nothing else is: the terminal may be closed, the disk full.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -74,6 +75,51 @@ pub(crate) fn start(level: Level) {
         .with_target(false)
         .with_ansi(colour)
         .with_writer(io::stderr)
+        // It would be told on standard error, by a call that panics where that cannot be written.
+        .log_internal_errors(false)
         .finish();
     tracing::subscriber::set_global_default(lines.with(filter)).expect("logging begins once");
+}
+
+/// Has the process end when one of a node's threads panics: with the rest of them it would neither
+/// work nor be started anew. A panic of the first thread ends it anyhow, and tidies up on its way.
+pub(crate) fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        tell(info);
+        if std::thread::current().name() != Some("main") {
+            let text = "warren: the program ends, for one of its threads panicked; report this";
+            let _ = writeln!(io::stderr(), "{text}");
+            std::process::abort();
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Set for the process that is to panic.
+    const PANICS: &str = "WARREN_TEST_PANICS";
+
+    #[test]
+    fn rl_13_a_thread_that_panics_ends_the_process_with_a_line() {
+        if std::env::var_os(PANICS).is_some() {
+            end_on_panic();
+            let _ = std::thread::spawn(|| panic!("on purpose")).join();
+            // Not reached: a process that lives on would end with success.
+            return;
+        }
+        let name = "log::tests::rl_13_a_thread_that_panics_ends_the_process_with_a_line";
+        let output = Command::new(std::env::current_exe().expect("it runs"))
+            .args([name, "--exact", "--nocapture"])
+            .env(PANICS, "1")
+            .output()
+            .expect("it can be run again");
+        assert_eq!(output.status.code(), None, "a signal ended it: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("on purpose") && said.contains("threads panicked"), "{said}");
+    }
 }

@@ -2,16 +2,21 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ::server::store::Enrolment;
 use ::server::{Config, Ended, Server, Stun};
 use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
+use dial::Admin;
+use host::systemd::Watchdog;
 
 use crate::admin::{DATA, lifetime};
 use crate::listen::Listen;
 use crate::log::{self, Level};
+
+/// What a server answers that lives.
+const HEALTH: &str = "/api/v1/health";
 
 /// Run the coordination service: names, addresses, keys and policy, and no traffic.
 ///
@@ -85,17 +90,36 @@ pub(crate) fn run(args: Args) -> Result<()> {
         clock: server::unix_s,
         ephemeral_away_s: None,
     };
+    if let Some(watchdog) = Watchdog::from_environment() {
+        let data = config.data.clone();
+        let run = move || tell(watchdog, &data);
+        std::thread::Builder::new().name("warren-watchdog".to_owned()).spawn(run)?;
+    }
     loop {
         let server = Server::start(config.clone())?;
         let mut out = std::io::stdout().lock();
-        // One line when it can be used, for people and for whoever started it.
-        writeln!(out, "serving on {} with key {}", server.address(), server.public_key())?;
-        out.flush()?;
+        // One line when it can be used, for people and for whoever started it. Nothing depends on
+        // it: after a restore the terminal may be gone.
+        let _ = writeln!(out, "serving on {} with key {}", server.address(), server.public_key());
+        let _ = out.flush();
         drop(out);
-        host::daemon::notify_ready();
+        host::systemd::notify_ready();
         if server.wait()? == Ended::Told {
             return Ok(());
         }
+    }
+}
+
+/// Tells systemd that the server lives whenever it has answered here as it answers others.
+fn tell(mut watchdog: Watchdog, data: &Path) {
+    loop {
+        let answer = Admin::local(data).and_then(|mut admin| admin.call("GET", HEALTH, ""));
+        match answer {
+            // A database that is away, which it tells by its status, is mended by no new start.
+            Ok(_) => watchdog.tell(),
+            Err(error) => tracing::warn!("the server does not answer itself: {error}"),
+        }
+        std::thread::sleep(watchdog.every());
     }
 }
 

@@ -8,6 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+#[path = "cli/life.rs"]
+mod life;
+
 const WARREN: &str = env!("CARGO_BIN_EXE_warren");
 const KEY: &str = "YAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
 
@@ -54,6 +57,11 @@ fn run_as(program: &str, words: &[&str], input: &[u8]) -> Output {
 
 fn run(words: &[&str]) -> Output {
     run_as(WARREN, words, b"")
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it is bound").port()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -63,6 +63,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, UNIX_EPOCH};
 
 use host::driver::{self, Driver};
+use host::systemd::Watchdog;
 
 pub use member::PORT;
 pub use relays::Loop;
@@ -174,6 +175,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let gate = gate::Gate::new(&options.state);
     let mut daemon = Daemon::new(state, remote, (interface, gate), port, inputs.clone());
     daemon.promise = promise;
+    daemon.watchdog = Watchdog::from_environment();
     if options.port_mapping {
         daemon.start_ports();
     }

@@ -13,6 +13,7 @@ use dial::proxy::Proxies;
 use dial::{Membership, News, Notify, Relays, Start};
 use host::gateway::MARK;
 use host::mail::{Gone, Remote};
+use host::systemd::Watchdog;
 use node::Change;
 use noise::PrivateKey;
 use serde_json::Value;
@@ -120,6 +121,8 @@ pub(crate) struct Daemon {
     pub(crate) mapping: Option<Mapping>,
     /// Where promises of the stamps are kept, if they can be.
     pub(crate) promise: Option<Promise>,
+    /// Whom systemd asks whether we live, if it does.
+    pub(crate) watchdog: Option<Watchdog>,
     /// Another machine was seen to use this node's key.
     pub(crate) has_twin: bool,
     /// The relay on which we wait.
@@ -165,6 +168,7 @@ impl Daemon {
             ports: None,
             mapping: None,
             promise: None,
+            watchdog: None,
             has_twin: false,
             home: Home::default(),
         }
@@ -522,6 +526,7 @@ impl Daemon {
     }
 
     fn tick(&mut self) -> Result<(), Fault> {
+        self.tell_watchdog()?;
         if self.unsaved.is_some() && self.saved_at.elapsed() >= SAVE_EVERY {
             self.save_map();
         }
@@ -546,6 +551,15 @@ impl Daemon {
                 self.apply()?;
                 self.renew();
             }
+        }
+        Ok(())
+    }
+
+    /// Says that both loops live: this one by saying it, the other one by having answered.
+    fn tell_watchdog(&mut self) -> Result<(), Fault> {
+        if let Some(watchdog) = self.watchdog.as_mut().filter(|watchdog| watchdog.is_due()) {
+            self.remote.call(|_| ())?;
+            watchdog.tell();
         }
         Ok(())
     }

@@ -128,25 +128,6 @@ impl Readiness {
     }
 }
 
-/// Tells systemd, if it started us so that it wants to know (sd_notify(3)), that we are ready.
-pub fn notify_ready() {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() else { return };
-    // An abstract name begins with @ in the variable and with a zero byte on the wire.
-    let bytes = path.as_encoded_bytes();
-    let sent = match bytes.strip_prefix(b"@") {
-        Some(name) => {
-            use std::os::linux::net::SocketAddrExt;
-            std::os::unix::net::SocketAddr::from_abstract_name(name)
-                .and_then(|name| socket.send_to_addr(b"READY=1", &name))
-        }
-        None => socket.send_to(b"READY=1", &path),
-    };
-    if let Err(error) = sent {
-        tracing::warn!("cannot tell systemd that we are ready: {error}");
-    }
-}
-
 /// Lets the child of `command` take signals again that this process reads from a descriptor.
 pub(crate) fn with_default_signals(command: &mut Command) {
     // SAFETY: between fork and exec only async-signal-safe calls are made, on a set that

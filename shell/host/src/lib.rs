@@ -48,6 +48,7 @@ pub mod relay;
 pub mod resolver;
 pub mod signals;
 mod sys;
+pub mod systemd;
 pub mod tun;
 pub mod uapi;
 pub mod udp;
