@@ -123,6 +123,34 @@ fn an_apply_that_was_killed_is_gone_on_with() -> Result<()> {
 }
 
 #[test]
+fn two_operators_at_once_make_what_one_makes() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites10", |scene| {
+        let world = World::new(scene, "sites10", &sshd)?;
+        let start = |number: u8| -> Result<std::process::Child> {
+            let mut command = world.command(&["apply", "--yes"]);
+            let log = std::fs::File::create(world.path(&format!("operator{number}.log")))?;
+            Ok(command.stdout(log.try_clone()?).stderr(log).spawn()?)
+        };
+        let mut both = [start(1)?, start(2)?];
+        for (at, child) in both.iter_mut().enumerate() {
+            let status = child.wait()?;
+            let log = std::fs::read_to_string(world.path(&format!("operator{}.log", at + 1)))?;
+            println!("operator {}: {status}: {}", at + 1, log.lines().last().unwrap_or_default());
+        }
+        // Whoever met the other may have stopped; whoever comes next makes it whole.
+        world.sites(&["apply", "--yes"])?;
+        for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+            eventually("joined", seconds(20), || world.reaches(from, to))?;
+        }
+        ensure!(world.sites(&["apply", "--yes"])?.contains("nothing is to be done"));
+        ensure!(world.admin(&["node", "list"])?.lines().count() == 4, "three nodes and no more");
+        world.sites(&["destroy", "--yes"])?;
+        Ok(())
+    })
+}
+
+#[test]
 fn a_pair_fails_over_and_the_next_apply_leaves_it_so() -> Result<()> {
     let Some(sshd) = ssh::sshd() else { return Ok(()) };
     scene("sites6", |scene| {

@@ -44,7 +44,8 @@ fn source_001_7_either_gateway_can_begin_when_the_other_lets_nobody_in() -> Resu
 }
 
 #[test]
-fn source_001_5_source_001_9_source_001_8_ports_keys_and_what_stays_inside() -> Result<()> {
+fn source_001_5_source_001_8_source_001_9_source_001_15_ports_keys_and_what_stays_inside()
+-> Result<()> {
     let Some(sshd) = sshd() else { return Ok(()) };
     scene("sites8", |scene| {
         let world = World::new(scene, "sites8", &sshd)?;
@@ -73,6 +74,20 @@ fn source_001_5_source_001_9_source_001_8_ports_keys_and_what_stays_inside() -> 
         world.apps[0].sh("ping -q -f -c 500 -s 1000 10.4.1.1")?;
         let between = sent(&world)? - idle;
         ensure!(between > 500_000, "the control: {between} bytes between sites");
+
+        // What the link adds to an idle round trip, beside none, in turns; the least of each.
+        let least = |host: &Host, to: &str| -> Result<f64> {
+            let told = host.sh(&format!("ping -q -c 40 -i 0.02 {to} | tail -1"))?;
+            let words = told.split(" = ").nth(1).and_then(|all| all.split('/').next());
+            words.and_then(|word| word.parse().ok()).context(told.clone())
+        };
+        let mut added = f64::INFINITY;
+        for _ in 0..3 {
+            let beside = least(&world.gateways[0], "198.51.100.2")?;
+            added = added.min(least(&world.apps[0], "10.4.1.1")? - beside);
+        }
+        println!("source_001_15: the link adds {added:.3} ms to an idle round trip");
+        ensure!(added < 1.0, "source_001_15: {added} ms");
 
         // Every gateway has keys of its own.
         let mut keys = BTreeSet::new();
