@@ -53,7 +53,7 @@ pub(crate) fn desired(
         ready.push(id(Kind::Forwarding));
     }
     let active = known.active.get(&site.name).copied().unwrap_or(0);
-    let Some(via) = place.gateways.get(active).or(place.gateways.first()) else { return };
+    let Some(via) = place.gateways.get(active).or_else(|| place.gateways.first()) else { return };
     for host in site.hosts.iter().skip(count) {
         for prefix in numbering.routes_of(index) {
             all.push(resource(
