@@ -14,14 +14,14 @@ const LETTERS_MIN: usize = 3;
 const PLAIN: &str = "\
     add addr address all and any asked assert bad before bit bool byte checksum clone collect \
     const copy core count counter crate data debug default derive drop due duration else empty \
-    end entry enum err error extend false field first fixed flag fmt for from full get gso halve \
-    handle hash header icmp impl index instant into ipv iter kind last len length let list lost \
-    malformed map match max message min mod must mut name new next noise none now number open \
-    opened option other out own packet part partial place plain poll port protocol pub public \
-    push query queue random range read ref rest result return room secret self send sent server \
-    set since size slice slot some source start static std str string struct sum super take tcp \
-    test text then time timeout total true type udp use usize value vec what while with word \
-    write";
+    end entry enum err error extend false field first fixed flag fmt for format from full get \
+    gso halve handle hash header icmp impl index instant into ipv iter kind last len length let \
+    list lost malformed map match max message min mod must mut name new next noise none now \
+    number open opened option other out own packet pair part partial place plain poll port \
+    protocol pub public push query queue random range read ref rest result return room secret \
+    self send sent server set share since size slice slot some source span start static std step \
+    str string struct sum super table take tcp test text then time timeout total true type udp \
+    unwrap url use usize value vec what while why with word write";
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
