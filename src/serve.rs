@@ -65,11 +65,10 @@ pub(crate) struct Args {
 /// Serves until a signal.
 pub(crate) fn run(args: Args) -> Result<()> {
     log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Error));
-    anyhow::ensure!(
-        control::name::is_domain(&args.domain),
-        "--domain {:?} is no domain; give lower-case labels with dots, as in warren.internal",
-        args.domain
-    );
+    let hosts = args.url.iter().map(ServerUrl::host);
+    if let Err(why) = control::name::check_domain(&args.domain, hosts) {
+        anyhow::bail!("--domain {:?}: {why}; take another, as in warren.internal", args.domain);
+    }
     let (listen, quic) = (args.listen.listen, !args.listen.no_quic);
     let (tls, acme) = args.listen.certificate()?;
     let config = Config {

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 pub(crate) use problem::Problem;
 
 use crate::app::App;
-use crate::limits::Source;
+use crate::doorstep::{Known, Way};
 use crate::protocol;
 use crate::store::Bearer;
 
@@ -137,6 +137,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/api/v1/backup/{id}", "backup:read", backup::read),
     route("DELETE", "/api/v1/backup/{id}", "backup:read", backup::end),
     route("GET", "/api/v1/audit", "audit:read", handlers::audit),
+    route("GET", "/api/v1/audit/verify", "audit:read", handlers::verify_audit),
     route("GET", "/api/v1/tokens", "tokens:read", handlers::tokens),
     route("POST", "/api/v1/tokens", "tokens:write", handlers::add_token),
     route("POST", "/api/v1/tokens/{id}/expire", "tokens:write", handlers::expire_token),
@@ -214,40 +215,56 @@ pub(crate) fn authorise(route: &Route, caller: &Caller) -> Result<(), Problem> {
 /// Who bears a token: the field Authorization, if there is one.
 pub(crate) async fn bearer(
     app: &Arc<App>,
-    source: Option<Source>,
+    way: &Way,
     field: Option<&str>,
 ) -> Result<Caller, Problem> {
-    let Some(field) = field else { return Ok(Caller::Anonymous) };
-    if !app.limits.may_try(source) {
+    let Some(field) = field else {
+        let is_let = app.limits.request(way.source);
+        return if is_let { Ok(Caller::Anonymous) } else { Err(Problem::too_often()) };
+    };
+    if !app.limits.may_try(way.source) {
         return Err(Problem::too_often());
     }
-    let known = known(app, field).await;
+    let known = known(app, way, field).await;
     if known.as_ref().is_err_and(|problem| problem.status == 401) {
-        app.limits.failed(source);
+        app.limits.failed(way.source);
     }
     known
 }
 
-async fn known(app: &Arc<App>, field: &str) -> Result<Caller, Problem> {
+async fn known(app: &Arc<App>, way: &Way, field: &str) -> Result<Caller, Problem> {
     let refused = |detail: String| Problem::new(401, "this token opens nothing", detail);
     let text = field.strip_prefix("Bearer ").ok_or_else(|| refused("not Bearer".to_owned()))?;
     let token = Token::parse(text, Kind::Api).map_err(|why| refused(why.to_string()))?;
     if token.server != app.keys.noise.public() {
         return Err(refused("it is for another server".to_owned()));
     }
-    identify(app, token.id.0, token.secret.0).await
+    identify(app, way, token.id.0, token.secret.0).await
 }
 
-async fn identify(app: &Arc<App>, id: [u8; 8], secret: [u8; 16]) -> Result<Caller, Problem> {
+async fn identify(
+    app: &Arc<App>,
+    way: &Way,
+    id: [u8; 8],
+    secret: [u8; 16],
+) -> Result<Caller, Problem> {
+    let nothing = || {
+        let detail = "it is unknown, expired or was taken back";
+        Problem::new(401, "this token opens nothing", detail)
+    };
+    // A secret of nobody's is refused without a look into the books.
+    if !app.secrets.open(&id, &secret) {
+        return Err(nothing());
+    }
     let held = Arc::clone(app);
     let bearer = protocol::blocking(move || held.store().bearer(id, &secret, held.now())).await;
     match bearer.map_err(|_| Problem::busy())?? {
         Some(_) if !app.limits.call(id) => Err(Problem::too_often()),
-        Some(bearer) => Ok(Caller::Token(control::SecretId(id).to_hex(), bearer)),
-        None => {
-            let detail = "it is unknown, expired or was taken back";
-            Err(Problem::new(401, "this token opens nothing", detail))
+        Some(bearer) => {
+            way.prove(Known::Token(id));
+            Ok(Caller::Token(control::SecretId(id).to_hex(), bearer))
         }
+        None => Err(nothing()),
     }
 }
 
@@ -267,25 +284,29 @@ pub(crate) async fn run(
         Caller::Token(name, bearer) => (format!("token:{name}"), Some(bearer)),
     };
     let call = Call { app, actor, bearer, machine, id, query, body };
+    if route.scope == PUBLIC {
+        // It asks neither the books nor a disk, so nobody waits for it, nor it for anybody.
+        return (route.handler)(&call);
+    }
     protocol::blocking(move || (route.handler)(&call)).await.map_err(|_| Problem::busy())?
 }
 
 /// A call inside a node's channel.
 pub(crate) async fn inside(
     app: Arc<App>,
-    source: Option<Source>,
+    way: Way,
     machine: PublicKey,
     request: ApiRequest,
 ) -> ApiAnswer {
     let result = async {
         let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         let found = find(&request.method, path)?;
-        if !app.limits.may_try(source) {
+        if !app.limits.may_try(way.source) {
             return Err(Problem::too_often());
         }
-        let caller = identify(&app, request.id, request.secret.0).await;
+        let caller = identify(&app, &way, request.id, request.secret.0).await;
         if caller.as_ref().is_err_and(|problem| problem.status == 401) {
-            app.limits.failed(source);
+            app.limits.failed(way.source);
         }
         let caller = caller?;
         let (app, body) = (Arc::clone(&app), request.body.into_bytes());

@@ -12,18 +12,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ::policy::Finding;
 use control::{Kind, Poll, ServerUrl, Signed, Token};
 use noise::PublicKey;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::channels::Channels;
 use crate::copies::Copies;
 use crate::doorstep::Doorstep;
 use crate::keys::{Keys, SystemRandom};
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::network::{Network, News};
 use crate::policy::{self, Checked};
 use crate::relay::{Members, Relay};
 use crate::resolvers::Resolvers;
-use crate::store::{Enrolment, Node, Store, StoreError, Stored};
+use crate::store::{Enrolment, Node, Secrets, Store, StoreError, Stored};
 use crate::tls::Outer;
 
 /// How long an ephemeral node may be away, in seconds.
@@ -31,6 +31,11 @@ pub(crate) const EPHEMERAL_AWAY_S: u64 = 300;
 /// How often a member's word may begin an epoch, and how far before the clock: ten years.
 const OVERTAKE_EVERY_S: u64 = 10;
 const EPOCH_AHEAD_MAX_S: u64 = 10 * 366 * 86_400;
+
+/// Threads that work for those who have proven nothing, of those that may wait.
+const UNPROVEN_MAX: usize = 4;
+/// The books are well for so long after a look at them, in seconds; the sweep looks each second.
+const WELL_FOR_S: u64 = 5;
 
 /// Why a policy was not set.
 pub(crate) enum Unset {
@@ -45,7 +50,13 @@ pub(crate) struct App {
     store: Mutex<Store>,
     /// To be read without the lock.
     store_errors: Arc<AtomicU64>,
+    /// What every join key and API token opens, to be asked without the books.
+    pub(crate) secrets: Arc<Secrets>,
+    /// Until when the books are taken for well, by the clock that only grows.
+    well_until_s: AtomicU64,
     network: Mutex<Network>,
+    /// Places for the work of those who have proven nothing.
+    pub(crate) unproven: Arc<Semaphore>,
     pub(crate) channels: Mutex<Channels>,
     pub(crate) keys: Keys,
     pub(crate) copies: Copies,
@@ -100,6 +111,9 @@ impl App {
         Arc::new_cyclic(|app| Self {
             relay: Relay::new(keys.noise.clone(), Box::new(Books(Weak::clone(app)))),
             store_errors: store.errors(),
+            secrets: store.secrets(),
+            well_until_s: AtomicU64::new(clock().up_s + WELL_FOR_S),
+            unproven: Arc::new(Semaphore::new(UNPROVEN_MAX)),
             store: Mutex::new(store),
             network: Mutex::new(network),
             channels: Mutex::new(Channels::default()),
@@ -129,6 +143,11 @@ impl App {
     /// The books, to read or to write what no map shows.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
         lock(&self.store)
+    }
+
+    /// Whether the books could be read when they were last looked at, which is not long ago.
+    pub(crate) fn is_well(&self) -> bool {
+        self.moment().up_s < self.well_until_s.load(Ordering::Relaxed)
     }
 
     /// Times that the books could not be read or written.
@@ -252,7 +271,9 @@ impl App {
 
     /// What a poll is told.
     pub(crate) fn news(&self, machine: &PublicKey, node_key: &PublicKey, poll: &Poll) -> News {
-        lock(&self.network).news(machine, node_key, poll, self.now())
+        let Moment { unix_s, up_s } = self.moment();
+        let may_have_whole = || self.limits.member(machine, limits::Kind::Map, up_s);
+        lock(&self.network).news(machine, node_key, poll, unix_s, may_have_whole)
     }
 
     /// A member has a map of a later epoch than this server's: its books or its clock were put
@@ -319,13 +340,17 @@ impl App {
     fn look_after_books(&self, at: u64) {
         let store = self.store();
         let read = store.look().and_then(|is_uncertain| {
+            store.is_empty()?;
             if !is_uncertain {
                 return Ok(None);
             }
+            store.read_secrets()?;
             let users = store.users()?.into_iter().map(|user| user.name).collect();
             let other = (store.relays()?, store.resolvers()?);
             Ok(Some((store.nodes()?, users, store.policy()?, other)))
         });
+        let until_s = if read.is_ok() { self.moment().up_s + WELL_FOR_S } else { 0 };
+        self.well_until_s.store(until_s, Ordering::Relaxed);
         match read {
             Ok(None) => {}
             Ok(Some((nodes, users, policy, other))) => {

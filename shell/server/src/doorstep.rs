@@ -1,107 +1,133 @@
-//! Connections that have asked for nothing yet: those in a TLS handshake, and those after it that
-//! have not sent the head of a request (threats CO-11, RL-05).
+//! Places for connections, by the one rule of the crate `admit` (threats CO-11, RL-05).
 //!
-//! There is a bound for all of them together. Where it is reached the newest comes in, and the one
-//! that has waited longest of the source that has most of them is cut: whoever opens thousands
-//! displaces their own, and a node that connects and speaks at once does not notice.
+//! There are two crowds. In one are those who have proven nothing: in a TLS handshake, before the
+//! head of a request, in a request of a stranger's, and idle between two of them. In the other are
+//! those by which a machine of the books or the bearer of a token spoke. A newcomer to either is
+//! let in, and the one who holds most there loses the oldest; so thousands of connections displace
+//! each other, and a node that connects and says who it is does not notice.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use admit::{Crowd, Number, Source};
+use noise::PublicKey;
 use tokio::sync::oneshot;
 
 use crate::app::lock;
-use crate::limits::Source;
 
-/// Connections that have asked for nothing yet, all together.
-const WAITING_MAX: usize = 4096;
+/// Connections that have proven nothing, all together.
+pub(crate) const STRANGERS_MAX: usize = 4096;
+/// Connections of machines in the books, and of bearers of tokens.
+pub(crate) const KNOWN_MAX: usize = 12_288;
 
-/// Who waits, by source and in the order of their arrival.
-#[derive(Debug)]
-struct Waiting {
-    next: u64,
-    count: usize,
-    sources: BTreeMap<Source, BTreeMap<u64, oneshot::Sender<()>>>,
-    cut: u64,
+/// By what a connection was proven to be somebody's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Known {
+    /// The key of a machine in the books.
+    Machine(PublicKey),
+    /// An API token, by its look-up name.
+    Token([u8; 8]),
 }
 
-/// All connections that have asked for nothing yet.
+/// What tells a connection that it is to be cut.
+type Tell = oneshot::Sender<()>;
+
 #[derive(Debug)]
-pub(crate) struct Doorstep {
-    waiting: Mutex<Waiting>,
-    max: usize,
+struct Crowds {
+    strangers: Crowd<u64, Source, Tell>,
+    known: Crowd<Known, (), Tell>,
+}
+
+/// All connections.
+#[derive(Debug)]
+pub(crate) struct Doorstep(Mutex<Crowds>);
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Strangers(Number),
+    Known(Number),
 }
 
 /// A place there; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     doorstep: Arc<Doorstep>,
-    source: Source,
-    number: u64,
+    at: Mutex<At>,
 }
 
 impl Doorstep {
     pub(crate) fn new() -> Arc<Self> {
-        Self::with(WAITING_MAX)
+        Self::with(STRANGERS_MAX, KNOWN_MAX)
     }
 
-    fn with(max: usize) -> Arc<Self> {
-        let waiting = Waiting { next: 0, count: 0, sources: BTreeMap::new(), cut: 0 };
-        Arc::new(Self { waiting: Mutex::new(waiting), max })
+    fn with(strangers: usize, known: usize) -> Arc<Self> {
+        let (strangers, known) = (Crowd::new(strangers), Crowd::new(known));
+        Arc::new(Self(Mutex::new(Crowds { strangers, known })))
     }
 
     /// A place for a connection that is new, and what tells it that it is to be cut.
     pub(crate) fn enter(self: &Arc<Self>, source: Source) -> (Place, oneshot::Receiver<()>) {
         let (tell, told) = oneshot::channel();
-        let mut waiting = lock(&self.waiting);
-        if waiting.count >= self.max {
-            waiting.cut_one();
-        }
-        let number = waiting.next;
-        waiting.next += 1;
-        waiting.count += 1;
-        waiting.sources.entry(source).or_default().insert(number, tell);
-        drop(waiting);
-        (Place { doorstep: Arc::clone(self), source, number }, told)
+        let (number, lost) = lock(&self.0).strangers.enter(source.wide(), source, tell);
+        cut(lost);
+        (Place { doorstep: Arc::clone(self), at: Mutex::new(At::Strangers(number)) }, told)
     }
 
-    /// How many are there, and how many were cut since the start.
-    pub(crate) fn counts(&self) -> (usize, u64) {
-        let waiting = lock(&self.waiting);
-        (waiting.count, waiting.cut)
+    /// Connections that have proven nothing, those that have, and how many were cut so far.
+    pub(crate) fn counts(&self) -> (usize, usize, u64) {
+        let crowds = lock(&self.0);
+        let displaced = crowds.strangers.displaced() + crowds.known.displaced();
+        (crowds.strangers.len(), crowds.known.len(), displaced)
     }
 }
 
-impl Waiting {
-    fn take(&mut self, source: Source, number: u64) -> Option<oneshot::Sender<()>> {
-        let of_source = self.sources.get_mut(&source)?;
-        let taken = of_source.remove(&number)?;
-        if of_source.is_empty() {
-            self.sources.remove(&source);
-        }
-        self.count -= 1;
-        Some(taken)
+impl Place {
+    /// Somebody spoke by this connection who is known. It stays the first one's.
+    pub(crate) fn prove(&self, known: Known) {
+        let mut at = lock(&self.at);
+        let At::Strangers(number) = *at else { return };
+        let mut crowds = lock(&self.doorstep.0);
+        // It may be cut already.
+        let Some(tell) = crowds.strangers.leave(number) else { return };
+        let (number, lost) = crowds.known.enter(known, (), tell);
+        *at = At::Known(number);
+        drop(crowds);
+        cut(lost);
     }
+}
 
-    /// Cuts the oldest of the source that has most; of several with as many, the oldest of all.
-    fn cut_one(&mut self) {
-        let oldest = |(source, own): (&Source, &BTreeMap<u64, _>)| {
-            own.keys().next().map(|first| (own.len(), std::cmp::Reverse(*first), *source))
-        };
-        let most =
-            self.sources.iter().filter_map(oldest).max_by_key(|(len, first, _)| (*len, *first));
-        if let Some((_, std::cmp::Reverse(number), source)) = most
-            && let Some(tell) = self.take(source, number)
-        {
-            self.cut += 1;
-            let _ = tell.send(());
+/// By which way a request came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Way {
+    /// From where, unless it is this machine.
+    pub(crate) source: Option<Source>,
+    /// The place of its connection, where it has one.
+    pub(crate) place: Option<Arc<Place>>,
+}
+
+impl Way {
+    /// Who spoke is known.
+    pub(crate) fn prove(&self, known: Known) {
+        if let Some(place) = &self.place {
+            place.prove(known);
         }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        lock(&self.doorstep.waiting).take(self.source, self.number);
+        let at = *lock(&self.at);
+        let mut crowds = lock(&self.doorstep.0);
+        match at {
+            At::Strangers(number) => drop(crowds.strangers.leave(number)),
+            At::Known(number) => drop(crowds.known.leave(number)),
+        }
+    }
+}
+
+/// Cuts the connection that lost its place, if one did.
+pub(crate) fn cut(lost: Option<Tell>) {
+    if let Some(tell) = lost {
+        let _ = tell.send(());
     }
 }
 
@@ -116,29 +142,36 @@ mod tests {
     }
 
     #[test]
-    fn rl_05_who_opens_most_displaces_their_own_oldest() {
-        let doorstep = Doorstep::with(10);
-        let (first, mut first_told) = doorstep.enter(source(1));
-        let mut crowd: Vec<_> = (0..9).map(|_| doorstep.enter(source(2))).collect();
-        for _ in 0..100 {
-            crowd.push(doorstep.enter(source(2)));
-            assert_eq!(doorstep.counts().0, 10);
-        }
-        assert!(first_told.try_recv().is_err(), "who has one stays");
-        let cut = crowd.iter_mut().filter_map(|(_, told)| told.try_recv().ok()).count();
-        assert_eq!((cut, doorstep.counts().1), (100, 100));
-        assert!(crowd.iter_mut().rev().take(9).all(|(_, told)| told.try_recv().is_err()));
-        drop(first);
-        drop(crowd);
-        assert_eq!(doorstep.counts().0, 0);
-        assert!(lock(&doorstep.waiting).sources.is_empty());
+    fn rl_05_who_has_proven_nothing_displaces_its_own_and_nobody_who_has() {
+        let doorstep = Doorstep::with(10, 10);
+        let (known, mut known_told) = doorstep.enter(source(1));
+        known.prove(Known::Token([1; 8]));
+        let (quiet, mut quiet_told) = doorstep.enter(source(1));
+        let mut crowd: Vec<_> = (0..109).map(|_| doorstep.enter(source(2))).collect();
+        assert_eq!(doorstep.counts(), (10, 1, 100));
+        let is_cut = crowd.iter_mut().filter_map(|(_, told)| told.try_recv().ok()).count();
+        assert_eq!(is_cut, 100);
+        assert!(known_told.try_recv().is_err() && quiet_told.try_recv().is_err());
+        // One that was cut already proves nothing any more.
+        crowd[0].0.prove(Known::Token([2; 8]));
+        assert_eq!(doorstep.counts(), (10, 1, 100));
+        drop((known, quiet, crowd));
+        assert_eq!(doorstep.counts(), (0, 0, 100));
     }
 
     #[test]
-    fn rl_05_of_many_sources_with_one_each_the_oldest_goes() {
-        let doorstep = Doorstep::with(10);
-        let mut crowd: Vec<_> = (0..25).map(|n| doorstep.enter(source(n))).collect();
-        let is_cut: Vec<bool> = crowd.iter_mut().map(|(_, told)| told.try_recv().is_ok()).collect();
-        assert_eq!(is_cut, [[true; 15].as_slice(), &[false; 10]].concat());
+    fn rl_05_a_member_with_thousands_of_connections_displaces_its_own() {
+        let doorstep = Doorstep::with(10, 10);
+        let enter = |n: u32, key: u8| {
+            let (place, told) = doorstep.enter(source(n));
+            place.prove(Known::Machine(PublicKey([key; 32])));
+            place.prove(Known::Token([9; 8]));
+            (place, told)
+        };
+        let mut honest = enter(1, 1);
+        let mut greedy: Vec<_> = (0..50).map(|n| enter(100 + n, 2)).collect();
+        assert_eq!(doorstep.counts(), (0, 10, 41));
+        assert!(honest.1.try_recv().is_err(), "from whichever sources it comes");
+        assert_eq!(greedy.iter_mut().filter_map(|(_, told)| told.try_recv().ok()).count(), 41);
     }
 }

@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,19 +26,20 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use admit::Source;
 use control::channel::OPEN_LEN;
 use control::client::{ASK_PATH, OPEN_PATH};
 
 use crate::api::{self, Caller, OPENAPI, Problem, Reply};
-use crate::app::{App, lock};
-use crate::doorstep::Place;
-use crate::limits::Source;
+use crate::app::App;
+use crate::doorstep::{KNOWN_MAX, STRANGERS_MAX, Way};
 use crate::patience::Patience;
 use crate::protocol::{self, ASK_BYTES_MAX, Failure};
 use crate::{relay, tls};
 
-/// Connections at a time, all together.
-const CONNECTIONS_MAX: usize = 16_384;
+/// Connections at a time, all together: those that have a place on the doorstep, and those that
+/// have just lost theirs and are about to end.
+const CONNECTIONS_MAX: usize = STRANGERS_MAX + KNOWN_MAX + 1024;
 /// A TLS handshake, the head of a request and its body may each take so long.
 pub(crate) const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request.
@@ -80,29 +81,24 @@ pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, acceptor: Tl
             continue;
         };
         let source = Source::from(from.ip());
-        let Some(held) = app.limits.connect(source) else {
+        if !app.limits.connect(source) {
             app.limits.refuse();
-            tracing::debug!(%from, "a connection was refused: its source has too many");
+            tracing::debug!(%from, "a connection was refused: its source makes too many");
             continue;
-        };
+        }
         let (app, acceptor) = (Arc::clone(&app), acceptor.clone());
         let (place, cut) = app.doorstep.enter(source);
+        let way = Way { source: Some(source), place: Some(Arc::new(place)) };
         tokio::spawn(async move {
-            let _permits = (permit, held);
+            let _permit = permit;
             let _ = stream.set_nodelay(true);
-            let serving = serve_stream(app, acceptor, stream, (source, place));
-            unless_cut(serving, cut).await;
+            unless_cut(serve_stream(app, acceptor, stream, way), cut).await;
         });
     }
 }
 
 /// Serves one TLS connection.
-async fn serve_stream(
-    app: Arc<App>,
-    acceptor: TlsAcceptor,
-    stream: TcpStream,
-    (source, place): (Source, Place),
-) {
+async fn serve_stream(app: Arc<App>, acceptor: TlsAcceptor, stream: TcpStream, way: Way) {
     // No queue before it: those who say nothing would hold up those who do.
     let accepted = acceptor.accept(Patience::new(stream));
     let Ok(Ok(mut stream)) = timeout(READ_WITHIN, accepted).await else { return };
@@ -111,11 +107,14 @@ async fn serve_stream(
         let _ = timeout(READ_WITHIN, stream.shutdown()).await;
         return;
     }
-    connection(app, stream, (Caller::Anonymous, Some(source)), Some(place)).await;
+    connection(app, stream, Caller::Anonymous, way).await;
 }
 
-/// Does the work unless the doorstep is needed for others before a request has come.
-pub(crate) async fn unless_cut(work: impl Future<Output = ()>, cut: oneshot::Receiver<()>) {
+/// Does the work unless its place is needed for others meanwhile.
+pub(crate) async fn unless_cut<T>(
+    work: impl Future<Output = T>,
+    cut: oneshot::Receiver<()>,
+) -> Option<T> {
     let mut work = pin!(work);
     let mut cut = Some(cut);
     poll_fn(|context| {
@@ -123,14 +122,14 @@ pub(crate) async fn unless_cut(work: impl Future<Output = ()>, cut: oneshot::Rec
             && let Poll::Ready(told) = Pin::new(told).poll(context)
         {
             if told.is_ok() {
-                return Poll::Ready(());
+                return Poll::Ready(None);
             }
-            // It has left the doorstep.
+            // Its place was given back.
             cut = None;
         }
-        work.as_mut().poll(context)
+        work.as_mut().poll(context).map(Some)
     })
-    .await;
+    .await
 }
 
 /// Serves the local socket until the task is dropped. Only `owner` and root may call.
@@ -145,23 +144,19 @@ pub(crate) async fn serve_local(app: Arc<App>, listener: UnixListener, owner: u3
             _ => continue,
         };
         let app = Arc::clone(&app);
-        tokio::spawn(connection(app, Patience::new(stream), (Caller::Local(uid), None), None));
+        let serving = connection(app, Patience::new(stream), Caller::Local(uid), Way::default());
+        tokio::spawn(serving);
     }
 }
 
-/// Who calls, and from where unless it is this machine.
-type Who = (Caller, Option<Source>);
-
-async fn connection<S>(app: Arc<App>, stream: S, caller: Who, place: Option<Place>)
+/// Serves requests of one connection: who calls as far as it tells, and by which way.
+async fn connection<S>(app: Arc<App>, stream: S, caller: Caller, way: Way)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let place = Mutex::new(place);
     let service = service_fn(move |request| {
-        // Who asks for something waits on the doorstep no longer.
-        drop(lock(&place).take());
-        let (app, caller) = (Arc::clone(&app), caller.clone());
-        async move { Ok::<_, Infallible>(answer(app, request, caller).await) }
+        let (app, caller, way) = (Arc::clone(&app), caller.clone(), way.clone());
+        async move { Ok::<_, Infallible>(answer(app, request, caller, way).await) }
     });
     talk(stream, service).await;
 }
@@ -182,21 +177,23 @@ where
     }
 }
 
-async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Who) -> Sent {
-    let source = caller.1;
+async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Caller, way: Way) -> Sent {
+    let source = way.source;
     let path = request.uri().path();
     let is_post = request.method() == Method::POST;
     let mut sent = match path {
         OPEN_PATH if is_post && source.is_some_and(|source| !app.limits.channel(source)) => {
             refused(&Problem::too_often())
         }
-        OPEN_PATH if is_post => control(request, OPEN_LEN, |body| protocol::open(app, body)).await,
+        OPEN_PATH if is_post => {
+            control(request, OPEN_LEN, |body| protocol::open(app, source, body)).await
+        }
         ASK_PATH if is_post => {
-            control(request, ASK_BYTES_MAX, |body| protocol::ask(app, source, body)).await
+            control(request, ASK_BYTES_MAX, |body| protocol::ask(app, way, body)).await
         }
         OPEN_PATH | ASK_PATH => plain(StatusCode::METHOD_NOT_ALLOWED),
         control::relay::PATH => relay::upgrade(&app.relay, request),
-        _ => match call(app, request, caller).await {
+        _ => match call(app, request, caller, &way).await {
             Ok(reply) => replied(reply),
             Err(problem) => refused(&problem),
         },
@@ -233,14 +230,15 @@ where
 async fn call(
     app: Arc<App>,
     request: Request<Incoming>,
-    (caller, source): Who,
+    caller: Caller,
+    way: &Way,
 ) -> Result<Reply, Problem> {
     let found = api::find(request.method().as_str(), request.uri().path())?;
     let query = request.uri().query().unwrap_or_default().to_owned();
     let field = request.headers().get(header::AUTHORIZATION);
     let field = field.map(|field| field.to_str().unwrap_or_default());
     let caller = match caller {
-        Caller::Anonymous => api::bearer(&app, source, field).await?,
+        Caller::Anonymous => api::bearer(&app, way, field).await?,
         local => local,
     };
     api::authorise(found.0, &caller)?;

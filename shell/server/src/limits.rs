@@ -1,110 +1,58 @@
-//! How much one source, one token and one join key may ask for (threat CO-11, WB-08).
+//! How much one source, one machine, one token and one join key may ask for (threats CO-11, WB-08).
 //!
-//! Buckets that fill with time and are emptied by use, in tables with a bound. Secrets have 128
-//! bits, so nothing here keeps anybody from guessing; what it keeps is that one source, or one
-//! token in a loop, takes the server's time from all others. A source is an IPv4 address or an
-//! IPv6 /64, since whoever has one of those has all of it. A proxy in front is one source for all
-//! behind it: the bounds are wide enough for a thousand nodes behind one address.
+//! Secrets have 128 bits, so nothing here keeps anybody from guessing. What it keeps is that one
+//! source, one member in a loop, or one token takes the server's time from all others. A proxy in
+//! front is one source for all behind it: the bounds are wide enough for a thousand nodes behind
+//! one address. Places, of connections for instance, are `doorstep`'s.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use admit::{Buckets, Rate, Source};
+use noise::PublicKey;
+
 use crate::app::lock;
 
-/// Keys that a table remembers.
-const ENTRIES_MAX: usize = 8192;
-/// Open connections of one source.
-const CONNECTIONS_MAX: u32 = 4096;
-
-/// How fast a bucket fills, and how much it holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rate {
-    pub(crate) burst: u32,
-    pub(crate) per_s: u32,
-}
-
 /// New connections, each with a TLS handshake, of a source.
-const CONNECTS: Rate = Rate { burst: 4096, per_s: 100 };
+const CONNECTS: Rate = Rate::per_second(4096, 100);
 /// New channels, each with four Diffie-Hellman, of a source.
-const CHANNELS: Rate = Rate { burst: 4096, per_s: 100 };
+const CHANNELS: Rate = Rate::per_second(4096, 100);
+/// Requests of a source that has proven nothing, in a channel or outside.
+const REQUESTS: Rate = Rate::per_second(4096, 100);
 /// Secrets that opened nothing, of a source.
-const FAILURES: Rate = Rate { burst: 256, per_s: 1 };
+const FAILURES: Rate = Rate::per_second(256, 1);
 /// Calls of the API with one token.
-const CALLS: Rate = Rate { burst: 200, per_s: 20 };
+const CALLS: Rate = Rate::per_second(200, 20);
 /// Nodes that join with one key.
-const JOINS: Rate = Rate { burst: 2048, per_s: 50 };
+const JOINS: Rate = Rate::per_second(2048, 50);
 
-/// Who asks, as far as addresses tell.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Source(u64);
-
-impl From<IpAddr> for Source {
-    fn from(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(v4) => Self(u64::from(v4.to_bits())),
-            // No /64 of the Internet begins with zeros.
-            IpAddr::V6(v6) => Self((v6.to_bits() >> 64) as u64),
-        }
-    }
+/// What a machine in the books asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// To wait for news.
+    Poll,
+    /// A whole map.
+    Map,
+    /// To tell of itself.
+    Report,
+    /// Another key.
+    Rotate,
+    /// To join although it is in.
+    Enrol,
 }
 
-/// A table of buckets.
-#[derive(Debug)]
-pub(crate) struct Buckets<K> {
-    rate: Rate,
-    /// Thousandths of what is left, and when that was.
-    left: BTreeMap<K, (u64, u64)>,
-}
+impl Kind {
+    const ALL: [Self; 5] = [Self::Poll, Self::Map, Self::Report, Self::Rotate, Self::Enrol];
 
-impl<K: Copy + Ord> Buckets<K> {
-    pub(crate) const fn new(rate: Rate) -> Self {
-        Self { rate, left: BTreeMap::new() }
-    }
-
-    const fn full(&self) -> u64 {
-        self.rate.burst as u64 * 1000
-    }
-
-    fn level(&self, (left, at_ms): (u64, u64), now_ms: u64) -> u64 {
-        let filled = now_ms.saturating_sub(at_ms).saturating_mul(self.rate.per_s.into());
-        left.saturating_add(filled).min(self.full())
-    }
-
-    /// Whether one more is left.
-    pub(crate) fn has(&self, key: K, now_ms: u64) -> bool {
-        self.left.get(&key).is_none_or(|bucket| self.level(*bucket, now_ms) >= 1000)
-    }
-
-    /// Takes one, if it is left.
-    pub(crate) fn take(&mut self, key: K, now_ms: u64) -> bool {
-        let known = self.left.get(&key).copied();
-        if known.is_none() {
-            self.make_room(now_ms);
-        }
-        let level = known.map_or_else(|| self.full(), |bucket| self.level(bucket, now_ms));
-        let Some(rest) = level.checked_sub(1000) else { return false };
-        self.left.insert(key, (rest, now_ms));
-        true
-    }
-
-    /// Buckets that are full again say nothing; if all say something, the one that was used
-    /// longest ago is forgotten.
-    fn make_room(&mut self, now_ms: u64) {
-        if self.left.len() < ENTRIES_MAX {
-            return;
-        }
-        let full = self.full();
-        let mut left = std::mem::take(&mut self.left);
-        left.retain(|_, bucket| self.level(*bucket, now_ms) < full);
-        self.left = left;
-        if self.left.len() >= ENTRIES_MAX {
-            let oldest = self.left.iter().min_by_key(|(_, (_, at_ms))| *at_ms);
-            if let Some(key) = oldest.map(|(key, _)| *key) {
-                self.left.remove(&key);
-            }
+    /// How often one machine may ask for it.
+    const fn rate(self) -> Rate {
+        match self {
+            Self::Poll => Rate::per_second(200, 50),
+            Self::Map => Rate::per_second(8, 1),
+            Self::Report => Rate::per_second(32, 1),
+            Self::Rotate => Rate { burst: 8, per_minute: 4 },
+            Self::Enrol => Rate { burst: 8, per_minute: 6 },
         }
     }
 }
@@ -114,10 +62,12 @@ impl<K: Copy + Ord> Buckets<K> {
 struct Tables {
     connects: Buckets<Source>,
     channels: Buckets<Source>,
+    requests: Buckets<Source>,
     failures: Buckets<Source>,
     calls: Buckets<[u8; 8]>,
     joins: Buckets<[u8; 8]>,
-    open: BTreeMap<Source, u32>,
+    /// By the place of the kind in [`Kind::ALL`].
+    members: [Buckets<PublicKey>; Kind::ALL.len()],
 }
 
 /// How much everybody may ask for.
@@ -128,30 +78,16 @@ pub(crate) struct Limits {
     begin: Instant,
 }
 
-/// An open connection of a source; it counts until this is dropped.
-pub(crate) struct Held(Arc<Limits>, Source);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut tables = lock(&self.0.tables);
-        if let Some(count) = tables.open.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                tables.open.remove(&self.1);
-            }
-        }
-    }
-}
-
 impl Limits {
     pub(crate) fn new() -> Arc<Self> {
         let tables = Tables {
             connects: Buckets::new(CONNECTS),
             channels: Buckets::new(CHANNELS),
+            requests: Buckets::new(REQUESTS),
             failures: Buckets::new(FAILURES),
             calls: Buckets::new(CALLS),
             joins: Buckets::new(JOINS),
-            open: BTreeMap::new(),
+            members: Kind::ALL.map(|kind| Buckets::new(kind.rate())),
         };
         let refused = AtomicU64::new(0);
         Arc::new(Self { tables: Mutex::new(tables), refused, begin: Instant::now() })
@@ -165,11 +101,6 @@ impl Limits {
         work(&mut lock(&self.tables), self.now_ms())
     }
 
-    /// Open connections.
-    pub(crate) fn open(&self) -> u32 {
-        lock(&self.tables).open.values().sum()
-    }
-
     /// Connections that were refused since the start, for whichever bound.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -180,17 +111,9 @@ impl Limits {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A new connection, unless its source has too many or makes them too fast. The number of all
-    /// connections bounds the table.
-    pub(crate) fn connect(self: &Arc<Self>, source: Source) -> Option<Held> {
-        self.with(|tables, now_ms| {
-            let open = tables.open.get(&source).copied().unwrap_or(0);
-            if open >= CONNECTIONS_MAX || !tables.connects.take(source, now_ms) {
-                return None;
-            }
-            tables.open.insert(source, open + 1);
-            Some(Held(Arc::clone(self), source))
-        })
+    /// Whether a source may make another connection.
+    pub(crate) fn connect(&self, source: Source) -> bool {
+        self.with(|tables, now_ms| tables.connects.take(source, now_ms))
     }
 
     /// Whether a source may open another channel.
@@ -198,7 +121,13 @@ impl Limits {
         self.with(|tables, now_ms| tables.channels.take(source, now_ms))
     }
 
-    /// Whether a secret of this source is looked at. Callers on this machine are not counted.
+    /// Whether a source that has proven nothing may ask for something more. Callers on this
+    /// machine are not counted.
+    pub(crate) fn request(&self, source: Option<Source>) -> bool {
+        source.is_none_or(|source| self.with(|tables, now| tables.requests.take(source, now)))
+    }
+
+    /// Whether a secret of this source is looked at.
     pub(crate) fn may_try(&self, source: Option<Source>) -> bool {
         source.is_none_or(|source| self.with(|tables, now_ms| tables.failures.has(source, now_ms)))
     }
@@ -220,9 +149,16 @@ impl Limits {
         self.with(|tables, now_ms| tables.joins.has(key, now_ms))
     }
 
-    /// A node joined with this key.
+    /// A node joined with this key, whose secret it had.
     pub(crate) fn joined(&self, key: [u8; 8]) {
         self.with(|tables, now_ms| tables.joins.take(key, now_ms));
+    }
+
+    /// Whether a machine in the books may ask for this once more. `up_s` is the server's clock that
+    /// only grows.
+    pub(crate) fn member(&self, machine: &PublicKey, kind: Kind, up_s: u64) -> bool {
+        let mut tables = lock(&self.tables);
+        tables.members[kind as usize].take(*machine, up_s.saturating_mul(1000))
     }
 }
 
@@ -230,47 +166,20 @@ impl Limits {
 mod tests {
     use super::*;
 
-    const RATE: Rate = Rate { burst: 3, per_s: 2 };
-
     #[test]
-    fn a_bucket_gives_its_burst_and_then_its_rate() {
-        let mut buckets = Buckets::new(RATE);
-        let taken = (0..9).filter(|_| buckets.take(1, 1000)).count();
-        assert_eq!(taken, 3);
-        assert!(!buckets.has(1, 1499) && buckets.has(1, 1500) && buckets.has(2, 1000));
-        let taken = (0..100_u64).filter(|n| buckets.take(1, 1000 + n * 100)).count();
-        assert_eq!(taken, 19, "9.9 s at 2 a second");
-        assert!(!buckets.take(1, 0), "a clock that goes back fills nothing");
-    }
-
-    #[test]
-    fn co_11_the_table_is_bounded_and_forgets_who_is_at_rest_first() {
-        let mut buckets = Buckets::new(RATE);
-        (0..3).for_each(|_| assert!(buckets.take(u64::MAX, 0)));
-        for key in 0..ENTRIES_MAX as u64 * 4 {
-            assert!(buckets.take(key, key / 100));
-            assert!(buckets.left.len() <= ENTRIES_MAX);
-        }
-        assert!(buckets.take(u64::MAX, 10_000));
-    }
-
-    #[test]
-    fn a_source_is_an_address_or_a_64() {
-        let source = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
-        assert_eq!(source("192.0.2.1"), source("::ffff:192.0.2.1"));
-        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
-        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
-        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
-    }
-
-    #[test]
-    fn co_11_connections_of_one_source_have_a_bound_and_others_come_in() {
+    fn co_11_each_machine_has_rates_of_its_own_for_each_kind_of_request() {
         let limits = Limits::new();
-        let one = Source(1);
-        let held: Vec<Held> = (0..5000).filter_map(|_| limits.connect(one)).collect();
-        assert!(held.len() <= CONNECTIONS_MAX as usize, "{}", held.len());
-        assert!(limits.connect(one).is_none() && limits.connect(Source(2)).is_some());
-        drop(held);
-        assert!(lock(&limits.tables).open.is_empty());
+        let key = |n: u8| PublicKey([n; 32]);
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(at, kind as usize);
+            let taken = (0..1000).filter(|_| limits.member(&key(1), kind, 5)).count();
+            assert_eq!(taken, kind.rate().burst as usize, "{kind:?}");
+            assert!(limits.member(&key(2), kind, 5), "another machine is not slowed");
+            let minute =
+                (5..65).map(|s| (0..60).filter(|_| limits.member(&key(1), kind, s)).count());
+            let taken: usize = minute.sum();
+            let rate = kind.rate().per_minute as usize;
+            assert!((rate - rate / 30 - 1..=rate).contains(&taken), "{kind:?}: {taken} a minute");
+        }
     }
 }

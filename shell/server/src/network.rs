@@ -21,8 +21,8 @@ use ::policy::{Directory, User};
 use control::address::Pool;
 use control::limits::ENDPOINTS_MAX;
 use control::{
-    Answer, Delta, HostInfo, Map, NodeId, Peer, Policy, Poll, Prefix, Relay, SelfNode, ServerUrl,
-    Statement,
+    Answer, Code, Delta, HostInfo, Map, NodeId, Peer, Policy, Poll, Prefix, Relay, SelfNode,
+    ServerUrl, Statement,
 };
 use noise::PublicKey;
 
@@ -122,6 +122,8 @@ pub(crate) struct Network {
     sequence: u64,
     nodes: BTreeMap<u64, Arc<Node>>,
     machines: BTreeMap<PublicKey, u64>,
+    /// By their WireGuard keys.
+    keys: BTreeMap<PublicKey, u64>,
     presence: BTreeMap<u64, Presence>,
     /// What the clock that only grows said last.
     up_s: u64,
@@ -150,6 +152,7 @@ impl Network {
         now: Moment,
     ) -> Self {
         let machines = nodes.iter().map(|node| (node.machine_key, node.id)).collect();
+        let keys = nodes.iter().map(|node| (node.node_key, node.id)).collect();
         // Who was in touch before the start has time to come back.
         let seen = Presence::at(now);
         let presence = nodes.iter().map(|node| (node.id, seen)).collect();
@@ -162,6 +165,7 @@ impl Network {
             sequence: 1,
             nodes,
             machines,
+            keys,
             presence,
             up_s: now.up_s,
             expired,
@@ -201,7 +205,12 @@ impl Network {
         if self.nodes.get(&id).map(|before| place(before)) != Some(place(&node)) {
             self.generation += 1;
         }
-        self.nodes.insert(id, Arc::new(node));
+        let key = node.node_key;
+        let before = self.nodes.insert(id, Arc::new(node));
+        if let Some(before) = before.filter(|before| before.node_key != key) {
+            self.keys.remove(&before.node_key);
+        }
+        self.keys.insert(key, id);
         self.note(Change::Node { id, own });
     }
 
@@ -209,6 +218,7 @@ impl Network {
     pub(crate) fn remove(&mut self, id: u64) {
         if let Some(node) = self.nodes.remove(&id) {
             self.machines.remove(&node.machine_key);
+            self.keys.remove(&node.node_key);
             self.presence.remove(&id);
             self.expired.remove(&id);
             self.sights.remove(&id);
@@ -358,6 +368,7 @@ impl Network {
         node_key: &PublicKey,
         poll: &Poll,
         now: u64,
+        may_have_whole: impl FnOnce() -> bool,
     ) -> News {
         let viewer = match self.member(machine, node_key, now) {
             Ok(node) => node,
@@ -367,7 +378,13 @@ impl Network {
             && poll.sequence >= self.floor
             && poll.sequence <= self.sequence;
         let told = self.memory.recall(viewer.id, poll.sequence).filter(|_| is_known);
-        let Some(told) = told else { return self.whole(&viewer, now) };
+        let Some(told) = told else {
+            if !may_have_whole() {
+                let detail = "this node asks for whole maps too often; it asks again in a while";
+                return News::Refused(Answer::refused(Code::Busy, detail));
+            }
+            return self.whole(&viewer, now);
+        };
         let first = self.log.partition_point(|(sequence, _)| *sequence <= poll.sequence);
         let (mut changed, mut me, mut is_loud) = (BTreeSet::new(), false, false);
         for (sequence, change) in self.log.range(first..) {

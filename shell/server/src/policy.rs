@@ -135,6 +135,20 @@ impl Rulebook {
         Some(compiled.explain(source, destination, protocol, port))
     }
 
+    /// Why nobody, or this user, gives these tags: `tagOwners` of the policy. Where the policy is
+    /// open, or none can be read, it says nothing of tags. An administrator gives every tag that
+    /// the policy knows; a user those whose owner the user is.
+    pub(crate) fn refuses_tags(&self, user: Option<&str>, tags: &[String]) -> Option<String> {
+        let policy = self.policy.as_ref().filter(|policy| !policy.is_open)?;
+        let is_unknown = |tag: &&String| !policy.tag_owners.contains_key(*tag);
+        if let Some(tag) = tags.iter().find(is_unknown) {
+            return Some(format!("the policy does not know {tag}; name it in tagOwners first"));
+        }
+        let (user, compiled) = (user?, self.compiled.as_ref()?);
+        let tag = tags.iter().find(|tag| !compiled.user_may_tag(user, tag))?;
+        Some(format!("{user} may not give {tag}: tagOwners of the policy name others"))
+    }
+
     /// Whom a node may know of, in ascending order. Not to be asked where it [`Self::is_open`].
     pub(crate) fn peers(&self, id: u64) -> Vec<u64> {
         let peers = self.compiled.iter().flat_map(|compiled| compiled.peers_of(NodeId(id)));

@@ -7,16 +7,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::channel::{Channel, OPEN_LEN};
+use admit::Source;
+use control::channel::{BadChannel, Channel, OPEN_LEN};
 use control::client::ASK_HEAD_LEN;
+use control::join::Refused;
 use control::limits::REQUEST_BYTES_MAX;
 use control::{Answer, Code, Enrol, Enrolled, Envelope, HostInfo, Poll, Request};
 use noise::PublicKey;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api;
 use crate::app::{App, lock};
-use crate::limits::Source;
+use crate::channels::{Found, Opened};
+use crate::doorstep::{Known, Way};
+use crate::limits::Kind;
 use crate::network::News;
 use crate::store::{Joining, StoreError};
 
@@ -43,44 +48,46 @@ pub(crate) enum Failure {
 }
 
 /// Answers the first message of a channel.
-pub(crate) async fn open(app: Arc<App>, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    if message.len() != OPEN_LEN {
-        return Err(Failure::Malformed);
-    }
-    blocking(move || {
-        let is_member = |machine: &PublicKey| app.network().is_machine(machine);
-        let verifying = app.keys.signing.verifying();
-        let accepted = lock(&app.channels).accept(
-            &app.keys.noise,
-            verifying,
-            &message,
-            is_member,
-            app.moment(),
-        );
-        accepted.map_err(|_| Failure::Malformed)
-    })
-    .await?
-}
-
-/// Answers one sealed request.
-pub(crate) async fn ask(
+pub(crate) async fn open(
     app: Arc<App>,
     source: Option<Source>,
     message: Vec<u8>,
 ) -> Result<Vec<u8>, Failure> {
+    if message.len() != OPEN_LEN {
+        return Err(Failure::Malformed);
+    }
+    let source = source.unwrap_or(Source::OWN);
+    let ours = Arc::clone(&app);
+    let opened = unproven(&ours.unproven, move || {
+        // Four Diffie-Hellman, with no lock held.
+        let verifying = app.keys.signing.verifying();
+        let opened = Opened::new(&app.keys.noise, verifying, &message, app.moment())?;
+        let is_member = app.network().is_machine(&opened.machine);
+        Ok(lock(&app.channels).take(opened, is_member, source))
+    });
+    opened.await?.map_err(|_: BadChannel| Failure::Malformed)
+}
+
+/// Answers one sealed request.
+pub(crate) async fn ask(app: Arc<App>, way: Way, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
     let (head, sealed) = message.split_at_checked(ASK_HEAD_LEN).ok_or(Failure::Malformed)?;
     let name: [u8; 16] = head[..16].try_into().map_err(|_| Failure::Malformed)?;
     let number = u64::from_be_bytes(head[16..].try_into().map_err(|_| Failure::Malformed)?);
-    let (channel, machine) = lock(&app.channels).find(&name).map_err(|_| Failure::NoChannel)?;
+    let found = lock(&app.channels).find(&name);
+    let Found { channel, machine, is_member } = found.map_err(|_| Failure::NoChannel)?;
     let plain =
         channel.receive(number, sealed, REQUEST_BYTES_MAX).map_err(|_| Failure::NoChannel)?;
     lock(&app.channels)
         .use_number(&name, number, app.moment().up_s)
         .map_err(|_| Failure::NoChannel)?;
+    if is_member {
+        way.prove(Known::Machine(machine));
+    }
     let answer = match Envelope::read(&plain) {
         Err(why) => Answer::refused(Code::Invalid, why.to_string()),
+        Ok(_) if !is_member && !app.limits.request(way.source) => too_often(),
         Ok(envelope) => {
-            Asked { app, source, machine, name, node_key: envelope.node_key }
+            Asked { app, way, machine, is_member, name, node_key: envelope.node_key }
                 .answer(envelope.request)
                 .await?
         }
@@ -99,12 +106,33 @@ pub(crate) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|_| Failure::Busy)
 }
 
+/// Runs what somebody who has proven nothing asks for on a thread of few, so that all others are
+/// left to those who have.
+pub(crate) async fn unproven<T: Send + 'static>(
+    places: &Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(|_| Failure::Busy)?;
+    let work = move || {
+        let done = work();
+        drop(place);
+        done
+    };
+    blocking(work).await
+}
+
+fn too_often() -> Answer {
+    Answer::refused(Code::Busy, "this asks too often; it asks again in a while")
+}
+
 /// One request with what is proven of it.
 #[derive(Clone)]
 struct Asked {
     app: Arc<App>,
-    source: Option<Source>,
+    way: Way,
     machine: PublicKey,
+    /// The machine was in the books when its channel was opened, or has joined since.
+    is_member: bool,
     name: [u8; 16],
     node_key: PublicKey,
 }
@@ -113,22 +141,43 @@ impl Asked {
     async fn answer(self, request: Request) -> Result<Answer, Failure> {
         match request {
             Request::Poll(poll) => Ok(self.poll(poll).await),
-            Request::Enrol(enrol) => blocking(move || self.enrol(&enrol)).await,
+            Request::Enrol(enrol) => self.join(enrol).await,
             Request::Report(host) => blocking(move || self.report(&host)).await,
             Request::Rotate { new_key } => blocking(move || self.rotate(new_key)).await,
             Request::Logout => blocking(move || self.logout()).await,
             Request::Api(call) => {
-                Ok(Answer::Api(api::inside(self.app, self.source, self.machine, call).await))
+                Ok(Answer::Api(api::inside(self.app, self.way, self.machine, call).await))
             }
         }
     }
 
+    /// Whether this machine may ask for that once more.
+    fn may(&self, kind: Kind) -> bool {
+        self.app.limits.member(&self.machine, kind, self.app.moment().up_s)
+    }
+
+    /// Sorts out who may join at all before a thread or the books are asked.
+    async fn join(self, enrol: Enrol) -> Result<Answer, Failure> {
+        let limits = &self.app.limits;
+        if self.is_member {
+            if !self.may(Kind::Enrol) {
+                return Ok(too_often());
+            }
+            return blocking(move || self.enrol(&enrol)).await;
+        }
+        if !limits.may_try(self.way.source) || !limits.may_join(enrol.id) {
+            let detail = "too many nodes join at once, or with keys that open nothing; wait";
+            return Ok(Answer::refused(Code::Busy, detail));
+        }
+        if !self.app.secrets.open(&enrol.id, &enrol.secret.0) {
+            limits.failed(self.way.source);
+            return Ok(refuse(&StoreError::Key(Refused::Unknown)));
+        }
+        blocking(move || self.enrol(&enrol)).await
+    }
+
     fn enrol(&self, enrol: &Enrol) -> Answer {
         let limits = &self.app.limits;
-        if !limits.may_try(self.source) || !limits.may_join(enrol.id) {
-            let detail = "too many nodes join at once, or with keys that open nothing; wait";
-            return Answer::refused(Code::Busy, detail);
-        }
         let joining = Joining {
             machine_key: self.machine,
             node_key: self.node_key,
@@ -144,8 +193,11 @@ impl Asked {
         });
         match node {
             Ok(node) => {
-                limits.joined(enrol.id);
+                if is_new {
+                    limits.joined(enrol.id);
+                }
                 lock(&self.app.channels).promote(&self.name);
+                self.way.prove(Known::Machine(self.machine));
                 tracing::info!(node = node.id, name = node.name, is_new, "enrolled");
                 self.app.approve_automatic(node.id);
                 let (name, approved) = (node.name, node.approved);
@@ -153,7 +205,7 @@ impl Asked {
             }
             Err(error) => {
                 if matches!(error, StoreError::Key(_)) {
-                    limits.failed(self.source);
+                    limits.failed(self.way.source);
                 }
                 refuse(&error)
             }
@@ -165,6 +217,9 @@ impl Asked {
     }
 
     fn report(&self, host: &HostInfo) -> Answer {
+        if !self.may(Kind::Report) {
+            return too_often();
+        }
         let id = match self.member() {
             Ok(id) => id,
             Err(refused) => return refused,
@@ -189,6 +244,9 @@ impl Asked {
         // The answer to the same request may have been lost.
         if self.app.network().member(&self.machine, &new_key, self.app.now()).is_ok() {
             return Answer::Done;
+        }
+        if !self.may(Kind::Rotate) {
+            return too_often();
         }
         let renewer = self.app.network().renewer(&self.machine, &self.node_key, self.app.now());
         let id = match renewer {
@@ -218,6 +276,9 @@ impl Asked {
             Ok(id) => id,
             Err(refused) => return refused,
         };
+        if !self.may(Kind::Poll) {
+            return too_often();
+        }
         if self.app.network().is_ahead(id, &poll) {
             let app = Arc::clone(&self.app);
             let seen = poll.clone();

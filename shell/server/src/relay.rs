@@ -26,7 +26,7 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use noise::{Instant, PrivateKey, PublicKey};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use wire::relay::Notice;
 
 use crate::app::lock;
@@ -50,6 +50,8 @@ const WRITE_WITHIN: Duration = Duration::from_secs(2);
 /// How often [`sweep`] looks, and at most how often after changes of the books.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 const CHANGES_APART: Duration = Duration::from_millis(50);
+/// Proofs of keys that are judged at once.
+const PROOFS_MAX: usize = 4;
 /// The clock of the switch begins here, so that nothing is earlier.
 const CLOCK_START: Duration = Duration::from_secs(1 << 20);
 
@@ -71,6 +73,8 @@ pub(crate) struct Relay {
     /// Connections over HTTPS without a proven key.
     strangers: Arc<Strangers>,
     by_quic: Seen,
+    /// Places for the proofs of those who have proven nothing, each of which costs a thread.
+    proofs: Arc<Semaphore>,
     started: SystemInstant,
 }
 
@@ -109,6 +113,7 @@ impl Relay {
             floor: Mutex::default(),
             strangers: Arc::default(),
             by_quic: Seen::default(),
+            proofs: Arc::new(Semaphore::new(PROOFS_MAX)),
             started: SystemInstant::now(),
         })
     }

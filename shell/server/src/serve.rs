@@ -227,6 +227,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
         self.app.copies.clear();
+        watchdog::rest(&self.app.ends);
         if let Some(runtime) = self.runtime.take() {
             if let Some(door) = &self.door {
                 runtime.block_on(door.close());

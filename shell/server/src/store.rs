@@ -14,7 +14,9 @@ mod keys;
 mod nodes;
 mod postgres;
 mod relays;
+mod released;
 mod resolvers;
+mod secrets;
 mod sqlite;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,12 +32,14 @@ use control::{Prefix, Secret, SecretId};
 use noise::Random;
 use ring::hmac;
 
+pub(crate) use audit::Verified;
 pub use audit::{Entry, PolicyText};
 use db::{Db, Tx, values};
 pub use enrol::{Enrolment, Joining, Registered};
 pub use keys::{ApiToken, Bearer, JoinKey, Made, NewApiToken, NewJoinKey};
 pub use nodes::Node;
 pub use postgres::PostgresUrl;
+pub(crate) use secrets::Secrets;
 pub use users::User;
 
 /// Where books are.
@@ -57,6 +61,7 @@ pub struct Store {
     db: Db,
     pepper: hmac::Key,
     pool: Pool,
+    secrets: Arc<Secrets>,
 }
 
 /// Why something was not done.
@@ -109,7 +114,10 @@ impl Store {
             }
         };
         let pool = db.write(|tx| pool(tx, v4, random))?;
-        Ok(Self { db, pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper), pool })
+        let pepper = hmac::Key::new(hmac::HMAC_SHA256, pepper);
+        let secrets = Arc::new(Secrets::new(pepper.clone()));
+        secrets.read(&db)?;
+        Ok(Self { db, pepper, pool, secrets })
     }
 
     /// Counts the times that the books could not be read or written, also for who has no lock.
@@ -123,7 +131,22 @@ impl Store {
     /// # Errors
     /// [`StoreError::Conflict`] if another has.
     pub fn claim(&self) -> Stored<()> {
-        self.db.claim()
+        self.db.claim()?;
+        self.read_secrets()
+    }
+
+    /// What every join key and API token opens, for who has no lock.
+    #[must_use]
+    pub(crate) fn secrets(&self) -> Arc<Secrets> {
+        Arc::clone(&self.secrets)
+    }
+
+    /// Reads again what they open.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub(crate) fn read_secrets(&self) -> Stored<()> {
+        self.secrets.read(&self.db)
     }
 
     /// Looks whether the database is there: whether what was read before is to be read again,

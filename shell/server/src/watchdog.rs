@@ -23,6 +23,10 @@ where
             Err(error) => format!("its task \"{name}\" panicked ({error})"),
             Ok(()) => format!("its task \"{name}\" ended"),
         };
+        if reason.borrow().is_some() {
+            // It ends already: this task has, because of that.
+            return;
+        }
         tracing::error!(why, "the server ends");
         let why = format!("the server cannot go on: {why}; start it again, and report this");
         // The first reason is the one.
@@ -31,6 +35,15 @@ where
             known.get_or_insert(why);
             is_first
         });
+    });
+}
+
+/// The server ends because it was told to: tasks that end from now on are no failure.
+pub(crate) fn rest(reason: &Reason) {
+    reason.send_if_modified(|known| {
+        let is_first = known.is_none();
+        known.get_or_insert_default();
+        is_first
     });
 }
 

@@ -36,6 +36,70 @@ pub fn is_domain(domain: &str) -> bool {
     domain.len() <= DOMAIN_LEN_MAX && domain.split('.').all(is_label)
 }
 
+/// Domains of one label that are nobody's in the world's names.
+const PRIVATE: [&str; 9] =
+    ["internal", "lan", "home", "corp", "private", "intranet", "test", "alt", "mesh"];
+/// Labels before one of a country with which that country's names begin, as in `co.uk`.
+const BEFORE_COUNTRY: [&str; 8] = ["ac", "co", "com", "edu", "gov", "net", "org", "ne"];
+
+/// Why nodes do not get their names below a domain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BadDomain {
+    /// It is none.
+    Form,
+    /// Names of the whole world are below it.
+    World,
+    /// This host, by whose name nodes find their server, is below it.
+    Server(String),
+}
+
+/// Whether nodes may have their names below `domain`: they answer for all of it, so it must take
+/// away neither the world's names nor those of the server, whose `hosts` these are.
+///
+/// # Errors
+/// [`BadDomain`].
+pub fn check_domain<'a>(
+    domain: &str,
+    hosts: impl IntoIterator<Item = &'a str>,
+) -> Result<(), BadDomain> {
+    if !is_domain(domain) {
+        return Err(BadDomain::Form);
+    }
+    let labels: Vec<&str> = domain.split('.').collect();
+    let is_world = match labels[..] {
+        [one] => !PRIVATE.contains(&one),
+        [first, country] => country.len() == 2 && BEFORE_COUNTRY.contains(&first),
+        _ => false,
+    };
+    if is_world || ["in-addr.arpa", "ip6.arpa"].contains(&domain) {
+        return Err(BadDomain::World);
+    }
+    for host in hosts {
+        let name = host.trim_end_matches('.').to_ascii_lowercase();
+        let is_below =
+            name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        if is_below {
+            return Err(BadDomain::Server(host.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+impl core::fmt::Display for BadDomain {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Form => f.write_str("it is no domain; give lower-case labels with dots"),
+            Self::World => {
+                f.write_str("names of the whole world are below it, and no node would find them")
+            }
+            Self::Server(host) => write!(
+                f,
+                "the server's own name {host} is below it, and no node would find the server"
+            ),
+        }
+    }
+}
+
 /// Whether `tag` is `tag:` and a label.
 #[must_use]
 pub fn is_tag(tag: &str) -> bool {
@@ -137,6 +201,29 @@ mod tests {
         for label in RESERVED {
             assert_eq!(unique(&label_of(&label.to_uppercase()), |_| false), format!("{label}-1"));
         }
+    }
+
+    #[test]
+    fn dn_09_a_domain_takes_neither_the_worlds_names_nor_the_servers() {
+        let hosts = ["vpn.example.com", "192.0.2.1", "[2001:db8::1]"];
+        for (domain, is) in [
+            ("warren.internal", Ok(())),
+            ("internal", Ok(())),
+            ("net.example.com", Ok(())),
+            ("pn.example.com", Ok(())),
+            ("com", Err(BadDomain::World)),
+            ("de", Err(BadDomain::World)),
+            ("co.uk", Err(BadDomain::World)),
+            ("ip6.arpa", Err(BadDomain::World)),
+            ("home.arpa", Ok(())),
+            ("a..b", Err(BadDomain::Form)),
+            ("", Err(BadDomain::Form)),
+            ("example.com", Err(BadDomain::Server("vpn.example.com".to_owned()))),
+            ("vpn.example.com", Err(BadDomain::Server("vpn.example.com".to_owned()))),
+        ] {
+            assert_eq!(check_domain(domain, hosts), is, "{domain}");
+        }
+        assert!(check_domain("example.com", ["VPN.Example.com."]).is_err());
     }
 
     #[test]

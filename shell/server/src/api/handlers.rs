@@ -9,7 +9,7 @@ use zeroize::Zeroize;
 
 use super::{Call, Problem, Reply, SCOPES};
 use crate::app::Unset;
-use crate::store::{Made, NewApiToken, NewJoinKey, Node};
+use crate::store::{Made, NewApiToken, NewJoinKey, Node, StoreError, Verified};
 use crate::tls::{Origin, Shown, Trouble};
 
 pub(super) type Answer = Result<Reply, Problem>;
@@ -18,7 +18,7 @@ pub(super) type Answer = Result<Reply, Problem>;
 const LIFETIME_S_MAX: u64 = 100 * 366 * 86_400;
 
 pub(super) fn health(call: &Call) -> Answer {
-    if call.app.store().is_empty().is_err() {
+    if !call.app.is_well() {
         return Err(Problem::busy());
     }
     let certificate = certificate(call);
@@ -100,10 +100,17 @@ pub(super) fn add_key(call: &Call) -> Answer {
         user: wanted.user,
         maker: call.bearer.as_ref().map(|bearer| bearer.id),
     };
+    may_give(call, new.user.as_deref(), &new.tags)?;
     let token = call.app.token(Kind::Join);
     let (actor, now) = (&call.actor, call.app.now());
     let made = call.app.store().add_join_key(&new, token.id, &token.secret, actor, now)?;
     Ok(secret(made, &token))
+}
+
+/// Whether the policy lets these tags be given, by a user if one is named.
+fn may_give(call: &Call, user: Option<&str>, tags: &[String]) -> Result<(), Problem> {
+    let why = call.app.network().refuses_tags(user, tags, call.app.now());
+    why.map_or(Ok(()), |why| Err(Problem::new(409, "the policy does not let this be given", why)))
 }
 
 /// The one answer that has the secret.
@@ -186,6 +193,7 @@ struct Tags {
 
 pub(super) fn tag_node(call: &Call) -> Answer {
     let Tags { tags } = call.json()?;
+    may_give(call, None, &tags)?;
     let (id, actor) = (call.id, &call.actor);
     let node = call.app.write_node(true, |store, now| store.tag(id, &tags, actor, now))?;
     call.app.approve_automatic(id);
@@ -280,6 +288,23 @@ pub(super) fn audit(call: &Call) -> Answer {
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
     let entries = call.app.store().audit(call.number("before")?, limit)?;
     Ok(Reply::Json(json!({ "schema": 1, "entries": entries })))
+}
+
+/// Whether the log is as it was written. Others have the books between its pages.
+pub(super) fn verify_audit(call: &Call) -> Answer {
+    let mut verified = Verified::default();
+    loop {
+        let page = call.app.store().verify_page(&mut verified);
+        let why = match page {
+            Ok(true) => continue,
+            Ok(false) => None,
+            Err(StoreError::Damaged(why)) => Some(why),
+            Err(error) => return Err(error.into()),
+        };
+        let reply =
+            json!({ "schema": 1, "ok": why.is_none(), "entries": verified.last, "why": why });
+        return Ok(Reply::Json(reply));
+    }
 }
 
 pub(super) fn tokens(call: &Call) -> Answer {

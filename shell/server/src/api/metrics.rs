@@ -40,11 +40,11 @@ pub(super) fn metrics(call: &Call) -> Answer {
     relay(&mut text, call);
     certificate(&mut text, call);
     let refused = call.app.limits.refused();
-    text.gauge("connections", "Open connections over TLS.", call.app.limits.open());
-    text.counter("refused_connections_total", "Connections beyond a bound.", refused);
-    let (waiting, cut) = call.app.doorstep.counts();
-    text.gauge("waiting_connections", "Connections that have asked for nothing yet.", waiting);
-    let help = "Connections that were cut before they asked for anything, to let others in.";
+    let (waiting, known, cut) = call.app.doorstep.counts();
+    text.gauge("connections", "Open connections over TLS.", waiting + known);
+    text.counter("refused_connections_total", "Connections beyond a rate.", refused);
+    text.gauge("waiting_connections", "Connections that have proven nothing yet.", waiting);
+    let help = "Connections that were cut to let others in.";
     text.counter("displaced_connections_total", help, cut);
     let errors = call.app.store_errors();
     text.counter(

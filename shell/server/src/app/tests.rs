@@ -1,4 +1,5 @@
-//! What a member's word may do to the epoch of everybody's maps (threat CO-17).
+//! What a member's word may do to the epoch of everybody's maps (threat CO-17), and what holds
+//! strangers up (threat CO-11).
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,6 +7,8 @@ use control::SigningKey;
 use noise::PrivateKey;
 
 use super::*;
+use crate::api;
+use crate::doorstep::Way;
 use crate::network::Shared;
 use crate::store::Place;
 use crate::store::tests::Folder;
@@ -83,4 +86,30 @@ fn co_17_a_members_word_leads_no_further_than_ten_years_before_the_clock() {
     up_s.store(OVERTAKE_EVERY_S, Ordering::Relaxed);
     assert_eq!(says(&app, last + 11), (false, last + 1), "the clock went on ten seconds");
     assert_eq!(says(&app, last + 10), (true, last + 11));
+}
+
+#[test]
+fn co_11_strangers_wait_for_nothing_that_holds_the_books_up() {
+    let (_folder, app, up_s) = app("strangers");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let get = |path: &str, field: Option<String>| {
+        let found = api::find("GET", path).map_err(|problem| problem.status)?;
+        runtime.block_on(async {
+            let caller = api::bearer(&app, &Way::default(), field.as_deref()).await;
+            let caller = caller.map_err(|problem| problem.status)?;
+            let call = api::run(Arc::clone(&app), found, caller, None, String::new(), Vec::new());
+            call.await.map(drop).map_err(|problem| problem.status)
+        })
+    };
+    // Somebody has the books, and does not give them back.
+    let books = app.store();
+    assert_eq!(get("/api/v1/health", None), Ok(()));
+    let nobodys = app.token(Kind::Api).print();
+    assert_eq!(get("/api/v1/nodes", Some(format!("Bearer {nobodys}"))), Err(401));
+    // Nobody could look at them for a while, and that is told, too.
+    up_s.store(WELL_FOR_S, Ordering::Relaxed);
+    assert_eq!(get("/api/v1/health", None), Err(503));
+    drop(books);
+    app.sweep(EPHEMERAL_AWAY_S);
+    assert_eq!(get("/api/v1/health", None), Ok(()));
 }

@@ -110,13 +110,28 @@ impl Network {
 
     /// Whether this is the WireGuard key of a member in good standing.
     pub(crate) fn is_current(&self, key: &PublicKey, now: u64) -> bool {
-        self.nodes.values().any(|node| node.node_key == *key && is_member(node, now))
+        self.with_key(key).is_some_and(|node| is_member(node, now))
     }
 
     /// Whether the member with one key may see the one with the other (threat RL-08).
     pub(crate) fn may_know(&mut self, one: &PublicKey, other: &PublicKey, now: u64) -> bool {
-        let of = |key: &PublicKey| self.nodes.values().find(|node| node.node_key == *key).cloned();
+        let of = |key: &PublicKey| self.with_key(key).cloned();
         let Some((one, other)) = of(one).zip(of(other)) else { return false };
         self.next(&one, now).peers.has(other.id)
+    }
+
+    /// Why the policy lets nobody, or not this user, give these tags.
+    pub(crate) fn refuses_tags(
+        &mut self,
+        user: Option<&str>,
+        tags: &[String],
+        now: u64,
+    ) -> Option<String> {
+        self.compile(now);
+        self.book.refuses_tags(user, tags)
+    }
+
+    fn with_key(&self, key: &PublicKey) -> Option<&Arc<Node>> {
+        self.nodes.get(self.keys.get(key)?)
     }
 }

@@ -56,7 +56,7 @@ fn news(network: &mut Network, map: Option<&Map>, now: u64) -> News {
         sequence: map.sequence,
         ..Poll::default()
     });
-    network.news(&key(1, 1), &key(1, 2), &poll, now)
+    network.news(&key(1, 1), &key(1, 2), &poll, now, || true)
 }
 
 /// What a client reads.
@@ -83,7 +83,7 @@ fn a_node_that_waits_for_approval_sees_and_is_seen_by_nobody() {
     network.put(Node { approved: false, ..node(2) }, true, NOW);
     follow(&mut network, &mut map, NOW);
     assert_eq!(map.as_ref().unwrap().peers, []);
-    let theirs = network.news(&key(2, 1), &key(2, 2), &Poll::default(), NOW);
+    let theirs = network.news(&key(2, 1), &key(2, 2), &Poll::default(), NOW, || true);
     let Statement::Map(theirs) = statement(&theirs) else { panic!("{theirs:?}") };
     assert!(theirs.peers.is_empty() && !theirs.me.approved);
     network.put(node(2), true, NOW);
@@ -119,7 +119,7 @@ fn expiry_takes_a_node_from_every_map_at_its_time() {
     network.sweep(at(NOW + 10));
     follow(&mut network, &mut map, NOW + 10);
     assert_eq!(map.unwrap().peers, []);
-    let refused = network.news(&key(2, 1), &key(2, 2), &Poll::default(), NOW + 10);
+    let refused = network.news(&key(2, 1), &key(2, 2), &Poll::default(), NOW + 10, || true);
     assert!(matches!(refused, News::Refused(Answer::Refused(r)) if r.code == Code::Expired));
 }
 
@@ -187,7 +187,7 @@ fn who_is_behind_the_log_or_from_another_epoch_gets_a_whole_map() {
     network.put(node(2), false, NOW);
     for (epoch, sequence) in [(5, 1), (4, network.sequence()), (6, 1), (5, u64::MAX)] {
         let poll = Poll { epoch, sequence, ..Poll::default() };
-        let told = network.news(&key(1, 1), &key(1, 2), &poll, NOW);
+        let told = network.news(&key(1, 1), &key(1, 2), &poll, NOW, || true);
         assert!(matches!(statement(&told), Statement::Map(_)), "{epoch} {sequence}");
     }
     assert_eq!(network.log.len(), LOG_MAX);
@@ -377,7 +377,10 @@ fn churn(changes: u64) {
         network.put(node(n), true, now);
         network.arrive(n, at(now));
         let poll = Poll::default();
-        assert!(matches!(network.news(&key(n, 1), &key(n, 2), &poll, now), News::Statement(_)));
+        assert!(matches!(
+            network.news(&key(n, 1), &key(n, 2), &poll, now, || true),
+            News::Statement(_)
+        ));
         if let Some(old) = n.checked_sub(LIVE).filter(|old| *old > 1) {
             network.leave(old, at(now));
             network.remove(old);

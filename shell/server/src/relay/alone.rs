@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use admit::Source;
 use control::ServerUrl;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -29,16 +30,17 @@ use tokio_rustls::TlsAcceptor;
 use super::{Door, Members, Relay, sweep, upgrade};
 use crate::acme::{self, Acme};
 use crate::app::{lock, unix_s};
-use crate::doorstep::{Doorstep, Place};
+use crate::doorstep::{Doorstep, Place, STRANGERS_MAX};
 use crate::http::{ACCEPT_PAUSE, READ_WITHIN, listen, talk, unless_cut};
 use crate::keys::{self, SystemRandom};
-use crate::limits::Source;
+use crate::limits::Limits;
 use crate::patience::Patience;
 use crate::tls::CHALLENGE;
 use crate::{stun, watchdog};
 
-/// Connections at a time: every member has one, and some are on their way in.
-const CONNECTIONS_MAX: usize = 16_384 + 1024;
+/// Connections at a time, before they are members': those that have a place on the doorstep, and
+/// those that have just lost theirs and are about to end.
+const CONNECTIONS_MAX: usize = STRANGERS_MAX + 1024;
 /// Threads that run tasks.
 const WORKERS: usize = 2;
 
@@ -230,6 +232,7 @@ impl RelayServer {
 
 impl Drop for RelayServer {
     fn drop(&mut self) {
+        watchdog::rest(&self.ends);
         if let Some(runtime) = self.runtime.take() {
             if let Some(door) = &self.door {
                 runtime.block_on(door.close());
@@ -273,15 +276,19 @@ fn open_key(path: &std::path::Path) -> io::Result<PrivateKey> {
 
 async fn serve(relay: Arc<Relay>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let doorstep = Doorstep::new();
+    let (doorstep, limits) = (Doorstep::new(), Limits::new());
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        let source = Source::from(from.ip());
         let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
+        if !limits.connect(source) {
+            continue;
+        }
         let (relay, tls) = (Arc::clone(&relay), tls.clone());
-        let (place, cut) = doorstep.enter(Source::from(from.ip()));
+        let (place, cut) = doorstep.enter(source);
         tokio::spawn(async move {
             let _permit = permit;
             unless_cut(connection(relay, stream, tls, place), cut).await;
@@ -299,9 +306,9 @@ async fn connection(relay: Arc<Relay>, stream: TcpStream, tls: TlsAcceptor, plac
         let _ = timeout(READ_WITHIN, stream.shutdown()).await;
         return;
     }
-    let place = Mutex::new(Some(place));
+    // It has a place of its own while its key is proven, and in the switch after that.
+    let _place = place;
     let service = service_fn(move |request| {
-        drop(lock(&place).take());
         let answer = answer(&relay, request);
         async move { Ok::<_, Infallible>(answer) }
     });

@@ -21,8 +21,10 @@ use super::strangers::Stranger;
 use super::stream::{Came, Stream};
 use super::{Floor, Relay};
 use crate::app::lock;
+use crate::http::unless_cut;
 use crate::keys::SystemRandom;
 use crate::patience::Patience;
+use crate::protocol::unproven;
 
 /// What an HTTP connection is made of; without it an upgrade comes to nothing.
 type Tls = TlsStream<Patience<TcpStream>>;
@@ -66,9 +68,9 @@ async fn enter(
     let parts = upgraded.await.ok()?.downcast::<TokioIo<Tls>>().ok()?;
     let (tcp, tls) = parts.io.into_inner().into_inner();
     let tcp = tcp.into_inner();
-    let place = relay.strangers.enter(tcp.peer_addr().ok()?.ip())?;
+    let (place, cut) = relay.strangers.enter(tcp.peer_addr().ok()?.ip());
     let mut stream = Stream::new(tcp, tls, &parts.read_buf).ok()?;
-    let key = prove(relay, &mut stream, place).await.ok()??;
+    let key = unless_cut(prove(relay, &mut stream, place), cut).await?.ok()??;
     match relay.admit(key) {
         Ok(id) => Some((stream, key, id)),
         Err(notice) => {
@@ -120,7 +122,7 @@ impl Judged {
 /// Reads whose key a first message shows, and says whether it is a member's.
 pub(super) async fn judge(relay: &Arc<Relay>, message: Vec<u8>) -> io::Result<Judged> {
     let ours = Arc::clone(relay);
-    let judged = tokio::task::spawn_blocking(move || {
+    let judged = unproven(&relay.proofs, move || {
         let initiation = control::relay::read(&ours.key, &message).map_err(io::Error::other)?;
         let key = initiation.key();
         let is_member = ours.members.is_member(&key);
@@ -129,7 +131,7 @@ pub(super) async fn judge(relay: &Arc<Relay>, message: Vec<u8>) -> io::Result<Ju
         let (answer, channel) = answer.map_err(io::Error::other)?;
         Ok(Judged { key, is_member, answer, channel })
     });
-    judged.await.map_err(io::Error::other)?
+    judged.await.map_err(|_| io::Error::other("no thread for a proof"))?
 }
 
 /// What `wanted` makes of the next frame.

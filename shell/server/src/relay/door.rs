@@ -42,8 +42,6 @@ pub(super) struct Seen {
     pub(super) left: AtomicU64,
     /// Addresses that were asked to show that they receive.
     pub(super) asked: AtomicU64,
-    /// Connections for which there was no place.
-    pub(super) full: AtomicU64,
     /// Datagrams of connections that had proven nothing.
     pub(super) early: AtomicU64,
     /// Datagrams that are no frame.
@@ -75,7 +73,7 @@ impl Seen {
             entered,
             strangers: self.strangers.len(),
             asked: read(&self.asked),
-            full: read(&self.full),
+            full: self.strangers.displaced(),
             dropped: [
                 ("early", read(&self.early)),
                 ("malformed", read(&self.malformed)),
@@ -149,9 +147,6 @@ fn take(incoming: Incoming, relay: &Arc<Relay>) {
         let _ = incoming.retry();
         return;
     }
-    let Some(place) = seen.strangers.enter(incoming.remote_address().ip()) else {
-        seen.full.fetch_add(1, Ordering::Relaxed);
-        return incoming.ignore();
-    };
-    tokio::spawn(connection::serve(Arc::clone(relay), incoming, place));
+    let (place, cut) = seen.strangers.enter(incoming.remote_address().ip());
+    tokio::spawn(connection::serve(Arc::clone(relay), incoming, place, cut));
 }

@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use carrier::ConnectionId;
 use carrier::switch::{GONE_A_SECOND, Handled};
-use noise::PublicKey;
+use noise::{Instant, PublicKey};
 use wire::relay::{Decoder, Frame};
 
 use super::{Floor, Relay};
@@ -14,6 +15,7 @@ use crate::app::lock;
 
 /// Of those who are not here, so many are told of after a read: no more would be in a second.
 const ABSENT_MAX: usize = GONE_A_SECOND as usize;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A place, and who is to be woken once the lock is free. It is left when this is dropped.
 pub(super) struct Place {
@@ -21,6 +23,9 @@ pub(super) struct Place {
     pub(super) id: ConnectionId,
     key: PublicKey,
     wakers: Vec<Waker>,
+    /// Since when questions about who is not here are counted, and how many there were.
+    asking_since: Instant,
+    asked: u32,
 }
 
 impl Drop for Place {
@@ -31,7 +36,8 @@ impl Drop for Place {
 
 impl Place {
     pub(super) const fn new(relay: Arc<Relay>, id: ConnectionId, key: PublicKey) -> Self {
-        Self { relay, id, key, wakers: Vec::new() }
+        let wakers = Vec::new();
+        Self { relay, id, key, wakers, asking_since: Instant::ZERO, asked: 0 }
     }
 
     /// Gives the switch all whole frames of `decoder`, under one lock. Returns whether a ping was
@@ -69,11 +75,11 @@ impl Place {
         }
         drop(floor);
         self.wakers.drain(..).for_each(Waker::wake);
-        let known = absent.into_iter().flatten().filter(|key| {
-            // Who may not see them is told nothing.
-            self.relay.members.may_know(&self.key, key)
-        });
-        for key in known {
+        for key in absent.into_iter().flatten() {
+            // The cheap question comes first, and who may not see them is told nothing.
+            if !self.may_ask(now) || !self.relay.members.may_know(&self.key, &key) {
+                continue;
+            }
             let mut floor = lock(&self.relay.floor);
             let is_to_wake = floor.switch.handle_absent(self.id, &key, now);
             let port = floor.ports.get_mut(&self.id).filter(|_| is_to_wake);
@@ -82,6 +88,18 @@ impl Place {
             }
         }
         end.map(|()| was_ping)
+    }
+}
+
+impl Place {
+    /// Whether it is asked once more in this second who may know of whom: as often as could be
+    /// told (threat RL-03).
+    fn may_ask(&mut self, now: Instant) -> bool {
+        if self.asked == 0 || self.asking_since.is_older_than(SECOND, now) {
+            (self.asking_since, self.asked) = (now, 0);
+        }
+        self.asked = self.asked.saturating_add(1);
+        self.asked <= GONE_A_SECOND
     }
 }
 

@@ -17,6 +17,7 @@ use carrier::ConnectionId;
 use hyper::body::Bytes;
 use noise::PublicKey;
 use quinn::{Connection, Incoming, RecvStream, SendDatagramError, SendStream};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use wire::relay::{Decoder, Frame, Notice, split_first, whole};
@@ -26,6 +27,7 @@ use super::place::Place;
 use super::strangers::Stranger;
 use super::{Floor, Relay};
 use crate::app::lock;
+use crate::http::unless_cut;
 
 /// The handshake and the proof of a key, together.
 const PROVE_WITHIN: Duration = Duration::from_secs(10);
@@ -40,9 +42,14 @@ const READ_LEN: usize = 64 * 1024;
 type End = io::Result<Option<Notice>>;
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(relay: Arc<Relay>, incoming: Incoming, stranger: Stranger) {
-    let entered = timeout(PROVE_WITHIN, enter(&relay, incoming, stranger)).await;
-    let Ok(Ok(Some(entered))) = entered else { return };
+pub(super) async fn serve(
+    relay: Arc<Relay>,
+    incoming: Incoming,
+    stranger: Stranger,
+    cut: oneshot::Receiver<()>,
+) {
+    let entering = unless_cut(enter(&relay, incoming, stranger), cut);
+    let Ok(Some(Ok(Some(entered)))) = timeout(PROVE_WITHIN, entering).await else { return };
     let seen = Arc::clone(&relay);
     let seen = &seen.by_quic;
     seen.entered.fetch_add(1, Ordering::Relaxed);

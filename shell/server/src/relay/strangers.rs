@@ -1,69 +1,64 @@
-//! Who has proven nothing yet: a small place for each address, and one for all together.
+//! Who is connected and has not proven a key yet: bounded for each address and in all, by the one
+//! rule of the crate `admit` (threat RL-05). A newcomer is let in, and the address that holds most
+//! loses its oldest, so nobody keeps a node from proving its key.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use admit::{Crowd, Number, Source};
+use tokio::sync::oneshot;
+
 use crate::app::lock;
+use crate::doorstep::cut;
 
-/// Connections that have not proven a key, of one IPv4 address or IPv6 /64 at a time.
-const STRANGERS_MAX: usize = 32;
-/// Connections that have not proven a key, all together.
-const STRANGERS_ALL_MAX: usize = 1024;
+/// Connections of one address that have proven nothing.
+const OF_ONE_MAX: usize = 32;
+/// Connections of all addresses that have proven nothing.
+const ALL_MAX: usize = 1024;
 
-/// How many there are, by address.
-#[derive(Debug, Default)]
-pub(super) struct Strangers(Mutex<BTreeMap<IpAddr, usize>>);
+type Places = Crowd<u64, Source, oneshot::Sender<()>>;
+
+/// How many there are of each address.
+#[derive(Debug)]
+pub(super) struct Strangers(Mutex<Places>);
+
+impl Default for Strangers {
+    fn default() -> Self {
+        Self(Mutex::new(Crowd::with(ALL_MAX, OF_ONE_MAX)))
+    }
+}
 
 impl Strangers {
-    /// A place for a connection of this address that has to prove a key, if there is one.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Stranger> {
-        let address = network_of(address);
-        let mut strangers = lock(&self.0);
-        let all: usize = strangers.values().sum();
-        let count = strangers.get(&address).copied().unwrap_or(0);
-        if count >= STRANGERS_MAX || all >= STRANGERS_ALL_MAX {
-            return None;
-        }
-        strangers.insert(address, count + 1);
-        Some(Stranger { among: Arc::clone(self), address })
+    /// A place for a connection of this address that has to prove a key, and what tells it that
+    /// the place is another's.
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> (Stranger, oneshot::Receiver<()>) {
+        let source = Source::from(address);
+        let (tell, told) = oneshot::channel();
+        let (number, lost) = lock(&self.0).enter(source.wide(), source, tell);
+        cut(lost);
+        (Stranger { among: Arc::clone(self), number }, told)
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        lock(&self.0).values().sum()
+        lock(&self.0).len()
     }
-}
 
-/// What one machine may have many of counts as one: an IPv6 /64.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or_else(
-            || {
-                let [a, b, c, d, ..] = v6.segments();
-                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-            },
-            IpAddr::V4,
-        ),
+    /// How many lost their places since the start.
+    pub(super) fn displaced(&self) -> u64 {
+        lock(&self.0).displaced()
     }
 }
 
 /// A place among those who have proven nothing yet; given back when it is dropped.
 pub(super) struct Stranger {
     among: Arc<Strangers>,
-    address: IpAddr,
+    number: Number,
 }
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        let mut strangers = lock(&self.among.0);
-        if let Some(count) = strangers.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                strangers.remove(&self.address);
-            }
-        }
+        lock(&self.among.0).leave(self.number);
     }
 }
 
@@ -71,31 +66,36 @@ impl Drop for Stranger {
 mod tests {
     use super::*;
 
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
     #[test]
     fn rl_05_who_has_proven_nothing_has_a_small_place_for_each_address() {
         let strangers = Arc::new(Strangers::default());
-        let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let mut here: Vec<Stranger> = Vec::new();
-        for number in 0..STRANGERS_MAX {
-            here.extend(strangers.enter(address(&format!("2001:db8::{number:x}"))));
-        }
-        assert_eq!((here.len(), strangers.len()), (STRANGERS_MAX, STRANGERS_MAX));
-        assert!(strangers.enter(address("2001:db8::ffff")).is_none(), "the same /64");
-        assert!(strangers.enter(address("2001:db8:0:1::1")).is_some());
-        assert!(strangers.enter(address("192.0.2.1")).is_some());
-        here.pop();
-        assert!(strangers.enter(address("2001:db8::ffff")).is_some(), "a place was given back");
+        let mut here: Vec<_> = (0..OF_ONE_MAX + 1)
+            .map(|number| strangers.enter(address(&format!("2001:db8::{number:x}"))))
+            .collect();
+        assert_eq!((strangers.len(), strangers.displaced()), (OF_ONE_MAX, 1), "of one /64");
+        let is_cut: Vec<bool> = here.iter_mut().map(|(_, told)| told.try_recv().is_ok()).collect();
+        assert_eq!(is_cut.iter().position(|cut| *cut), Some(0), "its oldest");
+        assert!(is_cut[1..].iter().all(|cut| !cut));
         here.clear();
         assert_eq!(strangers.len(), 0);
     }
 
     #[test]
-    fn rl_05_all_addresses_together_have_a_bound() {
+    fn rl_05_thirty_two_addresses_keep_nobody_out() {
         let strangers = Arc::new(Strangers::default());
-        let enter = |number: u32| strangers.enter(Ipv4Addr::from(number).into());
-        let here: Vec<_> = (0..2000).filter_map(enter).collect();
-        assert_eq!(here.len(), STRANGERS_ALL_MAX);
+        // 32 of each of 40 addresses, and of as many /64s of one /48, over and over.
+        let from = |n: usize| match n % 2 {
+            0 => address(&format!("192.0.2.{}", n / 2 % 40)),
+            _ => address(&format!("2001:db8:0:{:x}::1", n / 2 % 40)),
+        };
+        let _crowd: Vec<_> = (0..3000).map(|n| strangers.enter(from(n))).collect();
+        assert_eq!(strangers.len(), ALL_MAX);
+        let (_place, mut told) = strangers.enter(address("198.51.100.7"));
+        let _more: Vec<_> = (0..3000).map(|n| strangers.enter(from(n))).collect();
+        assert!(told.try_recv().is_err(), "a node that comes meanwhile stays until it has proven");
     }
-
-    use std::net::Ipv4Addr;
 }

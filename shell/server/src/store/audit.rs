@@ -29,6 +29,19 @@ pub struct Entry {
     pub detail: serde_json::Value,
 }
 
+/// How far a log was looked at.
+pub(crate) struct Verified {
+    /// The number of the last entry.
+    pub(crate) last: u64,
+    chain: Vec<u8>,
+}
+
+impl Default for Verified {
+    fn default() -> Self {
+        Self { last: 0, chain: vec![0; 32] }
+    }
+}
+
 /// One version of the policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct PolicyText {
@@ -102,30 +115,47 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Whether the log is as it was written: each hash follows from the entry and the one before.
+    /// Whether the log is as it was written: each hash follows from the entry and the one before,
+    /// and none is missing at its end. How many entries it has.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] names the first entry that was changed.
-    pub fn verify_audit(&self) -> Stored<()> {
+    /// [`StoreError::Damaged`] names the first entry that was changed or is missing.
+    pub fn verify_audit(&self) -> Stored<u64> {
+        let mut verified = Verified::default();
+        while self.verify_page(&mut verified)? {}
+        Ok(verified.last)
+    }
+
+    /// The same for the next page, so that others may have the books in between: whether there is
+    /// more.
+    ///
+    /// # Errors
+    /// As of [`Store::verify_audit`].
+    pub(crate) fn verify_page(&self, verified: &mut Verified) -> Stored<bool> {
         let sql = "SELECT id, time, actor, action, object, detail, chain FROM audit
                    WHERE id > $1 ORDER BY id LIMIT $2";
-        let (mut previous, mut last) = (vec![0; 32], 0_u64);
-        loop {
-            let rows = self.db.rows(sql, values![last, PAGE_MAX])?;
-            for row in &rows {
-                let (id, time): (u64, u64) = (row.read(0)?, row.read(1)?);
-                let texts: [String; 4] = [row.read(2)?, row.read(3)?, row.read(4)?, row.read(5)?];
-                let expected = chain(&previous, time, texts.each_ref().map(String::as_str));
-                previous = row.read(6)?;
-                if id != last + 1 || previous != expected {
-                    return Err(StoreError::Damaged(format!("audit entry {id} was tampered with")));
-                }
-                last = id;
+        let rows = self.db.rows(sql, values![verified.last, PAGE_MAX])?;
+        for row in &rows {
+            let (id, time): (u64, u64) = (row.read(0)?, row.read(1)?);
+            let texts: [String; 4] = [row.read(2)?, row.read(3)?, row.read(4)?, row.read(5)?];
+            let expected = chain(&verified.chain, time, texts.each_ref().map(String::as_str));
+            verified.chain = row.read(6)?;
+            if id != verified.last + 1 || verified.chain != expected {
+                return Err(StoreError::Damaged(format!("audit entry {id} was tampered with")));
             }
-            if rows.is_empty() {
-                return Ok(());
-            }
+            verified.last = id;
         }
+        if !rows.is_empty() {
+            return Ok(true);
+        }
+        let told = setting(&self.db, LAST)?.and_then(|text| text.parse().ok()).unwrap_or(0);
+        if told > verified.last {
+            let first = verified.last + 1;
+            return Err(StoreError::Damaged(format!(
+                "audit entries {first} to {told} are missing"
+            )));
+        }
+        Ok(false)
     }
 
     /// Notes that somebody took a copy of everything.

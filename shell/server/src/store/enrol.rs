@@ -13,7 +13,7 @@ use serde_json::json;
 use super::audit::record;
 use super::db::{Tx, values};
 use super::nodes::{by_id, by_machine, object};
-use super::{Node, Store, StoreError, Stored, keys, to_json};
+use super::{Node, Store, StoreError, Stored, keys, released, to_json};
 
 /// A key that ended by its time is renewed by its own machine for as long again as it lasted,
 /// and for so long at most, in seconds: a week.
@@ -196,11 +196,11 @@ fn insert(
     if count > PEERS_MAX as u64 {
         return Err(StoreError::Full);
     }
+    released::forget(tx, life.begun)?;
     let label = name::label_of(&joining.host.hostname);
     let mut failed = None;
     let name = name::unique(&label, |name| {
-        let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE name = $1)";
-        tx.value(sql, values![name]).unwrap_or_else(|error| {
+        released::is_taken(tx, name, &joining.machine_key, key.id).unwrap_or_else(|error| {
             failed = Some(error);
             false
         })
@@ -208,7 +208,7 @@ fn insert(
     if let Some(error) = failed {
         return Err(error);
     }
-    let number = next_number(tx, pool, life.begun)?;
+    let number = released::number(tx, pool, &joining.machine_key)?;
     let sql = "INSERT INTO nodes (machine_key, node_key, name, number, \"user\", join_key, tags,
                ephemeral, approved, created, begun, last_seen, expires, renewable, host)
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $10, $11, $12, $13)
@@ -231,16 +231,4 @@ fn insert(
             to_json(joining.host)
         ],
     )
-}
-
-/// Addresses are given in sequence: the one after the last that was given, then around.
-fn next_number(tx: &Tx<'_>, pool: control::address::Pool, now: u64) -> Stored<u32> {
-    tx.execute("DELETE FROM released WHERE until <= $1", values![now])?;
-    let sql = "SELECT number FROM nodes UNION SELECT number FROM released ORDER BY 1";
-    let taken: Vec<u32> =
-        tx.rows(sql, &[])?.iter().map(|row| row.read(0)).collect::<Stored<_>>()?;
-    let from = super::setting(tx, "next_number")?.and_then(|text| text.parse().ok()).unwrap_or(1);
-    let number = pool.allocate(from, &taken).ok_or(StoreError::Full)?;
-    super::set(tx, "next_number", &number.saturating_add(1).to_string())?;
-    Ok(number)
 }

@@ -178,7 +178,7 @@ impl Store {
     ) -> Stored<Made> {
         check_tags(&new.tags)?;
         let hash = self.hash(id, secret);
-        self.write(|tx| {
+        let made = self.write(|tx| {
             room(tx, "SELECT count(*) FROM join_keys")?;
             let expires = end(tx, new.lifetime_s, new.maker, now)?;
             let user = new.user.as_deref().map(|name| users::id_of(tx, name)).transpose()?;
@@ -201,7 +201,9 @@ impl Store {
                                  "tags": new.tags, "user": new.user, "expires": expires });
             record(tx, now, actor, "key.create", &format!("key:{key}"), &detail)?;
             Ok(Made { id: key, expires })
-        })
+        })?;
+        self.secrets.add(id.0, hash);
+        Ok(made)
     }
 
     /// All join keys, the newest first.
@@ -257,7 +259,7 @@ impl Store {
         now: u64,
     ) -> Stored<Made> {
         let hash = self.hash(id, secret);
-        self.write(|tx| {
+        let made = self.write(|tx| {
             room(tx, "SELECT count(*) FROM api_tokens")?;
             let expires = end(tx, new.lifetime_s, new.maker, now)?;
             let scopes = to_json(&new.scopes);
@@ -269,7 +271,9 @@ impl Store {
             let detail = json!({ "scopes": new.scopes, "expires": expires });
             record(tx, now, actor, "token.create", &format!("token:{token}"), &detail)?;
             Ok(Made { id: token, expires })
-        })
+        })?;
+        self.secrets.add(id.0, hash);
+        Ok(made)
     }
 
     /// All API tokens, the newest first.

@@ -11,10 +11,7 @@ use super::audit::record;
 use super::db::{Db, Row, values};
 use super::enrol::Life;
 use super::keys::check_tags;
-use super::{Store, StoreError, Stored, list, to_json};
-
-/// How long an address waits after its node is gone, so that nobody is taken for the one before.
-const QUARANTINE_S: u64 = 7 * 86_400;
+use super::{Store, StoreError, Stored, list, released, to_json};
 
 /// A node as it is in the books.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -326,17 +323,15 @@ impl Store {
         self.approve_routes(id, &all, actor, now)
     }
 
-    /// Takes a node out of the books. Its address waits before another node gets it.
+    /// Takes a node out of the books. Its address and its name wait before another gets them.
     ///
     /// # Errors
     /// [`StoreError::Missing`].
     pub fn remove(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
             let node = by_id(tx, id)?;
+            released::release(tx, &node, now)?;
             tx.execute("DELETE FROM nodes WHERE id = $1", values![id])?;
-            let sql = "INSERT INTO released (number, until) VALUES ($1, $2)
-                       ON CONFLICT (number) DO UPDATE SET until = excluded.until";
-            tx.execute(sql, values![node.number, now.saturating_add(QUARANTINE_S)])?;
             let detail = json!({ "name": node.name, "key": node.node_key.to_string() });
             record(tx, now, actor, "node.remove", &object(id), &detail)
         })

@@ -7,8 +7,11 @@ use super::audit::record;
 use super::db::{Db, Row, values};
 use super::{Store, StoreError, Stored};
 
-/// Characters of a user's name.
-const NAME_LEN_MAX: usize = 63;
+/// Characters of a user's name: an address of mail has so many at most (RFC 5321, 4.5.3.1.3).
+const NAME_LEN_MAX: usize = 254;
+
+/// Of what is in the way of a user's removal, so many are named.
+const NAMED_MAX: u32 = 8;
 
 /// Somebody who owns nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -55,7 +58,7 @@ impl Store {
     pub fn add_user(&mut self, name: &str, actor: &str, now: u64) -> Stored<User> {
         if !is_name(name) {
             return Err(StoreError::Invalid(
-                "a user's name is 1 to 63 letters, digits and . _ - @ +, with no @ at its end"
+                "a user's name is 1 to 254 letters, digits and . _ - @ +, with no @ at its end"
                     .to_owned(),
             ));
         }
@@ -72,19 +75,35 @@ impl Store {
         })
     }
 
-    /// Removes a user who owns nothing.
+    /// Removes a user who has no nodes, and no join keys that still let nodes in.
     ///
     /// # Errors
-    /// [`StoreError::Missing`]; [`StoreError::Conflict`] if nodes or keys are the user's.
+    /// [`StoreError::Missing`]; [`StoreError::Conflict`] names what is in the way.
     pub fn remove_user(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
-            let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE \"user\" = $1)
-                           OR EXISTS (SELECT 1 FROM join_keys WHERE \"user\" = $1)";
-            if tx.value(sql, values![id])? {
-                return Err(StoreError::Conflict(
-                    "the user has nodes or join keys; remove the nodes first".to_owned(),
-                ));
+            let sql = "SELECT name FROM nodes WHERE \"user\" = $1 ORDER BY id LIMIT $2";
+            let nodes = tx.rows(sql, values![id, NAMED_MAX])?;
+            let nodes = nodes.iter().map(|row| row.read(0)).collect::<Stored<Vec<String>>>()?;
+            let sql = "SELECT id FROM join_keys WHERE \"user\" = $1 AND revoked IS NULL
+                       AND (expires IS NULL OR expires > $2) AND (reusable = 1 OR used IS NULL)
+                       ORDER BY id LIMIT $3";
+            let keys = tx.rows(sql, values![id, now, NAMED_MAX])?;
+            let keys = keys.iter().map(|row| row.read(0)).collect::<Stored<Vec<u64>>>()?;
+            if !nodes.is_empty() {
+                let why = format!("the user has nodes ({}); remove them first", nodes.join(", "));
+                return Err(StoreError::Conflict(why));
             }
+            if !keys.is_empty() {
+                let keys: Vec<String> = keys.iter().map(u64::to_string).collect();
+                return Err(StoreError::Conflict(format!(
+                    "the user has join keys that still let nodes in ({}); take them back first, \
+                     with `warren key expire`",
+                    keys.join(", ")
+                )));
+            }
+            // Keys that have ended stay in the list, and are nobody's.
+            let sql = "UPDATE join_keys SET \"user\" = NULL WHERE \"user\" = $1";
+            tx.execute(sql, values![id])?;
             if tx.execute("DELETE FROM users WHERE id = $1", values![id])? == 0 {
                 return Err(StoreError::Missing(format!("user {id}")));
             }

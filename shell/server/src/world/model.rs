@@ -24,6 +24,9 @@ pub(super) struct Member {
     /// Whose machine it is: the machine's place in the world, or behind all of them if nobody
     /// has its keys any more.
     pub(super) machine: usize,
+    pub(super) machine_key: PublicKey,
+    /// The join key by which it came last.
+    pub(super) by: u64,
     pub(super) name: String,
     pub(super) addresses: [IpAddr; 2],
     pub(super) key: PublicKey,
@@ -104,10 +107,20 @@ pub(super) struct Model {
     /// The epoch, and the sequence from which on each state held.
     history: VecDeque<(u64, u64, Rc<Books>)>,
     pub(super) keys: Vec<Key>,
-    /// Until when an address is nobody's, by its number.
-    released: BTreeMap<u32, u64>,
+    /// Addresses and names that wait.
+    released: Vec<Released>,
     numbers: BTreeMap<u64, u32>,
     pub(super) needs_approval: bool,
+}
+
+/// What a node had that is gone, and until when it waits.
+#[derive(Debug)]
+struct Released {
+    number: u32,
+    name: String,
+    until_s: u64,
+    machine_key: PublicKey,
+    by: u64,
 }
 
 /// One that asks to join, as its own machine knows it.
@@ -125,7 +138,7 @@ impl Model {
             books: Rc::default(),
             history: VecDeque::new(),
             keys: Vec::new(),
-            released: BTreeMap::new(),
+            released: Vec::new(),
             numbers: BTreeMap::new(),
             needs_approval,
         }
@@ -180,8 +193,13 @@ impl Model {
     }
 
     /// The name that a machine gets: its own, or that with the first number that is free.
-    fn name_for(&self, hostname: &str) -> String {
-        let is_taken = |name: &String| self.books.members.iter().any(|m| m.name == *name);
+    fn name_for(&self, asking: &Asking<'_>, by: u64) -> String {
+        let hostname = asking.hostname;
+        let waits = |gone: &Released| gone.machine_key != asking.machine_key && gone.by != by;
+        let is_taken = |name: &String| {
+            self.books.members.iter().any(|m| m.name == *name)
+                || self.released.iter().any(|gone| gone.name == *name && waits(gone))
+        };
         let numbered = (1..).map(|number| format!("{hostname}-{number}"));
         let mut names = std::iter::once(hostname.to_owned()).chain(numbered);
         names.find(|name| !is_taken(name)).unwrap_or_default()
@@ -199,14 +217,20 @@ impl Model {
         now_s: u64,
     ) -> Result<(), String> {
         let key = self.use_key(asking, now_s)?;
-        self.released.retain(|_, until| now_s < *until);
-        if self.released.contains_key(&node.number) {
+        self.released.retain(|gone| now_s < gone.until_s);
+        let is_others =
+            |gone: &Released| gone.number == node.number && gone.machine_key != asking.machine_key;
+        if self.released.iter().any(is_others) {
             return Err(format!("{} has an address that was another's", node.name));
         }
+        let name = self.name_for(asking, key.id);
+        self.released.retain(|gone| gone.number != node.number);
         let member = Member {
             id: node.id,
             machine: asking.machine,
-            name: self.name_for(asking.hostname),
+            machine_key: asking.machine_key,
+            by: key.id,
+            name,
             addresses,
             key: asking.node_key,
             user: key.user,
@@ -242,7 +266,7 @@ impl Model {
         self.alter(asking.machine, |member| {
             (member.expired, member.key) = (false, key);
             (member.user, member.tags, member.ephemeral) = (by.user, by.tags, by.ephemeral);
-            member.approved = approved;
+            (member.approved, member.by) = (approved, by.id);
         });
         Ok(())
     }
@@ -257,8 +281,11 @@ impl Model {
 
     /// A node is gone.
     pub(super) fn gone(&mut self, id: u64, now_s: u64) {
-        if let Some(number) = self.numbers.remove(&id) {
-            self.released.insert(number, now_s + QUARANTINE_S);
+        let member = self.books.members.iter().find(|member| member.id == id);
+        if let Some((number, member)) = self.numbers.remove(&id).zip(member) {
+            let (name, machine_key, by) = (member.name.clone(), member.machine_key, member.by);
+            let until_s = now_s + QUARANTINE_S;
+            self.released.push(Released { number, name, until_s, machine_key, by });
         }
         self.change(|books| books.members.retain(|member| member.id != id));
     }

@@ -16,6 +16,7 @@ use tokio::task::{JoinHandle, yield_now};
 use super::errors::Errors;
 use crate::app::{App, Clock, Moment};
 use crate::copies::Copies;
+use crate::doorstep::Way;
 use crate::keys::Keys;
 use crate::network::{Network, Shared};
 use crate::protocol::{self, Failure};
@@ -189,9 +190,9 @@ impl Office {
         let Some(running) = &mut self.running else { return Some(Outcome::Failed) };
         let (app, body) = (Arc::clone(&running.app), ask.body.clone());
         if ask.path == OPEN_PATH {
-            return Some(outcome(running.runtime.block_on(protocol::open(app, body))));
+            return Some(outcome(running.runtime.block_on(protocol::open(app, None, body))));
         }
-        let answer = protocol::ask(app, None, body);
+        let answer = protocol::ask(app, Way::default(), body);
         if ask.lane == Lane::Command {
             return Some(outcome(running.runtime.block_on(answer)));
         }

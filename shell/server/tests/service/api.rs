@@ -59,6 +59,7 @@ fn rows() -> BTreeMap<(&'static str, &'static str), (Value, u16)> {
         (("GET", "/api/v1/backup/{id}"), (nothing.clone(), 404)),
         (("DELETE", "/api/v1/backup/{id}"), (nothing.clone(), 404)),
         (("GET", "/api/v1/audit"), (nothing.clone(), 200)),
+        (("GET", "/api/v1/audit/verify"), (nothing.clone(), 200)),
         (("GET", "/api/v1/tokens"), (nothing.clone(), 200)),
         (("POST", "/api/v1/tokens"), (json!({ "scopes": ["tokens:write"] }), 201)),
         (("POST", "/api/v1/tokens/{id}/expire"), (nothing, 404)),
@@ -231,6 +232,8 @@ fn users_keys_policy_and_audit_do_what_they_say() {
     assert_eq!((policy["version"].as_u64(), policy["text"].as_str()), (Some(1), Some(text)));
     node.until("the policy", |_, map| map.is_some_and(|map| map.policy.version == 1));
 
+    let verified = stage.call("GET", "/api/v1/audit/verify", &Value::Null, 200);
+    assert!(verified["ok"] == true && verified["entries"].as_u64() > Some(2), "{verified}");
     let audit = stage.call("GET", "/api/v1/audit?limit=2", &Value::Null, 200);
     assert_eq!(audit["entries"][0]["action"], "policy.set");
     assert_eq!(audit["entries"][0]["actor"], "local:0");

@@ -5,8 +5,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::client::Trouble;
+use control::{Code, Event};
 use dial::http::Connection;
 use dial::proxy::Proxies;
+use noise::PrivateKey;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
@@ -258,4 +261,40 @@ fn wb_02_wb_03_no_answer_can_be_framed_kept_or_guessed_at() {
     let nodes = stage.call("GET", "/api/v1/nodes", &Value::Null, 200);
     assert_eq!(nodes["nodes"][0]["name"], "script-alert-1-script", "CO-19");
     assert_eq!(nodes["nodes"][0]["hostname"], hostile, "as data, never as markup");
+}
+
+#[test]
+fn co_11_a_member_in_a_loop_is_told_to_wait_and_holds_up_nobody() {
+    let stage = Stage::new();
+    let token = stage.token(&json!({ "reusable": true }));
+    let (mut greedy, mut honest) = (stage.node(&token, "greedy"), stage.node(&token, "honest"));
+    greedy.until_peers(&["honest"]);
+    honest.until_peers(&["greedy"]);
+    let keys: Vec<_> =
+        (0..20).map(|_| PrivateKey::generate(&mut dial::SystemRandom).public()).collect();
+    let log = || {
+        let entries = stage.call("GET", "/api/v1/audit?limit=1000", &Value::Null, 200);
+        let entries = entries["entries"].as_array().unwrap().clone();
+        entries.iter().filter(|entry| entry["action"] == "node.rotate").count()
+    };
+    let mut taken = 0;
+    for key in &keys {
+        greedy.membership.rotate(*key);
+        let is_answer = |event: &Event| is_busy(event) || *event == Event::Rotated(*key);
+        greedy.until("an answer", |event, _| is_answer(event));
+        if greedy.last.as_ref().is_some_and(|news| is_busy(&news.event)) {
+            break;
+        }
+        taken += 1;
+    }
+    assert!((8..=9).contains(&taken), "{taken} keys at once");
+    assert!((8..=9).contains(&log()), "{} entries of the log", log());
+    // Another hears of what is new meanwhile, and may do what it may.
+    let fresh = PrivateKey::generate(&mut dial::SystemRandom).public();
+    honest.membership.rotate(fresh);
+    honest.until("its own key", |event, _| *event == Event::Rotated(fresh));
+}
+
+fn is_busy(event: &Event) -> bool {
+    matches!(event, Event::Trouble(Trouble::Refused(refusal)) if refusal.code == Code::Busy)
 }

@@ -130,3 +130,30 @@ fn users_whose_names_a_policy_could_not_tell_apart_are_refused() {
     stage.call("POST", "/api/v1/users", &json!({ "name": "Ann" }), 409);
     stage.call("POST", "/api/v1/users", &json!({ "name": "ann@" }), 400);
 }
+
+#[test]
+fn pf_13_who_may_give_a_tag_is_what_tag_owners_say() {
+    let stage = Stage::new();
+    for name in ["ann", "ben"] {
+        stage.call("POST", "/api/v1/users", &json!({ "name": name }), 201);
+    }
+    let key = |user: Value, tag: &str, status: u16| {
+        let wanted = json!({ "user": user, "tags": [tag], "reusable": true });
+        stage.call("POST", "/api/v1/keys", &wanted, status)
+    };
+    key(json!("ben"), "tag:any", 201);
+    let text = r#"{"acls": [], "tagOwners": {"tag:web": ["ann@"], "tag:db": []}}"#;
+    stage.call("PUT", "/api/v1/policy", &json!({ "text": text }), 200);
+    key(json!("ann"), "tag:web", 201);
+    key(Value::Null, "tag:db", 201);
+    for (user, tag) in [(json!("ben"), "tag:web"), (json!("ann"), "tag:db"), (Value::Null, "tag:x")]
+    {
+        let why = key(user, tag, 409);
+        assert!(why["detail"].as_str().unwrap().contains(tag), "{why}");
+    }
+    let token = stage.token(&json!({}));
+    let mut node = stage.node(&token, "one");
+    node.until_enrolled();
+    stage.call("POST", "/api/v1/nodes/1/tags", &json!({ "tags": ["tag:x"] }), 409);
+    stage.call("POST", "/api/v1/nodes/1/tags", &json!({ "tags": ["tag:web"] }), 200);
+}

@@ -319,10 +319,12 @@ fn rl_05_who_proves_nothing_is_cut_after_10_s_and_holds_up_nobody() {
     let (mut one, mut two) = (a.connect(&stage), b.connect(&stage));
     let begin = Instant::now();
     let mut silent: Vec<Tls> = (0..32).map(|_| upgraded(&stage)).collect();
-    // The place for strangers of this address is full now: one more is cut at once.
-    let mut more = upgraded(&stage);
-    assert_eq!(more.read(&mut [0; 10]).unwrap_or(0), 0);
+    // The places of this address are taken now: one more is let in, and its oldest is cut at once.
+    let more = upgraded(&stage);
+    let mut oldest = silent.remove(0);
+    assert_eq!(oldest.read(&mut [0; 10]).unwrap_or(0), 0);
     assert!(begin.elapsed() < Duration::from_secs(9));
+    silent.push(more);
     send(&mut one, b.public(), b"undisturbed");
     assert_eq!(receive(&mut two).1, b"undisturbed");
     // One byte a second is not enough.

@@ -238,3 +238,93 @@ fn co_03_a_key_that_ended_by_its_time_is_renewed_for_a_while_and_one_that_was_en
         assert!(node.is_renewable(end + 7 * 86_400 - 1) && !node.is_renewable(end + 7 * 86_400));
     });
 }
+
+#[test]
+fn co_07_a_name_waits_for_all_but_its_machine_and_its_join_key() {
+    on_both("names", |ground| {
+        let mut store = ground.open().unwrap();
+        let reusable = NewJoinKey { reusable: true, ..NewJoinKey::default() };
+        for number in [1, 2] {
+            key(&mut store, number, &reusable);
+        }
+        let first = join(&mut store, 1, 1, NOW).unwrap().node;
+        assert_eq!((first.name.as_str(), first.number), ("dev", 1));
+        store.remove(first.id, "local:0", NOW).unwrap();
+        let thief = join(&mut store, 2, 2, NOW + 1).unwrap().node;
+        assert_eq!(
+            (thief.name.as_str(), thief.number),
+            ("dev-1", 2),
+            "another's key, another name"
+        );
+        let next = join(&mut store, 3, 1, NOW + 2).unwrap().node;
+        assert_eq!(
+            (next.name.as_str(), next.number),
+            ("dev", 3),
+            "the same key, as of a container"
+        );
+        store.remove(next.id, "local:0", NOW + 3).unwrap();
+        let back = join(&mut store, 1, 2, NOW + 4).unwrap().node;
+        assert_eq!((back.name.as_str(), back.number), ("dev-2", 1), "the machine has its address");
+        store.remove(back.id, "local:0", NOW + 5).unwrap();
+        let late = join(&mut store, 4, 2, NOW + 8 * 86_400).unwrap().node;
+        assert_eq!(late.name, "dev", "after a week it is anybody's");
+    });
+}
+
+#[test]
+fn co_07_who_joins_and_leaves_in_a_loop_uses_up_no_range() {
+    on_both("loop", |ground| {
+        let range: Prefix = "10.9.0.0/24".parse().unwrap();
+        let mut store = ground.with(Some(range)).unwrap();
+        key(&mut store, 1, &NewJoinKey { reusable: true, ..NewJoinKey::default() });
+        let stays = join(&mut store, 1, 1, NOW).unwrap().node;
+        let mut numbers = std::collections::BTreeSet::new();
+        for machine in 0..600 {
+            let node = join(&mut store, 1000 + machine, 1, NOW + machine).unwrap().node;
+            assert_ne!(node.number, stays.number);
+            numbers.insert(node.number);
+            store.remove(node.id, "local:0", NOW + machine).unwrap();
+        }
+        assert_eq!(numbers.len(), 253, "in turns, each as late as can be");
+        let count: u64 = store.db.value("SELECT count(*) FROM released", &[]).unwrap();
+        assert!(count <= 253, "{count}");
+    });
+}
+
+#[test]
+fn co_11_a_secret_of_nobodys_is_known_as_such_without_the_books() {
+    on_both("secrets-known", |ground| {
+        let mut store = ground.open().unwrap();
+        let secrets = store.secrets();
+        key(&mut store, 1, &NewJoinKey::default());
+        token(&mut store, 2, None, None);
+        for secrets in [secrets, ground.open().unwrap().secrets()] {
+            assert!(secrets.open(&[1; 8], &[1; 16]) && secrets.open(&[2; 8], &[2; 16]));
+            assert!(!secrets.open(&[1; 8], &[2; 16]) && !secrets.open(&[3; 8], &[3; 16]));
+        }
+    });
+}
+
+#[test]
+fn a_user_with_ended_keys_alone_is_removed_and_else_it_is_told_what_is_in_the_way() {
+    on_both("removal", |ground| {
+        let mut store = ground.open().unwrap();
+        let name = format!("{}@example.com", "a".repeat(242));
+        let id = store.add_user(&name, "local:0", NOW).unwrap().id;
+        assert!(store.add_user(&format!("b{name}"), "local:0", NOW).is_err(), "255 characters");
+        let of = |new: NewJoinKey| NewJoinKey { user: Some(name.clone()), ..new };
+        let once = key(&mut store, 1, &of(NewJoinKey::default()));
+        let why = store.remove_user(id, "local:0", NOW).unwrap_err().to_string();
+        assert!(why.contains(&format!("({once})")), "{why}");
+        let node = join(&mut store, 1, 1, NOW).unwrap().node;
+        let why = store.remove_user(id, "local:0", NOW).unwrap_err().to_string();
+        assert!(why.contains("(dev)"), "{why}");
+        store.remove(node.id, "local:0", NOW).unwrap();
+        key(&mut store, 2, &of(NewJoinKey { lifetime_s: Some(1), ..NewJoinKey::default() }));
+        let taken_back = key(&mut store, 3, &of(NewJoinKey::default()));
+        store.revoke_join_key(taken_back, "local:0", NOW).unwrap();
+        assert!(store.remove_user(id, "local:0", NOW).is_err(), "one still lets a node in");
+        store.remove_user(id, "local:0", NOW + 1).unwrap();
+        assert!(store.join_keys().unwrap().iter().all(|key| key.user.is_none()));
+    });
+}

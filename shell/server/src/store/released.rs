@@ -1,0 +1,90 @@
+//! Addresses and names of nodes that are gone. They wait, so that nobody is taken for the one
+//! before: an address for all others, a name for all who come neither as the same machine nor by
+//! the same join key, which was good for that name before.
+//!
+//! There is always an address as long as fewer nodes are there than addresses: where none is free
+//! the wait that began first ends.
+
+use control::address::Pool;
+use noise::PublicKey;
+
+use super::db::{Tx, values};
+use super::{Node, StoreError, Stored, set, setting};
+
+/// How long an address and a name wait after their node is gone, in seconds.
+const QUARANTINE_S: u64 = 7 * 86_400;
+/// The setting with the number after the last that was given.
+const NEXT: &str = "next_number";
+
+/// Keeps what a node had that is about to go.
+pub(super) fn release(tx: &Tx<'_>, node: &Node, now: u64) -> Stored<()> {
+    let sql = "INSERT INTO released (number, until, name, machine, join_key)
+               SELECT number, CAST($2 AS BIGINT), name, machine_key, join_key
+               FROM nodes WHERE id = $1
+               ON CONFLICT (number) DO UPDATE SET until = excluded.until, name = excluded.name,
+                 machine = excluded.machine, join_key = excluded.join_key";
+    tx.execute(sql, values![node.id, now.saturating_add(QUARANTINE_S)])?;
+    Ok(())
+}
+
+/// Whether a machine that comes by this join key cannot have this name.
+pub(super) fn is_taken(tx: &Tx<'_>, name: &str, machine: &PublicKey, key: u64) -> Stored<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE name = $1)
+                   OR EXISTS (SELECT 1 FROM released WHERE name = $1
+                              AND machine <> $2 AND (join_key IS NULL OR join_key <> $3))";
+    tx.value(sql, values![name, &machine.0[..], key])
+}
+
+/// Forgets what has waited for long enough.
+pub(super) fn forget(tx: &Tx<'_>, now: u64) -> Stored<()> {
+    tx.execute("DELETE FROM released WHERE until <= $1", values![now])?;
+    Ok(())
+}
+
+/// A number for a node that is new: that which its machine had, else the next one in sequence.
+pub(super) fn number(tx: &Tx<'_>, pool: Pool, machine: &PublicKey) -> Stored<u32> {
+    let sql = "SELECT number FROM released WHERE machine = $1 ORDER BY until DESC LIMIT 1";
+    if let Some(row) = tx.row(sql, values![&machine.0[..]])? {
+        let number: u32 = row.read(0)?;
+        tx.execute("DELETE FROM released WHERE number = $1", values![number])?;
+        return Ok(number);
+    }
+    let from = setting(tx, NEXT)?.and_then(|text| text.parse().ok()).unwrap_or(1);
+    let from = if (1..=pool.last()).contains(&from) { from } else { 1 };
+    let free = match free(tx, pool, from, pool.last())? {
+        Some(number) => Some(number),
+        None => free(tx, pool, 1, from - 1)?,
+    };
+    if let Some(number) = free {
+        set(tx, NEXT, &number.saturating_add(1).to_string())?;
+        return Ok(number);
+    }
+    let sql = "DELETE FROM released WHERE number =
+                 (SELECT number FROM released ORDER BY until, number LIMIT 1) RETURNING number";
+    tx.row(sql, &[])?.ok_or(StoreError::Full)?.read(0)
+}
+
+/// The first number that is free, of these.
+fn free(tx: &Tx<'_>, pool: Pool, first: u32, last: u32) -> Stored<Option<u32>> {
+    let mut at = first;
+    while at <= last {
+        let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE number = $1)
+                       OR EXISTS (SELECT 1 FROM released WHERE number = $1)";
+        if pool.is_reserved(at) {
+            at += 1;
+            continue;
+        }
+        if !tx.value::<bool>(sql, values![at])? {
+            return Ok(Some(at));
+        }
+        // Behind the taken ones that follow each other: by the index, not one by one.
+        let sql = "SELECT min(number) + 1 FROM
+                     (SELECT number FROM nodes UNION ALL SELECT number FROM released) t
+                   WHERE number >= $1 AND number < $2
+                     AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.number = t.number + 1)
+                     AND NOT EXISTS (SELECT 1 FROM released r WHERE r.number = t.number + 1)";
+        let Some(next) = tx.value::<Option<u32>>(sql, values![at, last])? else { return Ok(None) };
+        at = next;
+    }
+    Ok(None)
+}
