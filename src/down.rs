@@ -4,7 +4,7 @@ use ::daemon::protocol::{How, Request};
 use anyhow::Result;
 
 use crate::admin::lifetime;
-use crate::client::{Target, texts};
+use crate::client::{Target, text, texts};
 use crate::wish::Wish;
 
 /// Be down: a member still, but without interface and peers, until `warren up`.
@@ -51,7 +51,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// Leaves.
 pub(crate) fn logout(args: Logout) -> Result<()> {
     let answer = args.target.ask(&Request::Logout)?;
-    args.target.print(&answer, |_| String::new())
+    args.target.print(&answer, |answer| match text(answer, "note") {
+        "" => String::new(),
+        note => format!("{note}\n"),
+    })
 }
 
 /// Changes.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use control::{Kind, Token};
 
 use crate::member::{Daemon, Fault};
-use crate::protocol::{Request, done, refused};
+use crate::protocol::{Request, done, left_behind, refused};
 use crate::set::Waiting;
 use crate::socket::Asked;
 use crate::state::Member;
@@ -15,6 +15,7 @@ use crate::{Changes, status, why};
 impl Daemon {
     pub(crate) fn answer(&mut self, asked: Asked) -> Result<(), Fault> {
         let Asked { request, answer } = asked;
+        let was_member = self.state.kept.member.is_some();
         let reply = match request {
             Request::Up { token, changes, reset, force } => {
                 match self.up(token, &changes, reset, force)? {
@@ -38,6 +39,7 @@ impl Daemon {
                     return Ok(());
                 }
                 None => match self.state.forget() {
+                    Ok(()) if was_member => left_behind(),
                     Ok(()) => done(),
                     Err(error) => refused(error),
                 },

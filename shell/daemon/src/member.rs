@@ -381,7 +381,7 @@ impl Daemon {
                 self.trouble = Some(text);
             }
             Event::Ended(refusal) => self.take_end(refusal)?,
-            Event::LoggedOut => self.left()?,
+            Event::LoggedOut => self.left(true)?,
         }
         Ok(())
     }
@@ -407,19 +407,20 @@ impl Daemon {
         if let Some((_, answer)) = self.leaving.take() {
             // Who is no member has left.
             self.leaving = Some((Instant::now(), answer));
-            self.left()?;
+            self.left(true)?;
         }
         Ok(())
     }
 
     /// The membership is over, as its owner wanted.
-    fn left(&mut self) -> Result<(), Fault> {
+    fn left(&mut self, is_told: bool) -> Result<(), Fault> {
         self.stop()?;
         let forgotten = self.state.forget();
         self.unsaved = None;
         if let Some((_, answer)) = self.leaving.take() {
             let reply = match forgotten {
-                Ok(()) => crate::protocol::done(),
+                Ok(()) if is_told => crate::protocol::done(),
+                Ok(()) => crate::protocol::left_behind(),
                 Err(error) => crate::protocol::refused(error),
             };
             let _ = answer.send(reply);
@@ -532,7 +533,7 @@ impl Daemon {
         }
         if self.leaving.as_ref().is_some_and(|(since, _)| since.elapsed() >= LOGOUT_WITHIN) {
             tracing::warn!("the server was not told of the logout: it does not answer");
-            self.left()?;
+            self.left(false)?;
         }
         if let Some(waiting) = self.waiting.take() {
             self.answer_set(waiting)?;

@@ -87,6 +87,14 @@ pub fn done() -> Value {
     json!({ "schema": SCHEMA })
 }
 
+/// An answer that this node has left, and the server does not know.
+#[must_use]
+pub fn left_behind() -> Value {
+    let note = "the server was not told, and still lists this node: remove it there, with `warren \
+                node remove`";
+    json!({ "schema": SCHEMA, "note": note })
+}
+
 /// An answer that something was not done, and why.
 #[must_use]
 pub fn refused(why: impl std::fmt::Display) -> Value {

@@ -3,20 +3,23 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use admit::{Crowd, Number};
 use serde_json::Value;
 
 use crate::protocol::{REQUEST_BYTES_MAX, Request, refused};
 
 /// The socket when none is named.
 pub const SOCKET: &str = "/run/warren/warren.sock";
-/// Clients at a time; one more is told so.
+/// Clients at a time of those who may do everything, and as many of all others; for one more, who
+/// has most of them loses the oldest.
 const CLIENTS_MAX: usize = 16;
 /// How long a client may be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -69,16 +72,16 @@ pub(crate) fn listen(path: &Path, carry: Carry) -> io::Result<Listener> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))
         .map_err(|error| named("open to all", error))?;
     let run = move || {
-        let clients = Arc::new(());
+        let places = Arc::new(Places::default());
         for stream in listener.incoming().flatten() {
-            if Arc::strong_count(&clients) > CLIENTS_MAX {
-                say(&stream, &refused("too many commands talk to the daemon; try again"));
+            let (Ok(user), Ok(end)) = (host::user_of(&stream), stream.try_clone()) else {
                 continue;
-            }
-            let (carry, one) = (Arc::clone(&carry), Arc::clone(&clients));
+            };
+            let place = places.enter(user, end);
+            let carry = Arc::clone(&carry);
             let work = move || {
-                let _one = one;
-                serve(&stream, &*carry);
+                serve(&stream, place.is_owner, &*carry);
+                drop(place);
             };
             // A client that finds no thread sees its connection end.
             let _ = std::thread::Builder::new().name("warren-client".to_owned()).spawn(work);
@@ -94,8 +97,51 @@ impl Drop for Listener {
     }
 }
 
-fn serve(stream: &UnixStream, carry: &(dyn Fn(Asked) -> bool + Send + Sync)) {
-    let is_owner = host::user_of(stream).is_ok_and(|user| user == 0 || user == host::own_user());
+/// Who talks to the daemon, by user: root and the daemon's own apart, so that no other keeps them
+/// out (threat HO-11).
+struct Places {
+    owners: Mutex<Crowd<u32, (), UnixStream>>,
+    others: Mutex<Crowd<u32, (), UnixStream>>,
+}
+
+/// A place; given back when it is dropped.
+struct Place {
+    places: Arc<Places>,
+    is_owner: bool,
+    number: Number,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let [owners, others] = [(); 2].map(|()| Mutex::new(Crowd::new(CLIENTS_MAX)));
+        Self { owners, others }
+    }
+}
+
+impl Places {
+    /// A place for a client of this user; `end` is its stream, to be closed if it loses the place.
+    fn enter(self: &Arc<Self>, user: u32, end: UnixStream) -> Place {
+        let is_owner = user == 0 || user == host::own_user();
+        let (number, lost) = self.of(is_owner).enter(user, (), end);
+        if let Some(end) = lost {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+        Place { places: Arc::clone(self), is_owner, number }
+    }
+
+    fn of(&self, is_owner: bool) -> MutexGuard<'_, Crowd<u32, (), UnixStream>> {
+        let crowd = if is_owner { &self.owners } else { &self.others };
+        crowd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.of(self.is_owner).leave(self.number);
+    }
+}
+
+fn serve(stream: &UnixStream, is_owner: bool, carry: &(dyn Fn(Asked) -> bool + Send + Sync)) {
     let limits = stream
         .set_read_timeout(Some(SILENCE_MAX))
         .and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)));
@@ -191,6 +237,27 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ho_11_no_user_keeps_another_or_root_out_of_the_socket() {
+        let places = Arc::new(Places::default());
+        let others = [1, 2].map(|n| host::own_user() + n);
+        let enter = |user| {
+            let (here, there) = UnixStream::pair().unwrap();
+            there.set_nonblocking(true).unwrap();
+            (places.enter(user, here), there)
+        };
+        let is_open = |mut there: &UnixStream| there.read(&mut [0]).is_err();
+        let root = enter(host::own_user());
+        let quiet = enter(others[0]);
+        let greedy: Vec<_> = (0..40).map(|_| enter(others[1])).collect();
+        assert!(is_open(&root.1) && is_open(&quiet.1), "they have one each");
+        let open = greedy.iter().filter(|(_, there)| is_open(there)).count();
+        assert_eq!(open, CLIENTS_MAX - 1, "its own oldest made room");
+        assert!(is_open(&greedy[39].1) && !is_open(&greedy[0].1));
+        drop(greedy);
+        assert_eq!(places.of(false).len(), 1);
+    }
 
     #[test]
     fn lc_01_a_daemon_that_is_gone_is_told_and_never_taken_for_a_yes() {
