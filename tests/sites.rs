@@ -79,6 +79,12 @@ fn si_02_what_others_made_stays_and_what_was_changed_by_hand_is_put_back() -> Re
         ensure!(told["done"] == 1, "one step: {told}");
         ensure!(told["steps"][0]["kind"] == "route", "{told}");
         eventually("joined again", seconds(5), || world.reaches(0, 1))?;
+        // Another program in the place of ours is replaced, and what runs it begins anew.
+        world.gateways[2]
+            .sh("cd /run/warren-bin; cp warren other; echo >> other; mv other warren")?;
+        let told: Value = serde_json::from_str(&world.sites(&["apply", "--yes", "--json"])?)?;
+        ensure!(told["done"] == 1 && told["steps"][0]["kind"] == "program", "{told}");
+        eventually("joined by the right program", seconds(20), || world.reaches(0, 2))?;
         // A route that somebody else made in the place of ours is refused, by name.
         world.apps[1].sh("ip route replace 10.0.0.0/8 via 10.4.1.9 proto static")?;
         world.apps[1].sh("ip route del 10.0.0.0/8 proto 158 || true")?;
@@ -219,6 +225,15 @@ fn si_05_a_machine_whose_key_is_not_known_is_not_talked_to() -> Result<()> {
         std::fs::write(world.path("known_hosts"), others)?;
         let why = world.sites(&["apply", "--yes"]).err().context("it is refused")?.to_string();
         ensure!(why.contains("nothing was done") && why.contains("known_hosts"), "{why}");
+        ensure!(world.admin(&["node", "list"])?.lines().count() == 1, "nobody joined");
+        // The same for a gateway that is not in its site.
+        std::fs::write(world.path("known_hosts"), known)?;
+        let file = std::fs::read_to_string(world.path("sites.toml"))?;
+        let wrong = "name = \"lyon\"\ninside = [\"10.4.1.7\"]";
+        std::fs::write(world.path("sites.toml"), file.replace("name = \"lyon\"", wrong))?;
+        let why = world.sites(&["apply", "--yes"]).err().context("it is refused")?.to_string();
+        ensure!(why.contains("gw-lyon: it is to be the gateway of lyon"), "{why}");
+        ensure!(why.contains("has no address 10.4.1.7, only 10.4.1.254"), "{why}");
         ensure!(world.admin(&["node", "list"])?.lines().count() == 1, "nobody joined");
         Ok(())
     })

@@ -243,7 +243,8 @@ fn start_sshds(folder: &Path, sshd: &Path, hosts: &[&Host]) -> Result<Vec<Proces
         let mut command =
             host.command(&[&program, "-D", "-e", "-f", &config.display().to_string()]);
         if let Some(root) = sshd.ancestors().nth(3) {
-            command.env("LD_LIBRARY_PATH", root.join("usr/lib/x86_64-linux-gnu"));
+            let libraries = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+            command.env("LD_LIBRARY_PATH", root.join(libraries));
         }
         let process = host.spawn_command(command)?;
         process.wait_for(|log| log.contains("Server listening"))?;
