@@ -155,7 +155,7 @@ impl Scene {
         if let Some(only) = &only {
             ensure!(file.site(only).is_some(), "there is no site {only:?} in the file");
         }
-        let beside = on.file.parent().unwrap_or(Path::new("."));
+        let beside = on.file.parent().unwrap_or_else(|| Path::new("."));
         let config = file.ssh_config.as_ref().map(|config| beside.join(config));
         let ssh = Ssh::new(config.as_deref())?;
         let mut session = on.target.open()?;
