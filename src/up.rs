@@ -65,6 +65,11 @@ pub(crate) fn wait_until_running(client: &mut Client, limit: Option<Duration>) -
     let mut said = String::new();
     loop {
         let status = client.ask(&Request::Status)?;
+        let trying: Vec<&str> = texts(&status["server"]["trying"]).collect();
+        let trying = match &trying[..] {
+            [] => String::new(),
+            addresses => format!("; trying {}", addresses.join(", ")),
+        };
         let waits_for = match text(&status, "state") {
             "running" => return Ok(status),
             "refused" => bail!("{}", why(&status)),
@@ -72,9 +77,9 @@ pub(crate) fn wait_until_running(client: &mut Client, limit: Option<Duration>) -
             "stopped" => bail!("the node is down; `warren up` brings it up"),
             "no-network" => bail!("the node belongs to no network; `warren up TOKEN` joins one"),
             _ if status["health"].as_array().is_some_and(|health| !health.is_empty()) => {
-                why(&status)
+                why(&status) + &trying
             }
-            _ => "the server's answer".to_owned(),
+            _ => format!("the server's answer{trying}"),
         };
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
             bail!("not running within {} s; it waits for: {waits_for}", begin.elapsed().as_secs());

@@ -1,6 +1,8 @@
 //! A network end to end: `warren serve`, one token, `warren daemon` and `warren up` on hosts that
 //! are namespaces, and what a person then does.
 
+#[path = "network/away.rs"]
+mod away;
 #[path = "network/campus.rs"]
 mod campus;
 #[path = "network/crowd.rs"]

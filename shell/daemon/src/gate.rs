@@ -17,7 +17,9 @@ use host::resolver::{self, Applied, Wish};
 
 use crate::Settings;
 use crate::plan::{self, Plan};
+use crate::resolvers::{Taken, beside_exit};
 use crate::set;
+use crate::system;
 
 /// After something failed, another try.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -40,6 +42,7 @@ pub(crate) struct Gate {
     resolver: Option<(Wish, Applied)>,
     server: Option<(Vec<IpAddr>, dns::Settings, Server)>,
     names_failed: Option<Instant>,
+    taken_names: Taken,
     gateway_failed: Option<Instant>,
     /// What a user should know: of the gateway, of an exit that is none, of names, of what others
     /// take away.
@@ -66,6 +69,7 @@ impl Gate {
             resolver: None,
             server: None,
             names_failed: None,
+            taken_names: Taken::default(),
             gateway_failed: None,
             said: [const { Vec::new() }; 4],
             watch: Watch::new()
@@ -127,7 +131,8 @@ impl Gate {
         if is_due(&mut self.names_failed) {
             let result = self.set_names(link, map, settings);
             self.names_failed = result.is_err().then(Instant::now);
-            self.say(2, result.err().into_iter().collect());
+            let beside = || beside_exit(self.resolver.as_ref(), map, settings);
+            self.say(2, result.err().or_else(beside).into_iter().collect());
         }
     }
 
@@ -232,18 +237,28 @@ impl Gate {
             (self.resolver, self.server) = (None, None);
             return Ok(());
         };
-        let wish = wish(link, map);
-        if self.server.as_ref().is_none_or(|(addresses, ..)| *addresses != map.me.addresses) {
+        let mut own = map.me.addresses.clone();
+        own.retain(|address| address.is_ipv4() || !system::lacks_ipv6(link));
+        let wish = Wish { servers: own.clone(), ..wish(link, map) };
+        if self.server.as_ref().is_none_or(|(addresses, ..)| *addresses != own) {
             (self.resolver, self.server) = (None, None);
             let names = Names::new(dns::Settings::default()).map_err(|e| e.to_string())?;
-            let place = Place { addresses: map.me.addresses.clone(), ..Place::default() };
+            let place = Place { addresses: own.clone(), ..Place::default() };
             let server = Server::start(&place, names).map_err(|e| e.to_string())?;
-            self.server = Some((map.me.addresses.clone(), dns::Settings::default(), server));
+            self.server = Some((own, dns::Settings::default(), server));
         }
-        if self.resolver.as_ref().is_none_or(|(told, _)| *told != wish) {
+        let is_taken = self.resolver.as_ref().is_some_and(|(_, applied)| !applied.is_intact());
+        if is_taken {
+            self.taken_names.note(Instant::now())?;
+            tracing::warn!("another program wrote /etc/resolv.conf: it leads to this node again");
+        }
+        if is_taken || self.resolver.as_ref().is_none_or(|(told, _)| *told != wish) {
             self.resolver = None;
             let paths = resolver::Paths::system(&self.state);
             let applied = resolver::apply(&wish, &paths).map_err(|e| e.to_string())?;
+            if let Some((.., server)) = &self.server {
+                server.set_zones(applied.zones().clone());
+            }
             self.resolver = Some((wish, applied));
         }
         let before = self.resolver.iter().flat_map(|(_, applied)| applied.upstreams());

@@ -45,6 +45,8 @@ pub mod protocol;
 mod reach;
 mod relays;
 mod renew;
+mod resolvers;
+mod seen;
 mod set;
 mod settings;
 mod socket;

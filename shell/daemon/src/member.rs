@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use control::client::{Settings as Opening, Trouble};
+use control::client::Settings as Opening;
 use control::limits::ENDPOINTS_MAX;
 use control::{Code, Event, Kind, Map, Refusal, Token};
 use dial::proxy::Proxies;
@@ -14,7 +14,7 @@ use dial::{Membership, News, Notify, Relays, Start};
 use host::gateway::MARK;
 use host::mail::{Gone, Remote};
 use host::systemd::Watchdog;
-use node::Change;
+use node::{Candidate, Change};
 use noise::PrivateKey;
 use serde_json::Value;
 
@@ -27,9 +27,11 @@ use crate::promise::Promise;
 use crate::reach::Told;
 use crate::relays::Loop;
 use crate::renew::Renewal;
+use crate::seen::Seen;
 use crate::set::Waiting;
 use crate::socket::Asked;
 use crate::state::{Member, State};
+use crate::status::told;
 use crate::system::{self, Interface};
 
 /// How often the loop looks for what the data loop found out.
@@ -100,8 +102,8 @@ pub(crate) struct Daemon {
     pub(crate) refusal: Option<Refusal>,
     /// What else a user should know.
     pub(crate) complaint: Option<String>,
-    /// The server's time when a map was made, and when we had it.
-    clock: Option<(u64, Instant)>,
+    /// The time, and where peers were reached.
+    pub(crate) seen: Seen,
     unsaved: Option<Vec<Arc<control::Signed>>>,
     saved_at: Instant,
     pub(crate) renewal: Renewal,
@@ -137,6 +139,7 @@ impl Daemon {
         port: (u16, bool),
         inputs: SyncSender<Input>,
     ) -> Self {
+        let seen = Seen::open(&state);
         Self {
             state,
             remote,
@@ -154,7 +157,7 @@ impl Daemon {
             trouble: None,
             refusal: None,
             complaint: None,
-            clock: None,
+            seen,
             unsaved: None,
             saved_at: Instant::now(),
             renewal: Renewal::default(),
@@ -178,6 +181,9 @@ impl Daemon {
     pub(crate) fn run(mut self, received: &Receiver<Input>) {
         let ended = self.serve(received);
         self.save_map();
+        if self.map.is_some() {
+            self.seen.end(&self.state, self.now_unix_s());
+        }
         if ended.is_err() {
             tracing::debug!("the node's loop has ended");
         }
@@ -356,10 +362,8 @@ impl Daemon {
             self.note_member(|member| member.verifying = Some(verifying));
         }
         match news.event {
-            Event::Opened { now_unix_s } => {
-                (self.is_in_touch, self.trouble) = (true, None);
-                self.clock = Some((now_unix_s, Instant::now()));
-            }
+            Event::Opened { now_unix_s } => self.seen.handle_heard(now_unix_s),
+            Event::InTouch => (self.is_in_touch, self.trouble) = (true, None),
             Event::Enrolled(enrolled) => {
                 tracing::info!(name = enrolled.name, "a member of the network");
                 self.note_member(|member| member.token = None);
@@ -416,6 +420,7 @@ impl Daemon {
     fn left(&mut self, is_told: bool) -> Result<(), Fault> {
         self.stop()?;
         let forgotten = self.state.forget();
+        self.seen.forget();
         self.unsaved = None;
         if let Some((_, answer)) = self.leaving.take() {
             let reply = match forgotten {
@@ -450,17 +455,6 @@ impl Daemon {
         }
     }
 
-    /// What cannot be kept is told once, and wished for again.
-    fn keep_promise(&mut self, promised_unix_s: u64) -> Result<(), Fault> {
-        let Some(promise) = &mut self.promise else { return Ok(()) };
-        match promise.keep(promised_unix_s) {
-            Ok(kept_s) => self.remote.post(move |desk| desk.promise(kept_s))?,
-            Err(error) if self.complaint.as_ref() == Some(&error.to_string()) => {}
-            Err(error) => self.complain(&error),
-        }
-        Ok(())
-    }
-
     fn save_map(&mut self) {
         let Some(statements) = self.unsaved.take() else { return };
         self.saved_at = Instant::now();
@@ -470,11 +464,9 @@ impl Daemon {
         }
     }
 
-    /// The time by the server's clock. Before the server was heard nothing expires: this machine's
-    /// own clock may be a year off (threat CO-09).
+    /// The time by the server's clock, as far as it is known.
     pub(crate) fn now_unix_s(&self) -> u64 {
-        let made = self.map.as_deref().map_or(0, |map| map.made_unix_s);
-        self.clock.map_or(made, |(then, at)| made.max(then + at.elapsed().as_secs()))
+        self.seen.now_unix_s(self.map.as_deref().map_or(0, |map| map.made_unix_s))
     }
 
     /// Brings the machine in line with map and settings.
@@ -507,7 +499,10 @@ impl Daemon {
             return Ok(());
         }
         let changes = plan.changes_since(&self.plan);
-        let moved = plan.moved_since(&self.plan);
+        let mut moved = plan.moved_since(&self.plan);
+        for (key, candidates) in &mut moved {
+            candidates.extend(self.seen.reached(key).map(Candidate::Udp));
+        }
         let failed = self.remote.call(move |desk| {
             let failed = desk.configure(&changes).err();
             let (node, clock, _) = desk.node();
@@ -550,6 +545,7 @@ impl Daemon {
                 self.looked_at = Instant::now();
                 self.look_for_twin();
                 self.apply()?;
+                self.note_reached()?;
                 self.renew();
             }
         }
@@ -563,21 +559,5 @@ impl Daemon {
             watchdog.tell();
         }
         Ok(())
-    }
-}
-
-fn told(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Unreachable => "the server cannot be reached".to_owned(),
-        Trouble::NotTheServer => {
-            "somebody answers in the server's place who does not hold its key".to_owned()
-        }
-        Trouble::OtherSigner => {
-            "the server signs with another key than before; was it set up anew? then `warren \
-             logout` and join again"
-                .to_owned()
-        }
-        Trouble::Refused(refusal) => format!("the server cannot do it now: {}", refusal.detail),
-        Trouble::Map(bad) => bad.to_string(),
     }
 }

@@ -98,7 +98,8 @@ impl Daemon {
     fn resolve(&self, names: &[String]) {
         let (names, inputs) = (names.to_vec(), self.inputs.clone());
         let run = move || {
-            let each = |name: &String| name.to_socket_addrs().ok();
+            // Both families of each, all asked at once: one that is dead holds up nobody.
+            let each = |name: &String| name.to_socket_addrs().ok().map(dial::one_of_each);
             let found = names.iter().filter_map(each).flatten().collect();
             let _ = inputs.send(Input::Stun(found));
         };
@@ -175,6 +176,24 @@ impl Daemon {
         let full = self.remote.call(move |desk| desk.node().0.set_served(&served).is_err())?;
         if full {
             self.complain(&"more routes are approved for this node than it can serve");
+        }
+        Ok(())
+    }
+
+    /// Notes where peers are reached, for a start without a server.
+    pub(crate) fn note_reached(&mut self) -> Result<(), Fault> {
+        let paths = self.remote.call(|desk| {
+            let peers = desk.status().peers;
+            let (node, clock, _) = desk.node();
+            let direct = |key| {
+                let path = node.path(key, clock.now).filter(|path| path.is_alive)?;
+                Some((*key, path.to.udp()?.remote))
+            };
+            peers.iter().filter_map(|peer| direct(&peer.key)).collect::<Vec<_>>()
+        })?;
+        self.seen.note(&paths, &self.plan.peers, self.now_unix_s());
+        if let Err(error) = self.seen.save(&self.state) {
+            tracing::warn!("{error}");
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ use crate::Settings;
 pub const DIRECTORY: &str = "/var/lib/warren-node";
 const NODE: &str = "node.json";
 const MAP: &str = "map.json";
+/// What only helps: see `seen`.
+const SEEN: &str = "seen.json";
 const LOCK: &str = "lock";
 /// The version of `node.json`.
 const VERSION: u32 = 1;
@@ -231,6 +233,19 @@ impl State {
         self.replace(MAP, &serde_json::to_vec(&statements).expect("it is plain"))
     }
 
+    /// What was seen last, if it was kept.
+    pub(crate) fn seen(&self) -> Option<String> {
+        read(&self.directory.join(SEEN)).ok()
+    }
+
+    /// Keeps what was seen last.
+    ///
+    /// # Errors
+    /// What was kept before is still there.
+    pub(crate) fn save_seen(&self, bytes: &[u8]) -> Result<(), StateError> {
+        self.replace(SEEN, bytes)
+    }
+
     /// Forgets membership, map and keys; settings stay.
     ///
     /// # Errors
@@ -238,12 +253,14 @@ impl State {
     pub fn forget(&mut self) -> Result<(), StateError> {
         let settings = self.kept.settings.clone();
         self.kept = Kept { settings, ..Kept::new() };
-        let map = self.directory.join(MAP);
-        match fs::remove_file(&map) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(StateError::Io("remove", map, error));
+        for name in [MAP, SEEN] {
+            let path = self.directory.join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(StateError::Io("remove", path, error));
+                }
+                _ => {}
             }
-            _ => {}
         }
         self.save()
     }

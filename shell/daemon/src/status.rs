@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use control::client::Trouble;
 use control::{Map, Peer};
 use host::relay::StreamStatus;
 use host::weather;
@@ -33,6 +34,23 @@ fn health(daemon: &Daemon) -> Vec<String> {
     let texts = [&refusal, &twin, &daemon.trouble, &daemon.complaint];
     let texts = texts.into_iter().flatten().chain(daemon.gate.said()).cloned();
     texts.chain(daemon.map.as_deref().into_iter().flat_map(shared_addresses)).collect()
+}
+
+/// What is told of a trouble with the server.
+pub(crate) fn told(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Unreachable => "the server cannot be reached".to_owned(),
+        Trouble::NotTheServer => {
+            "somebody answers in the server's place who does not hold its key".to_owned()
+        }
+        Trouble::OtherSigner => {
+            "the server signs with another key than before; was it set up anew? then `warren \
+             logout` and join again"
+                .to_owned()
+        }
+        Trouble::Refused(refusal) => format!("the server cannot do it now: {}", refusal.detail),
+        Trouble::Map(bad) => bad.to_string(),
+    }
 }
 
 /// What `warren status --json` prints.
@@ -75,7 +93,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "schema": SCHEMA,
         "state": state(daemon),
         "version": env!("CARGO_PKG_VERSION"),
-        "server": { "urls": urls, "in_touch": daemon.is_in_touch },
+        "server": { "urls": urls, "in_touch": daemon.is_in_touch, "trying": trying(daemon) },
         "interface": daemon.interface.name(),
         "port": node.listen_port,
         "health": health(daemon),
@@ -101,6 +119,11 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "relays": relays(daemon, &streams),
         "drops": drops,
     }))
+}
+
+/// Addresses of the server that were tried since one answered.
+fn trying(daemon: &Daemon) -> Vec<SocketAddr> {
+    daemon.membership.as_ref().map(dial::Membership::trying).unwrap_or_default()
 }
 
 fn no_path() -> Value {

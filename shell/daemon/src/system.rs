@@ -81,7 +81,14 @@ impl Interface {
     pub(crate) fn apply(&mut self, plan: &Plan) -> Result<(), Error> {
         let (mut netlink, link) = self.open()?;
         let Some(link) = link else { return Ok(()) };
-        let wanted: BTreeSet<(IpAddr, u8)> = plan.addresses.iter().copied().collect();
+        let all: BTreeSet<(IpAddr, u8)> = plan.addresses.iter().copied().collect();
+        let mut wanted = all.clone();
+        if lacks_ipv6(&self.name) {
+            wanted.retain(|(address, _)| address.is_ipv4());
+        }
+        for (address, _) in all.difference(&wanted) {
+            tracing::warn!("IPv6 is off on this machine: {address} is not set, all else works");
+        }
         for (address, bits) in self.addresses.difference(&wanted) {
             let _ = netlink.remove_address(&link, *address, *bits);
         }
@@ -100,6 +107,12 @@ impl Interface {
         let link = netlink.link(&self.name)?;
         Ok((netlink, link))
     }
+}
+
+/// Whether an interface can have no IPv6, because it is off there or in the whole kernel.
+pub(crate) fn lacks_ipv6(link: &str) -> bool {
+    let path = format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6");
+    std::fs::read_to_string(path).map_or(true, |text| text.trim() != "0")
 }
 
 fn exists_is_fine(result: Result<(), Error>) -> Result<(), Error> {

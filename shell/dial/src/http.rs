@@ -2,7 +2,7 @@
 //! or in chunks (RFC 9112), over TLS, or over a local socket.
 
 use std::io::{self, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 use control::ServerUrl;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
-use socket2::{Domain, Socket, Type};
 
+use crate::families::{self, Trying};
 use crate::proxy::{Proxies, Proxy};
 use crate::tls;
 
-/// One address has so long to answer a connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Addresses of one name that are tried.
-const ADDRESSES_MAX: usize = 8;
+/// A connection has so long to be made, through a proxy or not.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// The shortest wait that a socket can be given; zero would mean for ever.
@@ -51,10 +49,19 @@ impl Connection {
     /// # Errors
     /// Whatever keeps the connection from being made, with the place.
     pub fn open(url: &ServerUrl, proxies: &Proxies) -> io::Result<Self> {
-        let deadline = Instant::now() + CONNECT_WITHIN * 2;
+        Self::open_telling(url, proxies, &Trying::default())
+    }
+
+    /// The same, for who wants to know meanwhile what is tried.
+    ///
+    /// # Errors
+    /// Those of [`Connection::open`].
+    pub fn open_telling(url: &ServerUrl, proxies: &Proxies, trying: &Trying) -> io::Result<Self> {
+        let deadline = Instant::now() + CONNECT_WITHIN;
+        let way = Way { mark: proxies.mark(), deadline, trying };
         let tcp = match proxies.proxy(url.host()) {
-            Some(proxy) => through(proxy, url, proxies.mark(), deadline)?,
-            None => connect((url.host(), url.port()), proxies.mark(), deadline)?,
+            Some(proxy) => through(proxy, url, &way)?,
+            None => way.connect(url.host(), url.port())?,
         };
         let name = ServerName::try_from(url.host().to_owned()).map_err(io::Error::other)?;
         let client = ClientConnection::new(tls::config(), name).map_err(io::Error::other)?;
@@ -280,46 +287,30 @@ impl Reader<'_> {
     }
 }
 
-/// Connects to the first address of a name that answers, under `mark`.
-fn connect(
-    (host, port): (&str, u16),
+/// How a connection is made.
+struct Way<'a> {
     mark: Option<u32>,
     deadline: Instant,
-) -> io::Result<TcpStream> {
-    let told = |error: io::Error| io::Error::new(error.kind(), format!("{host}:{port}: {error}"));
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
-    for address in (host, port).to_socket_addrs().map_err(told)?.take(ADDRESSES_MAX) {
-        let wait = deadline.saturating_duration_since(Instant::now()).min(CONNECT_WITHIN);
-        match open(address, mark, wait.max(WAIT_MIN)) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(CONNECT_WITHIN))?;
-                stream.set_write_timeout(Some(CONNECT_WITHIN))?;
-                return Ok(stream);
-            }
-            Err(error) => last = told(error),
-        }
-    }
-    Err(last)
+    trying: &'a Trying,
 }
 
-fn open(to: SocketAddr, mark: Option<u32>, wait: Duration) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
-    if let Some(mark) = mark {
-        socket.set_mark(mark)?;
+impl Way<'_> {
+    fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let told =
+            |error: io::Error| io::Error::new(error.kind(), format!("{host}:{port}: {error}"));
+        let addresses = families::resolve(host.trim_matches(['[', ']']), port).map_err(told)?;
+        let stream = families::connect(&addresses, self.mark, self.deadline, self.trying);
+        let stream = stream.map_err(told)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(CONNECT_WITHIN))?;
+        stream.set_write_timeout(Some(CONNECT_WITHIN))?;
+        Ok(stream)
     }
-    socket.connect_timeout(&to.into(), wait)?;
-    Ok(socket.into())
 }
 
 /// Has a proxy connect for us (RFC 9110, section 9.3.6).
-fn through(
-    proxy: &Proxy,
-    url: &ServerUrl,
-    mark: Option<u32>,
-    deadline: Instant,
-) -> io::Result<TcpStream> {
-    let mut stream = connect((&proxy.host, proxy.port), mark, deadline)?;
+fn through(proxy: &Proxy, url: &ServerUrl, way: &Way<'_>) -> io::Result<TcpStream> {
+    let mut stream = way.connect(&proxy.host, proxy.port)?;
     let authority = url.authority();
     let mut head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n");
     if let Some(value) = &proxy.authorization {
@@ -329,7 +320,7 @@ fn through(
     // Byte by byte, so that nothing of what follows the head is taken.
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while !answer.ends_with(b"\r\n\r\n") {
-        if answer.len() >= HEAD_BYTES_MAX || Instant::now() >= deadline {
+        if answer.len() >= HEAD_BYTES_MAX || Instant::now() >= way.deadline {
             return Err(broken("the proxy's answer is too long or took too long"));
         }
         stream.read_exact(&mut byte)?;

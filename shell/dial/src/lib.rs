@@ -9,7 +9,8 @@
 //!
 //! 1. [`proxy::Proxies`] says whether the host is reached directly or through a proxy, as
 //!    `HTTPS_PROXY` and `NO_PROXY` want it.
-//! 2. [`http::Connection::open`] connects, to the server or to the proxy; with `CONNECT` the proxy
+//! 2. [`http::Connection::open`] connects, to the server or to the proxy, by whichever family
+//!    answers (`families`, RFC 8305); with `CONNECT` the proxy
 //!    passes the rest on unread, or reads it, which [`control::channel`] makes harmless.
 //! 3. TLS follows. The certificate is not looked at (see [`tls`]): whoever ends TLS learns
 //!    nothing and can change nothing, since what is posted is sealed for the key in the token.
@@ -31,6 +32,7 @@
 //! is all [`control::Client`]'s.
 
 mod admin;
+mod families;
 pub mod http;
 mod membership;
 pub mod proxy;
@@ -40,6 +42,7 @@ pub mod relays;
 pub mod tls;
 
 pub use admin::{Admin, AdminError, ApiReply};
+pub use families::{Trying, one_of_each};
 pub use membership::{Membership, News, Notify, Start};
 pub use random::SystemRandom;
 pub use relays::Relays;

@@ -1,7 +1,7 @@
 //! A node's membership: the loop that owns the client, and a thread for each of its lanes.
 
 use std::collections::BTreeMap;
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use control::client::{Ask, AskId, Lane, Outcome, Settings};
 use control::limits::ANSWER_BYTES_MAX;
-use control::{Client, Event, HostInfo, Map, Signed, VerifyingKey};
+use control::{Client, Event, HostInfo, Map, ServerUrl, Signed, VerifyingKey};
 use noise::PublicKey;
 
+use crate::families::Trying;
 use crate::http::Connection;
 use crate::proxy::Proxies;
 use crate::random::{SystemRandom, since};
@@ -76,6 +77,7 @@ enum Input {
 pub struct Membership {
     inputs: SyncSender<Input>,
     news: Receiver<News>,
+    trying: Trying,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -87,22 +89,29 @@ impl Membership {
     pub fn start(start: Start) -> std::io::Result<Self> {
         let (inputs, received) = sync_channel(INPUTS_MAX);
         let (tell, news) = sync_channel(NEWS_MAX);
-        let own = inputs.clone();
+        let (own, trying) = (inputs.clone(), Trying::default());
+        let told = trying.clone();
         let run = move || {
             let client = Client::new(start.settings, start.cached);
             let lanes = BTreeMap::new();
             let begin = Instant::now();
             let (proxies, notify) = (start.proxies, start.notify);
-            Loop { client, lanes, own, received, tell, notify, begin, proxies }.run();
+            Loop { client, lanes, own, received, tell, notify, begin, proxies, trying: told }.run();
         };
         let thread = thread::Builder::new().name("warren-member".to_owned()).spawn(run)?;
-        Ok(Self { inputs, news, thread: Some(thread) })
+        Ok(Self { inputs, news, trying, thread: Some(thread) })
     }
 
     /// The next piece of news, or `None` after `within` or when the membership has ended.
     #[must_use]
     pub fn wait(&self, within: Duration) -> Option<News> {
         self.news.recv_timeout(within).ok()
+    }
+
+    /// Which addresses were tried since the server was connected to last.
+    #[must_use]
+    pub fn trying(&self) -> Vec<SocketAddr> {
+        self.trying.addresses()
     }
 
     /// Tells the server what the node says of itself now.
@@ -188,6 +197,7 @@ struct Loop {
     notify: Notify,
     begin: Instant,
     proxies: Proxies,
+    trying: Trying,
 }
 
 impl Loop {
@@ -254,10 +264,14 @@ impl Loop {
         };
         let Err(ask) = given else { return };
         let (asks, received) = sync_channel(1);
-        let (own, proxies) = (self.own.clone(), self.proxies.clone());
+        let own = self.own.clone();
         let cut = Arc::new(Cut::default());
-        let watched = Arc::clone(&cut);
-        let run = move || carry(&received, &own, &proxies, &watched);
+        let dial = Dial {
+            proxies: self.proxies.clone(),
+            cut: Arc::clone(&cut),
+            trying: self.trying.clone(),
+        };
+        let run = move || carry(&received, &own, &dial);
         let started = thread::Builder::new().name("warren-lane".to_owned()).spawn(run);
         if started.is_ok() && asks.try_send(ask).is_ok() {
             self.lanes.insert(lane, Carrier { asks, cut });
@@ -267,23 +281,34 @@ impl Loop {
     }
 }
 
+/// How a lane's thread connects.
+struct Dial {
+    proxies: Proxies,
+    cut: Arc<Cut>,
+    trying: Trying,
+}
+
+impl Dial {
+    fn open(&self, url: &ServerUrl) -> std::io::Result<Connection> {
+        let open = Connection::open_telling(url, &self.proxies, &self.trying)?;
+        self.trying.clear();
+        self.cut.watch(&open);
+        Ok(open)
+    }
+}
+
 /// Posts what comes, one at a time, over a connection that is kept.
-fn carry(asks: &Receiver<Ask>, own: &SyncSender<Input>, proxies: &Proxies, cut: &Cut) {
+fn carry(asks: &Receiver<Ask>, own: &SyncSender<Input>, dial: &Dial) {
     let mut kept: Option<(String, Connection)> = None;
     while let Ok(ask) = asks.recv() {
-        let outcome = post(&ask, &mut kept, proxies, cut);
+        let outcome = post(&ask, &mut kept, dial);
         if own.send(Input::Outcome(ask.id, outcome)).is_err() {
             return;
         }
     }
 }
 
-fn post(
-    ask: &Ask,
-    kept: &mut Option<(String, Connection)>,
-    proxies: &Proxies,
-    cut: &Cut,
-) -> Outcome {
+fn post(ask: &Ask, kept: &mut Option<(String, Connection)>, dial: &Dial) -> Outcome {
     let authority = ask.url.authority();
     let again = kept.take().filter(|(to, open)| *to == authority && open.is_usable());
     let was_kept = again.is_some();
@@ -291,11 +316,8 @@ fn post(
     for attempt in 0..2 {
         let mut open = match connection.take() {
             Some(open) => open,
-            None => match Connection::open(&ask.url, proxies) {
-                Ok(open) => {
-                    cut.watch(&open);
-                    open
-                }
+            None => match dial.open(&ask.url) {
+                Ok(open) => open,
                 Err(_) => return Outcome::Failed,
             },
         };

@@ -1,5 +1,5 @@
 //! Streams to the relays of a map, kept: a thread for each relay connects, hands over, waits for
-//! the end of the stream, and connects again.
+//! the end of the stream, and connects again, with [`control::patience`].
 //!
 //! A relay that answers QUIC is dialled by QUIC and HTTPS at once ([`race()`]). If HTTPS was the
 //! quicker one, or QUIC ended, a connection by HTTPS carries on, and QUIC is tried again after
@@ -13,12 +13,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::Relay;
+use control::patience::Patience;
 use control::relay::Refused;
-use noise::{PrivateKey, Random};
+use noise::PrivateKey;
 use wire::relay::Notice;
 
 use crate::SystemRandom;
 use crate::proxy::Proxies;
+use crate::random::since;
 use crate::relay::{Admitted, Failed, connect, connect_quic, race};
 
 mod tries;
@@ -27,10 +29,6 @@ use self::tries::Tries;
 
 /// Relays to which streams are kept, at most: the first ones of the map.
 pub const RELAYS_MAX: usize = 8;
-/// The pause before the first new attempt; each later one doubles it, up to [`PAUSE_MAX`].
-const PAUSE_MIN: Duration = Duration::from_millis(250);
-/// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A stream that lasted so long was a good one: the pauses begin anew.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
 /// Orders that wait for a thread; more of them say nothing new.
@@ -118,6 +116,7 @@ struct Keeper {
     /// How many streams were handed over.
     number: u64,
     quic: Tries,
+    begin: Instant,
 }
 
 /// A stream that is with the loop.
@@ -187,6 +186,7 @@ impl Relays {
             number: 0,
             // A proxy passes on TCP alone.
             quic: Tries::new(relay.quic && self.proxies.proxy(relay.url.host()).is_none()),
+            begin: Instant::now(),
         };
         thread::Builder::new().name(format!("relay-{}", relay.id)).spawn(move || keeper.run())?;
         Ok(Running { relay: relay.clone(), node: node.clone(), orders, state })
@@ -203,16 +203,21 @@ impl Drop for Relays {
 
 impl Keeper {
     fn run(mut self) {
-        let mut pause = PAUSE_MIN;
+        let mut patience = Patience::default();
         loop {
+            let mut begin = Instant::now();
             match self.connect() {
                 // What was ordered meanwhile comes first.
                 Ok(_) if self.is_stopped() => return,
                 Ok(admitted) => match self.serve(admitted) {
                     // Where QUIC broke, HTTPS follows at once.
                     Ok(Ended { by_itself: true, is_quic: true, .. }) => continue,
-                    Ok(Ended { lasted, .. }) if lasted >= GOOD_AFTER => pause = PAUSE_MIN,
-                    Ok(_) => {}
+                    Ok(Ended { lasted, .. }) => {
+                        begin = Instant::now();
+                        if lasted >= GOOD_AFTER {
+                            patience = Patience::default();
+                        }
+                    }
                     Err(Stopped) => return,
                 },
                 Err(why) => {
@@ -222,13 +227,15 @@ impl Keeper {
                     self.note(false, Some(why.to_string()));
                 }
             }
-            match self.wait(jittered(pause)) {
+            // What an attempt took is a part of the pause behind it.
+            let pause = patience.pause(1, since(self.begin), &mut SystemRandom);
+            match self.wait(pause.saturating_sub(begin.elapsed())) {
                 Some(Order::Stop) => return,
                 Some(Order::Changed) => {
-                    pause = PAUSE_MIN;
+                    patience = Patience::default();
                     self.quic.begin_anew();
                 }
-                Some(Order::Ended(..)) | None => pause = (pause * 2).min(PAUSE_MAX),
+                Some(Order::Ended(..)) | None => {}
             }
         }
     }
@@ -357,11 +364,4 @@ struct Stopped;
 
 fn lock(state: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Half of the pause to all of it, so that nodes that lost one relay do not come back as one.
-fn jittered(pause: Duration) -> Duration {
-    let mut byte = [0];
-    SystemRandom.fill(&mut byte);
-    pause / 2 + pause * u32::from(byte[0]) / 512
 }

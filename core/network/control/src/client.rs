@@ -3,9 +3,9 @@
 //!
 //! A client opens a channel, enrols if it has a join key, and then polls without end. One poll
 //! and one other ask are under way at most, each on a lane of its own. What goes wrong on the way
-//! is tried again after a pause that doubles from 0.25 to 30 s and is drawn from its upper half,
-//! so that nodes which lost a server together do not come back together (threat CO-10). What the
-//! server refuses for good ends the client, until somebody acts.
+//! is tried again with [`crate::patience`]. A poll of who is not in touch is answered at once, so
+//! that both ends know it soon. What the server refuses for good ends the client, until somebody
+//! acts.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -15,6 +15,7 @@ use noise::{Instant, PublicKey, Random};
 
 use crate::channel::{self, Channel, Opening};
 use crate::limits::{ANSWER_BYTES_MAX, CACHED_DELTAS_MAX, URLS_KEPT_MAX};
+use crate::patience::Patience;
 use crate::{
     Answer, BadMap, Code, Enrol, Envelope, Hello, HostInfo, Map, Poll, Refusal, Request, ServerUrl,
     Signed, Statement, VERSION, VerifyingKey, WireSecret,
@@ -38,8 +39,6 @@ const POLL_WAIT: Duration = Duration::from_secs(45);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Two polls begin at least so far apart, whatever the server answers.
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(20);
-const RETRY_FIRST: Duration = Duration::from_millis(250);
-const RETRY_LAST: Duration = Duration::from_secs(30);
 /// Events that wait for their reader. A reader that drains after each input never has more than 2.
 const EVENTS_MAX: usize = 64;
 
@@ -87,8 +86,11 @@ pub struct Client {
     is_ended: bool,
     /// The server says that our key is over; whether it may be renewed, the rotation will tell.
     is_over: bool,
-    failures: u32,
+    is_in_touch: bool,
+    patience: Patience,
     not_before: Instant,
+    /// Since when a channel is being opened: what that took counts as a part of the pause.
+    opening: Option<Instant>,
     poll_after: Instant,
     url: usize,
     /// The way of what was answered last.
@@ -114,8 +116,10 @@ impl Client {
             wants_whole: false,
             is_ended: settings.urls.is_empty(),
             is_over: false,
-            failures: 0,
+            is_in_touch: false,
+            patience: Patience::default(),
             not_before: Instant::ZERO,
+            opening: None,
             poll_after: Instant::ZERO,
             url: 0,
             answered_by: 0,
@@ -238,7 +242,7 @@ impl Client {
             return None;
         }
         if self.open.is_none() {
-            return self.ask_open(random);
+            return self.ask_open(now, random);
         }
         if self.command.is_none()
             && let Some((asked, request)) = self.next_command()
@@ -251,7 +255,8 @@ impl Client {
             let mut poll = Poll { bare: true, ..Poll::default() };
             if let Some(map) = known {
                 (poll.epoch, poll.sequence) = (map.epoch, map.sequence);
-                poll.wait_ms = POLL_WAIT.as_millis() as u32;
+                let waits = if self.is_in_touch { POLL_WAIT } else { Duration::ZERO };
+                poll.wait_ms = waits.as_millis() as u32;
             }
             return self.ask(Lane::Poll, Asked::Poll, Request::Poll(poll));
         }
@@ -272,7 +277,7 @@ impl Client {
         let has_command = self.command.is_none() && self.next_command().is_some();
         let is_opening = self.open.is_none();
         if is_opening && self.command.is_none() || !is_opening && has_command {
-            let why = if self.failures > 0 { Why::Retry } else { Why::Pending };
+            let why = if self.patience.is_tried() { Why::Retry } else { Why::Pending };
             return Some((self.not_before, why));
         }
         let polls = !is_opening && self.may_poll();
@@ -307,7 +312,7 @@ impl Client {
         self.settings.urls[self.url % self.settings.urls.len()].clone()
     }
 
-    fn ask_open(&mut self, random: &mut dyn Random) -> Option<Ask> {
+    fn ask_open(&mut self, now: Instant, random: &mut dyn Random) -> Option<Ask> {
         if self.command.is_some() {
             return None;
         }
@@ -320,6 +325,7 @@ impl Client {
             return None;
         };
         let id = self.new_id();
+        self.opening = Some(now);
         let asked = Asked::Open(Box::new(opening));
         let node_key = self.settings.node_key;
         self.command = Some(Outstanding { id, url: self.url, number: 0, node_key, asked });
@@ -364,6 +370,7 @@ impl Client {
             return self.fail(Some(Trouble::OtherSigner), now, random);
         }
         self.settings.verifying = Some(hello.verifying);
+        self.opening = None;
         self.open = Some(Open { channel, name: hello.channel, next: 1 });
         self.push(Event::Opened { now_unix_s: hello.now_unix_s });
     }
@@ -403,7 +410,10 @@ impl Client {
             }
             _ => return self.fail(Some(Trouble::Map(BadMap::Form)), now, random),
         }
-        self.failures = 0;
+        self.patience = Patience::default();
+        if !std::mem::replace(&mut self.is_in_touch, true) {
+            self.push(Event::InTouch);
+        }
     }
 
     fn rotated(&mut self, key: PublicKey) {
@@ -495,21 +505,15 @@ impl Client {
     }
 
     fn fail(&mut self, trouble: Option<Trouble>, now: Instant, random: &mut dyn Random) {
-        // Where there are several ways to the server, each is tried before the pause doubles.
-        let round = self.failures / self.settings.urls.len().max(1) as u32;
-        let doubled = RETRY_FIRST.saturating_mul(1 << round.min(16));
-        let pause = doubled.min(RETRY_LAST);
-        let mut bytes = [0; 4];
-        random.fill(&mut bytes);
-        let half = pause / 2;
-        let drawn = half.mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX));
-        self.not_before = now.after(half + drawn);
-        self.failures = self.failures.saturating_add(1);
+        let begin = self.opening.take().unwrap_or(now);
+        let ways = self.settings.urls.len();
+        self.not_before = begin.after(self.patience.pause(ways, now, random)).max(now);
         self.is_report_due |= self.is_enrolled() && self.open.is_none();
         // Two that went the same way and failed together are one reason to try another.
         let is_way = trouble.is_some() && self.answered_by == self.url;
         self.url = self.url.wrapping_add(usize::from(is_way));
         if let Some(trouble) = trouble {
+            self.is_in_touch = false;
             self.push(Event::Trouble(trouble));
         }
     }
@@ -522,6 +526,7 @@ impl Client {
 
     fn end(&mut self, refusal: Refusal) {
         self.is_ended = true;
+        self.is_in_touch = false;
         self.push(Event::Ended(refusal));
     }
 

@@ -38,6 +38,7 @@ pub mod limits;
 mod map;
 mod message;
 pub mod name;
+pub mod patience;
 pub mod relay;
 mod signed;
 pub mod text;

@@ -263,7 +263,10 @@ impl Node {
         inbox: &mut Inbox,
     ) -> Result<(), Reason> {
         let unknown = Reason::Protocol(Drop::UnknownIndex);
-        let id = self.indices.owner(index).ok_or(unknown)?;
+        let Some(id) = self.indices.owner(index) else {
+            self.handle_stray(&from, now);
+            return Err(unknown);
+        };
         let link = self.peers.link(id).ok_or(unknown)?;
         let (session, plain) = link
             .receive(from, index, datagram, &mut self.indices, now)

@@ -26,6 +26,8 @@ const TRIES_MAX: u32 = 4;
 const ROUND: Duration = Duration::from_secs(25);
 /// Changes of the network are heeded so often.
 const RESTART_GAP: Duration = Duration::from_secs(1);
+/// Datagrams of no session are looked at so often.
+const HEED_GAP: Duration = Duration::from_millis(50);
 /// Traffic is what passed in so long.
 const ACTIVE: Duration = Duration::from_secs(120);
 
@@ -90,6 +92,8 @@ pub(crate) struct Asker {
     put_off: Option<Instant>,
     changed: bool,
     moved: bool,
+    /// When a datagram of no session was last looked at.
+    heeded: Option<Instant>,
 }
 
 impl Asker {
@@ -129,6 +133,15 @@ impl Asker {
 
     pub(crate) fn is_put_off(&self, now: Instant) -> bool {
         self.put_off.is_some_and(|at| at <= now)
+    }
+
+    /// Whether a datagram of no session is looked at now.
+    pub(crate) fn may_heed(&mut self, now: Instant) -> bool {
+        let may = self.heeded.is_none_or(|at| now.since(at) >= HEED_GAP);
+        if may {
+            self.heeded = Some(now);
+        }
+        may
     }
 
     pub(crate) fn overlay(&self) -> &[Prefix] {

@@ -51,6 +51,8 @@ pub(super) struct Host {
     pub(super) rules: Option<Rules>,
     /// It finds its peers by the map.
     pub(super) managed: bool,
+    /// Where peers were last reached, as it has written down.
+    pub(super) reached: BTreeMap<HostId, SocketAddr>,
     pub(super) udp_blocked: bool,
     pub(super) asleep_until: Option<Instant>,
     /// What one handshake message costs, and until when the last ones take.
@@ -89,6 +91,7 @@ impl Host {
             compress: false,
             rules: None,
             managed: false,
+            reached: BTreeMap::new(),
             udp_blocked: false,
             asleep_until: None,
             handshake_cost: Duration::ZERO,

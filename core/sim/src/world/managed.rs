@@ -136,6 +136,15 @@ impl World {
         }
     }
 
+    /// A host writes down where its peers are reached directly, as a daemon does.
+    pub fn keep_places(&mut self, host: HostId) {
+        for about in self.host_ids() {
+            if let Some(to) = self.path(host, about).and_then(|path| path.to.udp()) {
+                self.hosts[host.0].reached.insert(about, to.remote);
+            }
+        }
+    }
+
     /// What a host's node wants published goes to the map.
     pub(super) fn publish(&mut self, id: HostId) {
         let host = &mut self.hosts[id.0];
@@ -150,12 +159,14 @@ impl World {
         let status = self.hosts[about.0].node.reach();
         let endpoints = status.endpoints.into_iter().map(Candidate::Udp);
         let relays = status.relays.into_iter().map(Candidate::Relay);
-        let candidates: Vec<Candidate> = endpoints.chain(relays).collect();
+        let told: Vec<Candidate> = endpoints.chain(relays).collect();
         let key = self.key(about);
         for id in self.host_ids() {
             let host = &mut self.hosts[id.0];
             if host.managed && host.peers.contains_key(&about) {
                 let clock = host.clock(now);
+                let reached = host.reached.get(&about).copied().map(Candidate::Udp);
+                let candidates: Vec<Candidate> = told.iter().copied().chain(reached).collect();
                 host.node.set_candidates(&key, &candidates, clock.now);
                 self.drain(id);
             }

@@ -417,6 +417,73 @@ fn a_managed_peer_that_restarts_is_reached_again_in_four_seconds() {
     }
 }
 
+/// How long after its restart an open host, which starts while no relay works, and one behind an
+/// ordinary translator, whose port for the first is not the published one, need for a packet of
+/// `from` (0: the first of them) to arrive.
+fn without_relay(seed: u64, knows: bool, from: usize) -> Option<Duration> {
+    let mut world = managed(seed);
+    let (a, b) = meet(&mut world, Kind::Open, Kind::Symmetric);
+    chat(&mut world, a, b, seconds(10));
+    expect(&world, routes(&world, a, b) == ["direct"; 2], "direct at first");
+    if knows {
+        world.keep_places(a);
+    }
+    world.set_relay(0, false);
+    // The one that starts anew took a moment for it.
+    world.fault(&Fault::Down(a));
+    world.run(Duration::from_millis(300));
+    world.fault(&Fault::Up(a));
+    world.fault(&Fault::Restart(a));
+    world.mark();
+    let began = world.now();
+    let way = if from == 0 { (a, b) } else { (b, a) };
+    talk(&mut world, &[way], Duration::from_millis(50), seconds(20));
+    let first = world.ledger().passed(way.0, way.1).first_marked;
+    first.map(|first| first.since(began))
+}
+
+#[test]
+fn nt_12_a_host_that_restarts_finds_a_peer_behind_a_translator_without_any_relay() {
+    for seed in 0..5 {
+        // It has written down where the peer was reached.
+        let took = without_relay(700 + seed, true, 0);
+        assert!(took.is_some_and(|took| took <= Duration::from_millis(500)), "kept: {took:?}");
+        // It has not, but the peer goes on sending.
+        let took = without_relay(710 + seed, false, 1);
+        assert!(took.is_some_and(|took| took <= Duration::from_millis(500)), "hint: {took:?}");
+        // Neither: the peer has nothing to say, and tries because it has lost somebody.
+        let took = without_relay(720 + seed, false, 0);
+        assert!(took.is_some_and(|took| took <= Duration::from_millis(2_500)), "lost: {took:?}");
+    }
+}
+
+/// Datagrams of no session lead to handshakes with whom the map places there, and only so often.
+#[test]
+fn nt_05_a_strangers_datagram_is_no_hint_and_many_are_few() {
+    let mut world = managed(730);
+    let (a, b) = meet(&mut world, Kind::Open, Kind::Symmetric);
+    chat(&mut world, a, b, seconds(5));
+    world.set_relay(0, false);
+    let mapped = world.node(b).reach().mapped[0];
+    world.fault(&Fault::Cut(a, b));
+    world.fault(&Fault::Restart(a));
+    let mut datagram = [7; 64];
+    datagram[..4].copy_from_slice(&[4, 0, 0, 0]);
+    let mut flood = |world: &mut World, from: &str| {
+        let before = world.watch().count(a, sim::world::Kind::Initiation);
+        for _ in 0..1_000 {
+            world.inject(from.parse().expect("an address"), a, &datagram);
+            world.run(Duration::from_millis(1));
+        }
+        world.watch().count(a, sim::world::Kind::Initiation) - before
+    };
+    let told = flood(&mut world, "203.0.113.77:7");
+    expect(&world, told == 0, &format!("{told} for a stranger"));
+    let told = flood(&mut world, &format!("{}:7", mapped.ip()));
+    // Ten in any second are a peer's bound, and this may touch two.
+    expect(&world, (1..=20).contains(&told), &format!("{told} for where a member may be"));
+}
+
 /// A managed host and one that speaks no frames, as plain WireGuard does.
 #[test]
 fn a_managed_peer_that_speaks_no_frames_is_found_and_followed() {

@@ -348,6 +348,7 @@ fn assign(t: &Topology, links: &mut [LinkPlan]) -> Result<(), Mistake> {
         .filter(|link| link.ends.iter().any(|end| !end.addresses.is_empty()))
         .map(|link| link.segment)
         .collect();
+    let hidden = hidden(t, links);
     let mut members: BTreeMap<usize, u16> = BTreeMap::new();
     for (link, raw) in links.iter_mut().zip(&t.raw.links) {
         for end in link.ends.iter_mut().filter(|end| !end.is_port) {
@@ -367,13 +368,43 @@ fn assign(t: &Topology, links: &mut [LinkPlan]) -> Result<(), Mistake> {
             let (n, host) = (link.segment as u16 + 1, *member);
             let v4 = Ipv4Addr::new(10, 71, n as u8, host as u8);
             let v6 = Ipv6Addr::new(0xfd71, 0, 0, n, 0, 0, 0, host);
-            end.addresses = vec![
-                Cidr { address: IpAddr::V4(v4), bits: 24 },
-                Cidr { address: IpAddr::V6(v6), bits: 64 },
-            ];
+            end.addresses = vec![Cidr { address: IpAddr::V4(v4), bits: 24 }];
+            if !hidden.contains(&link.segment) {
+                end.addresses.push(Cidr { address: IpAddr::V6(v6), bits: 64 });
+            }
         }
     }
     Ok(())
+}
+
+/// The segments behind a translator. It translates IPv4, and nobody outside has a way to what is
+/// inside: an IPv6 there would be announced and dead.
+fn hidden(t: &Topology, links: &[LinkPlan]) -> BTreeSet<usize> {
+    let is_inside = |link: &LinkPlan, end: &EndPlan| {
+        t.raw.routers.get(end.node.as_str()).is_some_and(|router| {
+            let is_outside = router.outside.iter().any(|name| *name.get_ref() == link.name);
+            router.nat.is_some() && !is_outside
+        })
+    };
+    let inner = |link: &&LinkPlan| link.ends.iter().any(|end| is_inside(link, end));
+    let mut hidden: BTreeSet<usize> = links.iter().filter(inner).map(|l| l.segment).collect();
+    // Whoever routes inside without translating is inside with all of its links.
+    let plain = |node: &str| t.raw.routers.get(node).is_some_and(|router| router.nat.is_none());
+    loop {
+        let reached: BTreeSet<&str> = links
+            .iter()
+            .filter(|link| hidden.contains(&link.segment))
+            .flat_map(|link| link.ends.iter().map(|end| end.node.as_str()))
+            .filter(|node| plain(node))
+            .collect();
+        let touches =
+            |link: &&LinkPlan| link.ends.iter().any(|e| reached.contains(e.node.as_str()));
+        let more: BTreeSet<usize> = links.iter().filter(touches).map(|l| l.segment).collect();
+        if more.is_subset(&hidden) {
+            return hidden;
+        }
+        hidden.extend(more);
+    }
 }
 
 fn nodes(t: &Topology, kinds: &Kinds, links: &[LinkPlan]) -> Result<Vec<NodePlan>, Mistake> {

@@ -17,6 +17,7 @@ use igd_next::aio::tokio::{Tokio, search_gateway};
 use igd_next::{PortMappingProtocol, SearchOptions};
 use node::Prefix;
 
+use super::between::Between;
 use super::judge::{LIFETIME_S, Said, judge};
 
 /// A request by PCP or NAT-PMP is repeated after so long, then after twice that: 1.75 s in all.
@@ -200,11 +201,13 @@ fn by_udp(gateway: Ipv4Addr, local: IpAddr, port: NonZeroU16) -> Result<By, Stri
 }
 
 /// UPnP-IGD. The gateway is asked by its own address, so that nobody else on the network hears of
-/// it; the library follows no redirect and no address but that of who answered.
+/// it, and nobody else is heard ([`Between`]). The library follows no redirect.
 fn by_upnp(gateway: Ipv4Addr, local: SocketAddr) -> Result<By, String> {
+    let between = Between::start(gateway, SSDP_PORT, SEARCH_WITHIN).map_err(named("UPnP"))?;
     let mut options = SearchOptions::default();
-    options.bind_addr = SocketAddr::new(local.ip(), 0);
-    options.broadcast_address = (gateway, SSDP_PORT).into();
+    options.bind_addr = (Ipv4Addr::LOCALHOST, 0).into();
+    options.broadcast_address = between.address();
+    options.allowed_gateway_ips = vec![gateway.into()];
     options.timeout = Some(SEARCH_WITHIN);
     let found = waited(search_gateway(options))?.map_err(named("UPnP"))?;
     if found.addr.ip() != IpAddr::V4(gateway) {

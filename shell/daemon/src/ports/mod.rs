@@ -7,6 +7,7 @@
 //! All of it happens on a thread of its own: a gateway may be slow, or not answer at all.
 
 mod ask;
+mod between;
 mod judge;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use control::Relay;
@@ -15,14 +15,11 @@ use wire::relay::{Decoder, Frame};
 
 use super::{Claim, Failed};
 use crate::SystemRandom;
+use crate::families::{self, HEAD_START};
 use crate::tls::quic_config;
 
 /// From the first datagram to the relay's welcome.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Where a name has several addresses, each but the last has so long to say something.
-const ADDRESS_WITHIN: Duration = Duration::from_millis(700);
-/// Addresses of a name that are tried, at most.
-const ADDRESSES_MAX: usize = 4;
 /// How soon it is noticed that another way was quicker.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What the kernel holds of what came, in bytes: 30 ms at 1 Gbit/s.
@@ -61,39 +58,59 @@ pub(super) fn connect_if(
     let (host, port) = (relay.url.host().trim_matches(['[', ']']), relay.url.port());
     let told =
         |error: io::Error| io::Error::new(error.kind(), format!("{host}:{port} by QUIC: {error}"));
-    let addresses = (host, port).to_socket_addrs().map_err(told)?.take(ADDRESSES_MAX);
-    let addresses: Vec<SocketAddr> = addresses.collect();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address")).into();
-    for (number, address) in addresses.iter().enumerate() {
-        let is_last = number + 1 == addresses.len();
-        let until = if is_last { deadline } else { Instant::now() + ADDRESS_WITHIN };
-        let begun = begin(*address, mark, host, until, claim);
-        match begun.map_err(|why| why.named(told)) {
-            Ok(line) => {
-                let mut this = Answered { line, decoder: Decoder::default() };
-                this.prove(relay, node, deadline, claim).map_err(|why| why.named(told))?;
-                return Ok(this);
-            }
-            Err(Failed::Late) => return Err(Failed::Late),
-            Err(why) => last = why,
-        }
-    }
-    Err(last)
+    let addresses = families::resolve(host, port).map_err(told)?;
+    let line = begin(&addresses, mark, host, deadline, claim).map_err(|why| why.named(told))?;
+    let mut this = Answered { line, decoder: Decoder::default() };
+    this.prove(relay, node, deadline, claim).map_err(|why| why.named(told))?;
+    Ok(this)
 }
 
-/// The handshake with one address.
+/// The handshake with the first of these addresses that answers; as by TCP, each begins a little
+/// after the one before (RFC 8305).
 fn begin(
-    to: SocketAddr,
+    addresses: &[SocketAddr],
     mark: Option<u32>,
     host: &str,
-    until: Instant,
+    deadline: Instant,
     claim: &Claim,
 ) -> Result<Line, Failed> {
-    let mut line = Line::open(open(to, mark)?, quic_config(), host)?;
-    while !line.is_ready() {
-        step(&mut line, until, claim)?;
+    let mut ahead = addresses.iter();
+    let mut lines: Vec<Line> = Vec::new();
+    let mut next_at = Instant::now();
+    let mut last = io::Error::from(io::ErrorKind::TimedOut);
+    loop {
+        let now = Instant::now();
+        if claim.is_taken() {
+            return Err(Failed::Late);
+        }
+        if now >= deadline {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        if lines.is_empty() || now >= next_at {
+            let begun = ahead.next().map(|to| Line::open(open(*to, mark)?, quic_config(), host));
+            match begun {
+                Some(Ok(line)) => lines.push(line),
+                Some(Err(error)) => {
+                    last = error;
+                    continue;
+                }
+                None if lines.is_empty() => return Err(last.into()),
+                None => {}
+            }
+            next_at = now + HEAD_START;
+        }
+        let turn = LOOK_EVERY / lines.len() as u32;
+        for number in (0..lines.len()).rev() {
+            let waited = lines[number].wait(deadline.min(Instant::now() + turn));
+            if lines[number].is_ready() {
+                return Ok(lines.swap_remove(number));
+            }
+            if let Err(error) = waited {
+                last = error;
+                lines.swap_remove(number);
+            }
+        }
     }
-    Ok(line)
 }
 
 fn open(to: SocketAddr, mark: Option<u32>) -> io::Result<UdpSocket> {

@@ -13,7 +13,7 @@ use dns::{Ask, Carrier, DropReason, Outcome, Pending, QUERY_LEN_MAX, Verdict};
 use noise::Instant;
 
 use super::local::Local;
-use super::{Count, PORT, Shared, stream};
+use super::{Count, Shared, stream};
 use crate::KernelRandom;
 use crate::sys::{Interest, Poll, boottime_ns};
 
@@ -196,7 +196,7 @@ impl Turner {
         };
         let socket = UdpSocket::bind((any, 0))?;
         socket.set_nonblocking(true)?;
-        socket.connect((ask.to, PORT))?;
+        socket.connect(self.shared.resolver(ask.to))?;
         socket.send(&ask.bytes)?;
         let fd = socket.as_raw_fd();
         self.poll.watch(fd, Interest::READ)?;

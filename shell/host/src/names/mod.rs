@@ -11,9 +11,10 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -21,6 +22,8 @@ use std::time::Duration;
 
 use dns::Names;
 use node::Prefix;
+
+use crate::netlink::Netlink;
 
 /// The port of DNS.
 pub const PORT: u16 = 53;
@@ -59,6 +62,8 @@ pub struct Counts {
 #[derive(Debug)]
 struct Shared {
     names: RwLock<Arc<Names>>,
+    /// The interfaces of resolvers that are link-local.
+    zones: RwLock<BTreeMap<IpAddr, String>>,
     also: Vec<Prefix>,
     streams: AtomicUsize,
     ended: AtomicBool,
@@ -80,6 +85,17 @@ enum Count {
 impl Shared {
     fn names(&self) -> Arc<Names> {
         self.names.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Where a resolver is asked.
+    fn resolver(&self, address: IpAddr) -> SocketAddr {
+        let zones = self.zones.read().unwrap_or_else(PoisonError::into_inner);
+        match (address, zones.get(&address)) {
+            (IpAddr::V6(address), Some(zone)) => {
+                SocketAddrV6::new(address, PORT, 0, index_of(zone)).into()
+            }
+            _ => SocketAddr::new(address, PORT),
+        }
     }
 
     fn count(&self, what: Count) {
@@ -122,6 +138,7 @@ impl Server {
         }
         let shared = Arc::new(Shared {
             names: RwLock::new(Arc::new(names)),
+            zones: RwLock::default(),
             also: place.also.clone(),
             streams: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
@@ -137,6 +154,11 @@ impl Server {
     pub fn set(&self, names: Names) {
         let names = Arc::new(names);
         *self.shared.names.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// Through which interfaces resolvers are asked that are link-local, from now on.
+    pub fn set_zones(&self, zones: BTreeMap<IpAddr, String>) {
+        *self.shared.zones.write().unwrap_or_else(PoisonError::into_inner) = zones;
     }
 
     /// What it did so far.
@@ -165,6 +187,15 @@ impl Drop for Server {
             tracing::error!("the name server had panicked");
         }
     }
+}
+
+/// An interface's number, by its name or as it stands there; 0 if there is none.
+fn index_of(zone: &str) -> u32 {
+    let named = zone.parse().ok().or_else(|| {
+        let mut netlink = Netlink::open().ok()?;
+        Some(netlink.link(zone).ok()??.index)
+    });
+    named.unwrap_or(0)
 }
 
 /// Tries again while an address is not there yet.

@@ -2,7 +2,7 @@
 //! not ours is asked over TCP too, since it is here because a datagram was too small for it.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use dns::{Carrier, Forward, QUERY_LEN_MAX, Rcode, TIMEOUT, Verdict, failure, is_answer};
 use noise::Random;
 
-use super::{Count, PORT, Shared};
+use super::{Count, Shared};
 use crate::KernelRandom;
 
 /// Connections at once.
@@ -85,7 +85,7 @@ fn ask_others(shared: &Shared, forward: &Forward<'_>, query: &[u8]) -> Vec<u8> {
     let mut sent = query.to_vec();
     for to in forward.to.iter().take(TRIES_MAX) {
         KernelRandom.fill(&mut sent[..2]);
-        match ask(*to, &sent) {
+        match ask(shared.resolver(*to), &sent) {
             Ok(mut answer) if is_answer(&forward.query, &sent, &answer) => {
                 answer[..2].copy_from_slice(&query[..2]);
                 return answer;
@@ -97,8 +97,8 @@ fn ask_others(shared: &Shared, forward: &Forward<'_>, query: &[u8]) -> Vec<u8> {
     failure(&forward.query, Rcode::ServFail)
 }
 
-fn ask(to: IpAddr, query: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&(to, PORT).into(), TIMEOUT)?;
+fn ask(to: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&to, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     write_message(&mut stream, query)?;

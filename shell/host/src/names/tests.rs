@@ -46,3 +46,38 @@ fn an_address_that_is_taken_or_not_there_is_told_with_its_remedy() {
         assert!(error.contains("is the interface up"), "{error}");
     });
 }
+
+/// As `nameserver fe80::53%wt0` asks for it: a resolver that is on one link alone.
+#[test]
+fn a_link_local_resolver_is_asked_through_its_interface() {
+    in_fresh_namespace(|| {
+        ip("link set lo up");
+        for link in ["wt0", "wt2"] {
+            ip(&format!("link add {link} type dummy"));
+            ip(&format!("link set {link} up"));
+        }
+        ip("address add fe80::53/64 dev wt2 nodad");
+        let resolver: IpAddr = "fe80::53".parse().unwrap();
+        let with = |zones: &[(&str, &str)]| {
+            let settings = dns::Settings { resolvers: vec![resolver], ..dns::Settings::default() };
+            let place = Place { addresses: vec!["127.0.0.1".parse().unwrap()], ..Place::default() };
+            let server = soon(|| Server::start(&place, Names::new(settings.clone()).unwrap()));
+            let server = server.unwrap();
+            let zone = |(at, zone): &(&str, &str)| (at.parse().unwrap(), (*zone).to_owned());
+            server.set_zones(zones.iter().map(zone).collect());
+            let index = index_of("wt2");
+            let at = SocketAddrV6::new("fe80::53".parse().unwrap(), PORT, 0, index);
+            let there = soon(|| UdpSocket::bind(at)).unwrap();
+            there.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let question = b"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\
+                             \x01x\x04test\x00\x00\x01\x00\x01";
+            client.send_to(question, "127.0.0.1:53").unwrap();
+            there.recv_from(&mut [0; 512]).is_ok()
+        };
+        assert!(with(&[("fe80::53", "wt2")]), "asked where it is");
+        assert!(!with(&[]), "without an interface it is nowhere");
+        assert_ne!(index_of("wt2"), 0);
+        assert_eq!((index_of("7"), index_of("nowhere")), (7, 0));
+    });
+}

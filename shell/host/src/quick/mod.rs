@@ -39,7 +39,7 @@ pub use facts::Facts;
 pub use leftovers::clear_leftovers;
 pub use parse::parse;
 pub use plan::{Plan, PlanError, Step};
-pub use resolve::{Host, ResolveError, resolve};
+pub use resolve::{Host, Looked, ResolveError, look_once, resolve};
 pub use run::{RunError, run};
 
 /// The longest file, in bytes.

@@ -1,10 +1,15 @@
 //! Endpoints as people write them, and the way from a name to an address.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ptr::null_mut;
 use std::time::Duration;
 
+use node::{Change, PeerChange};
+use noise::PublicKey;
+
+use super::Settings;
 use super::parse::{cut, is_host_name};
 
 /// How often a name that cannot be looked up just now is tried again, as `wg` does.
@@ -95,6 +100,54 @@ pub fn resolve(host: &Host) -> Result<SocketAddr, ResolveError> {
             }
             other => return other,
         }
+    }
+}
+
+/// Where names of endpoints led when they were looked up last. A name that leads elsewhere has
+/// moved its peer; one that does not leaves a peer where it was heard since.
+#[derive(Debug, Default)]
+pub struct Looked(BTreeMap<PublicKey, SocketAddr>);
+
+impl Looked {
+    /// What was found for these settings' endpoints, in the order of their peers.
+    #[must_use]
+    pub fn new(settings: &Settings, endpoints: &[Option<SocketAddr>]) -> Self {
+        let known = settings.peers.iter().zip(endpoints);
+        Self(known.filter_map(|(peer, at)| Some((peer.key, (*at)?))).collect())
+    }
+
+    /// Looks all names up again, once each, and says which peers have moved. What is not found is
+    /// told, and leaves its peer where it is.
+    pub fn again(
+        &mut self,
+        settings: &Settings,
+        mut look: impl FnMut(&Host) -> Result<SocketAddr, ResolveError>,
+    ) -> Vec<Change> {
+        self.0.retain(|key, _| settings.peers.iter().any(|peer| peer.key == *key));
+        let mut moved = Vec::new();
+        for peer in &settings.peers {
+            let Some(host @ Host::Name(..)) = &peer.endpoint else { continue };
+            match look(host) {
+                Ok(now) if self.0.insert(peer.key, now) != Some(now) => {
+                    let endpoint = Some(now);
+                    moved.push(Change::Peer(PeerChange { endpoint, ..PeerChange::new(peer.key) }));
+                }
+                Ok(_) => {}
+                Err(why) => tracing::warn!("{why}; the peer is left where it is"),
+            }
+        }
+        moved
+    }
+}
+
+/// The first address of `host`, asked for once.
+///
+/// # Errors
+/// [`ResolveError`].
+pub fn look_once(host: &Host) -> Result<SocketAddr, ResolveError> {
+    match host {
+        Host::Address(address) => Ok(*address),
+        Host::Name(name, port) => look_up(name, *port),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{
-    ApplyError, Facts, ORDER_MS, Plan, PlanError, ResolveError, Scripts, Settings, apply,
-    clear_leftovers, resolve,
+    ApplyError, Facts, Looked, ORDER_MS, Plan, PlanError, ResolveError, Scripts, Settings, apply,
+    clear_leftovers, look_once, resolve,
 };
 use crate::daemon::end_own_loop;
 use crate::driver::{self, Driver, End};
@@ -73,9 +73,12 @@ pub fn run(
     let facts = Facts::gather(&known, mark).map_err(RunError::Netlink)?;
     let plan = Plan::new(name, settings, &facts).map_err(RunError::Plan)?;
     let mut current = settings.clone();
+    let mut looked = Looked::new(settings, &endpoints);
     let mut reload = || {
         let settings = reload()?;
         let changes = settings.changes_since(&current, resolve).map_err(|e| e.to_string())?;
+        let moved = looked.again(&settings, look_once);
+        let changes = changes.into_iter().chain(moved).collect();
         current = settings;
         Ok(changes)
     };

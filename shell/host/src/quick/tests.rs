@@ -332,6 +332,25 @@ fn reading_again_touches_only_what_differs() {
 }
 
 #[test]
+fn a_name_that_leads_elsewhere_moves_its_peer_when_the_file_is_read_again() {
+    let settings = good(&format!(
+        "[Interface]\nPrivateKey={KEY}\n[Peer]\nPublicKey={PEER}\nEndpoint=a.example:1\n\
+         [Peer]\nPublicKey={OTHER}\nEndpoint=192.0.2.9:2\n"
+    ));
+    let at = |text: &str| text.parse::<std::net::SocketAddr>().unwrap();
+    let mut looked = Looked::new(&settings, &[Some(at("192.0.2.1:1")), Some(at("192.0.2.9:2"))]);
+    assert_eq!(looked.again(&settings, |_| Ok(at("192.0.2.1:1"))), [], "it leads where it led");
+    let [Change::Peer(peer)] = &looked.again(&settings, |_| Ok(at("192.0.2.7:1")))[..] else {
+        panic!("the one with a name moves")
+    };
+    assert_eq!(peer.endpoint, Some(at("192.0.2.7:1")));
+    assert!(!peer.replace_allowed_ips && peer.preshared_key.is_none() && !peer.remove);
+    let none = Host::Name("-".to_owned(), 1);
+    assert_eq!(looked.again(&settings, |_| Err(look_once(&none).unwrap_err())), []);
+    assert_eq!(looked.again(&settings, |_| Ok(at("192.0.2.7:1"))), []);
+}
+
+#[test]
 fn settings_become_a_configuration() {
     let settings = good(&format!(
         "[Interface]\nPrivateKey={KEY}\n[Peer]\nPublicKey={PEER}\nEndpoint=a.example:1\n\

@@ -1,5 +1,6 @@
 //! A plain resolv.conf: kept, replaced in one step, and given back if it is still ours.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -31,13 +32,26 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
 
 /// The addresses in `nameserver` lines.
 pub(super) fn nameservers(text: &str) -> Vec<IpAddr> {
+    named(text).into_iter().map(|(address, _)| address).collect()
+}
+
+/// The interfaces of those that are link-local, as in `fe80::1%eth0`; without one such an address
+/// is nowhere.
+pub(super) fn zones(text: &str) -> BTreeMap<IpAddr, String> {
+    named(text).into_iter().filter_map(|(address, zone)| Some((address, zone?))).collect()
+}
+
+fn named(text: &str) -> Vec<(IpAddr, Option<String>)> {
     let address = |line: &str| {
         let rest = line.trim_start().strip_prefix("nameserver")?;
         if !rest.starts_with([' ', '\t']) {
             return None;
         }
-        // a zone, as in fe80::1%eth0, cannot be asked through
-        rest.split_whitespace().next()?.parse().ok()
+        let word = rest.split_whitespace().next()?;
+        match word.split_once('%') {
+            None => Some((word.parse().ok()?, None)),
+            Some((address, zone)) => Some((address.parse().ok()?, Some(zone.to_owned()))),
+        }
     };
     text.lines().filter_map(address).collect()
 }

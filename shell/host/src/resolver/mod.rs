@@ -13,6 +13,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -98,6 +99,7 @@ pub struct Applied {
     paths: Paths,
     way: Way,
     upstreams: Vec<IpAddr>,
+    zones: BTreeMap<IpAddr, String>,
     restored: bool,
 }
 
@@ -135,7 +137,8 @@ pub fn apply(wish: &Wish, paths: &Paths) -> Result<Applied, Error> {
     }
     .inspect_err(|_| drop(restore_leftovers(paths)))?;
     tracing::info!("names are resolved here, through {way}");
-    Ok(Applied { paths: paths.clone(), way, upstreams, restored: false })
+    let zones = file::zones(&before_text);
+    Ok(Applied { paths: paths.clone(), way, upstreams, zones, restored: false })
 }
 
 /// Undoes what an earlier run did and could not undo itself.
@@ -191,6 +194,12 @@ impl Applied {
     #[must_use]
     pub fn upstreams(&self) -> &[IpAddr] {
         &self.upstreams
+    }
+
+    /// The interfaces of those that are link-local.
+    #[must_use]
+    pub fn zones(&self) -> &BTreeMap<IpAddr, String> {
+        &self.zones
     }
 
     /// Whether nobody has changed what we wrote; always so where we wrote no file.

@@ -216,3 +216,13 @@ fn a_file_that_is_no_resolv_conf_by_its_size_is_left_alone() {
     assert!(error.contains("64 KiB"), "{error}");
     assert_eq!(folder.text().len(), 70_000);
 }
+
+#[test]
+fn a_resolver_on_one_link_is_read_with_its_interface() {
+    let text =
+        "nameserver fe80::53%eth0\nnameserver 192.0.2.1\nnameserver fe80::1\nnameservers x\n";
+    let addresses = ["fe80::53", "192.0.2.1", "fe80::1"].map(|a| a.parse::<IpAddr>().unwrap());
+    assert_eq!(file::nameservers(text), addresses);
+    let zones = file::zones(text);
+    assert_eq!((zones.len(), zones[&addresses[0]].as_str()), (1, "eth0"));
+}

@@ -297,7 +297,7 @@ impl Machine {
                     world.change(self.host, &[Change::PrivateKey(Some(next))]);
                 }
             }
-            Event::Trouble(_) => {}
+            Event::Trouble(_) | Event::InTouch => {}
             Event::Ended(refusal) => {
                 if matches!(refusal.code, Code::NotEnrolled | Code::Expired) {
                     (self.map, self.disk.cached) = (None, Vec::new());

@@ -99,7 +99,8 @@ fn joined(server: &mut Server) -> (Client, Ask) {
     let enrolled = Enrolled { node: 1, name: "dev".to_owned(), approved: true };
     let answer = server.answer(&enrol, &Answer::Enrolled(enrolled.clone()));
     client.handle_outcome(enrol.id, answer, NOW, random);
-    assert_eq!(events(&mut client), [Event::Opened { now_unix_s: 77 }, Event::Enrolled(enrolled)]);
+    let opened = Event::Opened { now_unix_s: 77 };
+    assert_eq!(events(&mut client), [opened, Event::Enrolled(enrolled), Event::InTouch]);
     let poll = client.poll_ask(NOW, random).unwrap();
     assert_eq!(poll.lane, Lane::Poll);
     (client, poll)
@@ -214,8 +215,9 @@ fn co_12_a_wrong_server_is_refused_and_asked_again_with_patience() {
         pauses.push(at.since(now));
         now = at;
     }
-    assert!(pauses[0] >= RETRY_FIRST / 2 && pauses[0] <= RETRY_FIRST, "{pauses:?}");
-    assert!(pauses[15] >= RETRY_LAST / 2 && pauses[15] <= RETRY_LAST, "{pauses:?}");
+    let longest = Duration::from_secs(2);
+    assert!(pauses[0] <= longest / 4, "{pauses:?}");
+    assert!(pauses[15] > longest / 4 && pauses[15] <= longest, "{pauses:?}");
     assert_eq!(wrong.hello(&client.poll_ask(now, random).unwrap()), Outcome::Failed);
 }
 
@@ -289,6 +291,50 @@ fn a_busy_server_is_asked_again_and_a_lost_channel_is_opened_again() {
     assert!(client.command.is_some(), "an answer that nobody waits for changes nothing");
 }
 
+/// Trials: after one interruption of TCP a node counted as out of touch for ever, and so did not
+/// renew its key.
+#[test]
+fn in_touch_is_what_is_and_told_at_once_after_an_interruption() {
+    let mut server = Server::new();
+    let random = &mut Seeded(2);
+    let (mut client, poll) = joined(&mut server);
+    let whole = server.whole(machine());
+    client.handle_outcome(poll.id, server.answer(&poll, &whole), NOW, random);
+    let mut now = client.poll_timeout().unwrap().0;
+    let poll = client.poll_ask(now, random).unwrap();
+    let waits = |server: &Server, ask: &Ask| match server.read(ask).1.request {
+        Request::Poll(poll) => poll.wait_ms,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(waits(&server, &poll), 45_000, "who is in touch waits for news");
+    events(&mut client);
+    client.handle_outcome(poll.id, Outcome::Failed, now, random);
+    assert_eq!(events(&mut client), [Event::Trouble(Trouble::Unreachable)]);
+    now = client.poll_timeout().unwrap().0;
+    // The channel is the old one, so nothing is opened.
+    let poll = client.poll_ask(now, random).unwrap();
+    assert_eq!(waits(&server, &poll), 0, "answered at once");
+    client.handle_outcome(poll.id, server.answer(&poll, &Answer::Unchanged), now, random);
+    assert_eq!(events(&mut client), [Event::InTouch]);
+    now = client.poll_timeout().unwrap().0;
+    let poll = client.poll_ask(now, random).unwrap();
+    assert_eq!(waits(&server, &poll), 45_000);
+}
+
+#[test]
+fn a_channel_that_could_not_be_opened_for_long_is_tried_again_at_once() {
+    let server = Server::new();
+    let random = &mut Seeded(2);
+    let mut client = Client::new(settings(&server, true), Vec::new());
+    let mut now = NOW;
+    for _ in 0..20 {
+        let ask = client.poll_ask(now, random).unwrap();
+        now = now.after(Duration::from_secs(5));
+        client.handle_outcome(ask.id, Outcome::Failed, now, random);
+        assert_eq!(client.poll_timeout().unwrap().0, now, "what it took is a part of the pause");
+    }
+}
+
 #[test]
 fn a_key_is_rotated_though_the_answer_was_lost() {
     let mut server = Server::new();
@@ -357,7 +403,9 @@ fn a_rotation_that_was_under_way_at_a_restart_goes_on() {
     client.handle_outcome(poll.id, server.answer(&poll, &wrong), NOW, random);
     client.handle_outcome(rotate.id, server.answer(&rotate, &Answer::Done), NOW, random);
     let told = events(&mut client);
-    assert!(matches!(told[..], [Event::Opened { .. }, Event::Rotated(_)]), "{told:?}");
+    let [Event::Opened { .. }, Event::Rotated(_), Event::InTouch] = told[..] else {
+        panic!("{told:?}")
+    };
     let logout = client.poll_ask(NOW, random).unwrap();
     let asked = server.read(&logout).1;
     assert!(matches!(asked.request, Request::Logout), "{asked:?}");
@@ -404,7 +452,7 @@ fn a_key_that_is_over_is_renewed_if_the_server_lets_it_be() {
         client.handle_outcome(rotate.id, server.answer(&rotate, &answer), NOW, random);
         let told = events(&mut client);
         if is_let {
-            assert_eq!(told, [Event::Rotated(next)]);
+            assert_eq!(told, [Event::Rotated(next), Event::InTouch]);
             let later = Instant(2_000_000_000);
             let poll = std::iter::from_fn(|| client.poll_ask(later, random))
                 .find(|ask| ask.lane == Lane::Poll)

@@ -80,6 +80,8 @@ pub enum Event {
         /// Unix seconds.
         now_unix_s: u64,
     },
+    /// The server answers what it is asked, as it did not before or since the latest trouble.
+    InTouch,
     /// The node is in the books. From now on it needs no join key.
     Enrolled(Enrolled),
     /// The map changed; [`cached`](super::Client::cached) should be stored.

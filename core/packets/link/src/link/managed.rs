@@ -84,6 +84,19 @@ impl Link {
         }
     }
 
+    /// Something came from `from` that no session opens. Where there is no session with this peer,
+    /// and it may be there, a handshake begins; returns whether it is so.
+    pub fn handle_hint(&mut self, from: &Destination) -> bool {
+        let Some(paths) = self.paths.as_mut().filter(|_| self.peer.current().is_none()) else {
+            return false;
+        };
+        let may_be = paths.handle_hint(from);
+        if may_be {
+            self.peer.renew();
+        }
+        may_be
+    }
+
     /// Our own endpoints changed: the peer is called again.
     pub fn handle_reach_change(&mut self, now: Instant) {
         if let Some(paths) = &mut self.paths {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use noise::Instant;
 use wire::wireguard::INITIATION_LEN;
 
-use super::path::Path;
+use super::path::{Origin, Path};
 use super::{Destination, Paths};
 
 /// When the rounds of one message begin, and as many: before the next message is due after 5 s.
@@ -91,6 +91,22 @@ impl Paths {
             (path.asked, path.asks, path.is_suspect) = (None, 0, true);
             self.next = Instant::ZERO;
         }
+    }
+
+    /// Something came from `from` that no session opens: if a candidate has that address, the peer
+    /// may be there, behind a translator that gave it another port. The handshake that is under way
+    /// or begins now goes there, too. Anybody may have sent it, so nothing else follows.
+    pub(crate) fn handle_hint(&mut self, from: &Destination) -> bool {
+        let Some(hinted) = from.udp().map(|to| to.remote.ip()) else { return false };
+        let at = |path: &Path| path.to.udp().is_some_and(|to| to.remote.ip() == hinted);
+        if !self.list.iter().any(at) {
+            return false;
+        }
+        let place = self.place_of(from).or_else(|| self.insert(*from, Origin::Called));
+        if let (Some(place), Some(fan)) = (place, &mut self.fan) {
+            fan.add(self.list[place].id);
+        }
+        place.is_some()
     }
 }
 

@@ -97,11 +97,12 @@ impl Paths {
         self.next = if asked { earliest } else { earliest.max(now + HELLO_WAIT) };
     }
 
-    /// Whether packets want a path and none answers: the peer may have lost the session. Asked once
-    /// in [`LOST_AGAIN`].
+    /// Whether none answers, while packets want a path or did of late: the peer may have lost the
+    /// session, and what it sends may not come in before we have sent something. Asked once in
+    /// [`LOST_AGAIN`].
     pub(crate) fn take_lost(&mut self, now: Instant) -> bool {
         let rested = self.lost.is_none_or(|at| now.since(at) >= LOST_AGAIN);
-        if !self.speaks || self.is_idle || !rested {
+        if !self.speaks || !self.is_within(ACTIVE, now) || !rested {
             return false;
         }
         let failed = self.best.is_some_and(|best| self.list[best].is_failed(now));

@@ -9,6 +9,8 @@ use crate::reach::{Reach, ReachStatus};
 
 /// Errors to our own machine that wait, at most; more are not told.
 const REPLIES_MAX: usize = 16;
+/// Peers of one address to which a handshake is begun for one datagram, at most.
+const HINTED_MAX: usize = 4;
 
 impl Node {
     /// Says where a peer may be. From the first time on it is a managed peer: its paths are probed
@@ -100,6 +102,27 @@ impl Node {
                 link.handle_network_change(now);
             }
             self.touch(id);
+        }
+    }
+
+    /// A datagram came that belongs to no session. We may have been started anew, and a peer that
+    /// has not go on by a mapping of its translator that no map names: that address is a hint to
+    /// begin a handshake there, for peers that may be at it, and to nobody else. Anybody may send
+    /// one, so of many few are looked at.
+    #[cold]
+    pub(super) fn handle_stray(&mut self, from: &Destination, now: Instant) {
+        if !self.reach.may_heed(now) {
+            return;
+        }
+        let mut left = HINTED_MAX;
+        for id in self.peers.ids() {
+            if self.peers.link(id).is_some_and(|link| link.handle_hint(from)) {
+                self.touch(id);
+                left -= 1;
+            }
+            if left == 0 {
+                return;
+            }
         }
     }
 

@@ -40,6 +40,30 @@ fn nobody_has_a_route_into_a_nat() {
 }
 
 #[test]
+fn no_ipv6_is_announced_that_is_dead_behind_a_nat() {
+    // a - inner - r (NAT) - b, and c beside a.
+    let plan = plan(
+        "[hosts.a]\n[hosts.b]\n[hosts.c]\n[switches.s]\n[routers.inner]\n\
+         [routers.r]\nnat = \"symmetric\"\noutside = [\"r-b\"]\n\
+         [[links]]\nbetween = [\"a\", \"s\"]\n[[links]]\nbetween = [\"c\", \"s\"]\n\
+         [[links]]\nbetween = [\"inner\", \"s\"]\n[[links]]\nbetween = [\"inner\", \"r\"]\n\
+         [[links]]\nbetween = [\"r\", \"b\"]\n",
+    )
+    .expect("good");
+    for link in &plan.links {
+        for end in link.ends.iter().filter(|end| !end.is_port) {
+            let has_v6 = end.addresses.iter().any(|cidr| cidr.address.is_ipv6());
+            assert_eq!(has_v6, link.name == "r-b", "{} at {}", link.name, end.node);
+        }
+    }
+    let routes = |name| plan.nodes.iter().find(|n| n.name == name).expect(name).routes.concat();
+    for name in ["a", "c", "inner", "r"] {
+        assert!(!routes(name).contains("fd71") || name == "r", "{name}: {}", routes(name));
+    }
+    assert!(routes("a").contains("default via 10.71."), "{}", routes("a"));
+}
+
+#[test]
 fn switches_join_links_to_one_subnet() {
     let plan = plan(
         "[hosts.a]\n[hosts.b]\n[switches.s]\n[switches.t]\n\
