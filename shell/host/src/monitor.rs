@@ -90,10 +90,9 @@ impl Watch {
         let bit = |group: u32| 1 << (group - 1);
         let rules = STIRRED.iter().fold(0, |bits, group| bits | bit(*group));
         let filters = bit(libc::NFNLGRP_NFTABLES.cast_unsigned());
-        let sockets = vec![
-            subscribe(libc::NETLINK_ROUTE, rules)?,
-            subscribe(libc::NETLINK_NETFILTER, filters)?,
-        ];
+        let mut sockets = vec![subscribe(libc::NETLINK_ROUTE, rules)?];
+        // A kernel without packet filters has none to tell of.
+        sockets.extend(subscribe(libc::NETLINK_NETFILTER, filters).ok());
         Ok(Self { sockets })
     }
 
