@@ -4,10 +4,10 @@
 //! which nothing is open for a moment that will be closed after it:
 //!
 //! 1. `script` writes the nftables table `inet warren` as text, and `nft` puts it in place of the
-//!    last one in one transaction. Nothing else is forwarded from our link or to it (PF-02).
-//!    `place` tells which networks are the machine's own. What peers may reach behind us passes; what is there reaches
-//!    peers only in answer, from the first packet on (TS-2024-005, threat GW-02); an exit never
-//!    leads to private networks (GW-01).
+//!    last one in one transaction. What peers may reach behind us passes, and nothing else is
+//!    forwarded from our link or to it (PF-02); what is there reaches peers only in answer, from
+//!    the first packet on (TS-2024-005, threat GW-02); an exit never leads to private networks,
+//!    nor to the machine's own, which `place` tells (GW-01).
 //! 2. `settings` turns on forwarding, only where it is needed, and writes down what was there.
 //! 3. `routes` leads what goes through other gateways into our link: by a table of our own and
 //!    two kinds of rules, which spare our own outer packets by their mark.
