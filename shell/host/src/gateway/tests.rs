@@ -329,49 +329,6 @@ fn one_family_or_setting_that_is_refused_does_not_stop_the_others() {
     });
 }
 
-/// Makes settings read-only for the calling thread and what it starts, as in most containers.
-fn keep_settings() {
-    // SAFETY: unshare takes no memory; it gives this thread a view of its own of what is mounted.
-    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
-    let mounts = "mount --make-rprivate / && mount --bind /proc/sys /proc/sys && \
-                  mount -o remount,ro,bind /proc/sys";
-    assert!(Command::new("sh").args(["-c", mounts]).status().unwrap().success());
-}
-
-#[test]
-fn where_settings_are_read_only_what_needs_none_works_and_the_rest_is_told() {
-    in_world(|| {
-        let state = State::new("read-only");
-        let strict = |value: &str| {
-            for name in ["all", "wt0", "lan0", "out0", "lo", "wt1", "lan1", "out1"] {
-                let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
-                std::fs::write(path, value).unwrap();
-            }
-        };
-        strict("0");
-        set_forwarding("1");
-        keep_settings();
-        let exit = Setup { serves_exit: true, ..gateway() };
-        let mut ours = Gateway::new(&state.0).unwrap();
-        assert_eq!(ours.set(&exit).unwrap(), [""; 0], "as a container with --sysctl");
-        assert!(machine().contains("masquerade"));
-        let user = Setup { exit: true, ..setup() };
-        assert_eq!(ours.set(&user).unwrap(), [""; 0], "nothing has to be changed for it");
-        assert!(ip("route get 1.1.1.1").contains("dev wt0"));
-    });
-    in_world(|| {
-        let state = State::new("read-only-off");
-        keep_settings();
-        let mut ours = Gateway::new(&state.0).unwrap();
-        let warnings = ours.set(&gateway()).unwrap();
-        let told = warnings.join("\n");
-        assert!(told.contains("--sysctl net.ipv4.conf.wt0.forwarding"), "{told}");
-        assert!(told.contains("--sysctl net.ipv6.conf.all.forwarding"), "{told}");
-        assert!(!told.contains("run as root"), "{told}");
-        assert!(machine().contains("masquerade"), "the filter stands");
-    });
-}
-
 #[test]
 fn gw_09_an_exit_is_asked_by_rule_and_stays_closed_when_the_link_goes() {
     in_world(|| {
