@@ -115,7 +115,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let answer = frame::ProbeAnswer { nonce: 2, len: 40, observed: Some(address(1)) }.build();
     let mut call = [0; frame::Candidates::len_of(2)];
     frame::Candidates::write(&[address(1), address(3)], true, &mut call);
+    let mut elsewhere = [0; frame::Elsewhere::len_of(2)];
+    let runs = [(3, 90), (1_000, u32::MAX)].map(|(first, count)| frame::Run { first, count });
+    frame::Elsewhere::write(&runs, &mut elsewhere);
     let paths = [step(&probe), step(&call), vec![0], step(&answer), vec![0; 40]].concat();
+    let elsewhere = step(&elsewhere);
     let packet = inner(1, 2, 30);
     let mut head = vec![0; frame::Head::FIXED_LEN + 40];
     frame::Head {
@@ -169,6 +173,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         twice(&hello, (17, 28, virtio::GSO_UDP_L4)),
         twice(&hello, (6, 40, virtio::GSO_TCPV4)),
         [&hello[..], &paths].concat(),
+        [&hello[..], &step(&packet), &elsewhere, &step(&packet), &[0, 0]].concat(),
         [&hello[..], &paths, &[0]].concat(),
         [hello, step(&ordered), step(&report), vec![0; 12]].concat(),
     ]

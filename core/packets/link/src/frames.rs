@@ -2,8 +2,9 @@
 
 use noise::{Index, Instant, Peer};
 use repair::budget::Budget;
-use wire::frame::{Features, Frame, Hello};
+use wire::frame::{Elsewhere, Features, Frame, Hello, Report};
 
+use crate::elsewhere::Untold;
 use crate::link::Outcome;
 use crate::outbox::{Destination, Outbox};
 use crate::piece::Judge;
@@ -29,11 +30,15 @@ pub(crate) struct Frames {
     heard: PerSession<Hello>,
     /// For what waits, of all links.
     budget: Budget,
-    /// For how long TCP waits for its order at most.
+    /// For how long TCP waits for its order at most, microseconds.
     order_us: u64,
+    /// Repair for each byte, at most.
+    repair_max: f64,
+    /// What the peer is to be told of, where it reads that.
+    untold: Untold,
     /// Made when the peer was heard first.
     halves: Option<Box<Halves>>,
-    /// The highest number of data that came before, on the session that they came on last.
+    /// The highest number that came before, on the session that data came on last.
     unobserved: Option<(Index, u64)>,
 }
 
@@ -47,6 +52,11 @@ impl<T: Copy> PerSession<T> {
 
     fn get(&self, index: Index) -> Option<T> {
         self.0.iter().flatten().find(|(of, _)| *of == index).map(|&(_, value)| value)
+    }
+
+    /// What was noted last, of whichever session.
+    fn latest(&self) -> Option<T> {
+        self.0[0].map(|(_, value)| value)
     }
 
     fn set(&mut self, index: Index, value: T) {
@@ -64,16 +74,35 @@ pub(crate) struct Halves {
 
 impl Frames {
     /// Nothing said yet. `salt` is any number that is another one in each life of the program.
-    pub(crate) fn new(peer: u32, salt: u32, own: Hello, budget: Budget, order_us: u64) -> Self {
+    pub(crate) fn new(
+        peer: u32,
+        salt: u32,
+        own: Hello,
+        budget: Budget,
+        (order_us, repair_max): (u64, f64),
+    ) -> Self {
         let (greeted, heard) = (PerSession::EMPTY, PerSession::EMPTY);
         let (own, halves, unobserved) = (Some(own), None, None);
-        Self { own, peer, salt, greeted, heard, budget, order_us, halves, unobserved }
+        let untold = Untold::default();
+        Self {
+            own,
+            peer,
+            salt,
+            greeted,
+            heard,
+            budget,
+            order_us,
+            repair_max,
+            untold,
+            halves,
+            unobserved,
+        }
     }
 
     /// Forgets the peer: every session has ended.
     pub(crate) fn clear(&mut self) {
         (self.greeted, self.heard) = (PerSession::EMPTY, PerSession::EMPTY);
-        (self.halves, self.unobserved) = (None, None);
+        (self.halves, self.unobserved, self.untold) = (None, None, Untold::default());
         // Whoever hears another number than before knows that all is forgotten here.
         self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
     }
@@ -89,6 +118,14 @@ impl Frames {
         self.order_us = most_us;
         if let Some(halves) = self.halves_mut() {
             halves.receiver.set_order_us(most_us);
+        }
+    }
+
+    /// Repair for each byte that goes to the peer, at most.
+    pub(crate) fn set_repair_max(&mut self, share: f64) {
+        self.repair_max = share;
+        if let Some(halves) = self.halves_mut() {
+            halves.sender.set_repair_max(share);
         }
     }
 
@@ -137,7 +174,8 @@ impl Frames {
 
     fn make_halves(&mut self) -> &mut Halves {
         self.halves.get_or_insert_with(|| {
-            let sender = Sender::new(self.salt);
+            let mut sender = Sender::new(self.salt);
+            sender.set_repair_max(self.repair_max);
             let mut receiver = Receiver::new(self.peer, &self.budget);
             receiver.set_order_us(self.order_us);
             // In jitter younger ones than the first that is observed may have come: not lost.
@@ -207,12 +245,16 @@ impl Frames {
             Some(halves) => {
                 halves.receiver.handle_number(index, counter, is_data, now.0 / 1_000);
             }
-            None if is_data => {
-                let before = self.unobserved.filter(|(on, _)| *on == index);
-                let highest = before.map_or(counter, |(_, highest)| highest.max(counter));
-                self.unobserved = Some((index, highest));
-            }
-            None => {}
+            None => self.note_unobserved(index, counter, is_data),
+        }
+    }
+
+    /// What came before the other end was heard is not lost, on the session that data came on.
+    fn note_unobserved(&mut self, index: Index, counter: u64, is_data: bool) {
+        match &mut self.unobserved {
+            Some((on, highest)) if *on == index => *highest = counter.max(*highest),
+            _ if is_data => self.unobserved = Some((index, counter)),
+            _ => {}
         }
     }
 
@@ -223,9 +265,26 @@ impl Frames {
         }
     }
 
-    /// A datagram went another way than packets do.
-    pub(crate) fn note_stray_out(&mut self, now: Instant) {
-        if let Some(halves) = &mut self.halves {
+    /// Whether the peer reads of what went elsewhere, on a session whose Hello is yet to come as on
+    /// the one before: there is no time to wait for it.
+    fn reads_elsewhere(&self, index: Index) -> bool {
+        let hello = self.hello(index).or(self.heard.latest());
+        hello.is_some_and(|hello| hello.features.has(Features::ELSEWHERE))
+    }
+
+    /// A datagram of the session `index` went another way than packets do.
+    /// On the way that packets take, the peer that is not told counts it as before.
+    pub(crate) fn note_stray_out(
+        &mut self,
+        (index, number): (Index, Option<u64>),
+        is_other: bool,
+        now: Instant,
+    ) {
+        let Some(number) = number else { return };
+        if self.reads_elsewhere(index) {
+            return self.untold.note(index, number);
+        }
+        if let (true, Some(halves)) = (is_other, &mut self.halves) {
             halves.sender.note_stray(now);
         }
     }
@@ -237,17 +296,39 @@ impl Frames {
         }
     }
 
-    /// Packets go out on another path: what was believed of the one before is void.
-    pub(crate) fn handle_moved(&mut self, now: Instant) {
+    /// Packets go out on another path, from this number of this session on: what was believed of
+    /// the one before is void.
+    pub(crate) fn handle_moved(&mut self, next: Option<(Index, u64)>, now: Instant) {
+        if let Some((index, number)) = next {
+            self.untold.note_left(index, number);
+        }
         if let Some(halves) = &mut self.halves {
             halves.sender.handle_moved(now);
         }
     }
 
-    /// Packets come in on another path.
-    pub(crate) fn handle_source_moved(&mut self) {
+    /// Packets come in on another path, from the one with this number on.
+    pub(crate) fn handle_source_moved(&mut self, index: Index, counter: u64) {
         if let Some(halves) = &mut self.halves {
-            halves.receiver.handle_source_moved();
+            halves.receiver.handle_way(index, counter);
+        }
+    }
+
+    /// These numbers of the session `index` went another way.
+    pub(crate) fn handle_elsewhere(&mut self, index: Index, elsewhere: &Elsewhere<'_>) {
+        if let Some(halves) = &mut self.halves {
+            return halves.receiver.handle_elsewhere(index, elsewhere);
+        }
+        for run in elsewhere.runs() {
+            let last = run.first.saturating_add(u64::from(run.count)).saturating_sub(1);
+            self.note_unobserved(index, last, false);
+        }
+    }
+
+    /// Whether packets go out by a stream.
+    pub(crate) fn set_by_stream(&mut self, by_stream: bool) {
+        if let Some(halves) = &mut self.halves {
+            halves.sender.set_by_stream(by_stream);
         }
     }
 
@@ -292,12 +373,15 @@ impl Frames {
     pub(crate) fn handle_due<O: Outbox>(
         &mut self,
         peer: &mut Peer,
-        to: Option<Destination>,
+        (to, by_stream): (Option<Destination>, bool),
         now: Instant,
         out: &mut O,
     ) -> u64 {
         let now_us = now.0 / 1_000;
         let current = peer.current().map(|(current, _)| current);
+        let untold = to.is_some()
+            && current
+                .is_some_and(|index| self.untold.is_due(index) && self.reads_elsewhere(index));
         let again = current.is_some_and(|current| self.is_unanswered(current, now));
         let takes = current.is_some_and(|current| self.hello(current).is_some());
         let (report, due) = match self.halves.as_deref_mut() {
@@ -310,7 +394,7 @@ impl Frames {
             }
             None => (None, false),
         };
-        let is_wanted = again || (takes && (due || report.is_some()));
+        let is_wanted = again || untold || (takes && (due || report.is_some()));
         let session = if is_wanted { peer.sealer(now) } else { None };
         let (Some(session), Some(to), Some(current)) = (session, to, current) else {
             if let (true, Some(halves)) = (due, &mut self.halves) {
@@ -323,8 +407,14 @@ impl Frames {
         if again {
             self.greet(current, now, &mut way);
         }
+        if untold {
+            let (runs, count) = self.untold.take();
+            let len = Elsewhere::len_of(count);
+            let _ = way.seal(len, |plain| Elsewhere::write(&runs[..count], plain));
+        }
         if let (true, Some(report)) = (takes, report) {
-            let bytes = report.build();
+            let order_ms = u8::try_from(self.order_us.div_ceil(1_000)).unwrap_or(u8::MAX);
+            let bytes = Report { by_stream, order_ms: Some(order_ms), ..report }.build();
             let _ = way.seal(bytes.len(), |plain| plain.copy_from_slice(&bytes));
         }
         if let (true, Some(halves)) = (due, &mut self.halves) {
@@ -354,6 +444,7 @@ pub(crate) fn carries_data(frame: &Frame<'_>) -> bool {
             | Frame::Probe(_)
             | Frame::ProbeAnswer(_)
             | Frame::Candidates(_)
+            | Frame::Elsewhere(_)
             | Frame::Unknown(_)
     )
 }
@@ -361,7 +452,11 @@ pub(crate) fn carries_data(frame: &Frame<'_>) -> bool {
 /// What we can do, for [`Hello`].
 #[must_use]
 pub fn features() -> Features {
-    Features::REPAIR.with(Features::PATHS).with(Features::BUNDLES).with(Features::SQUEEZED)
+    Features::REPAIR
+        .with(Features::PATHS)
+        .with(Features::BUNDLES)
+        .with(Features::SQUEEZED)
+        .with(Features::ELSEWHERE)
 }
 
 #[cfg(test)]
@@ -371,7 +466,7 @@ mod tests {
     /// The Hello of a peer whose datagrams overtake each other may come behind its data.
     #[test]
     fn what_came_before_the_hello_is_not_taken_for_lost() {
-        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0), 0);
+        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0), (0, 0.5));
         let bare = |frames: &mut Frames, counters: &[u64], ms: u64| {
             for &counter in counters {
                 frames.note_bare(Index(5), counter, true, Instant(ms * 1_000_000));
@@ -387,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_read_bundles_gets_none() {
-        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0), 0);
+        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0), (0, 0.5));
         for (features, expected) in
             [(Features::REPAIR, Some(false)), (features(), Some(true)), (Features::BUNDLES, None)]
         {

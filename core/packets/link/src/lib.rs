@@ -49,6 +49,7 @@
 use std::time::Duration;
 
 mod codel;
+mod elsewhere;
 mod frames;
 mod gather;
 mod inbox;
@@ -87,5 +88,7 @@ pub use repair::code::CHUNK_LEN_MAX;
 
 /// How long a piece of TCP waits for an older one at most, unless somebody asks for another time.
 pub const ORDER: Duration = Duration::from_micros(repair::order::WAIT_US_MAX);
+/// How much repair may be sent for what is sent, at most, percent, unless less is asked for.
+pub const REPAIR_PERCENT: u8 = (100 / repair::control::CAP) as u8;
 /// And the most that can be asked for.
 pub const ORDER_MAX: Duration = Duration::from_micros(repair::order::WAIT_US_LIMIT);

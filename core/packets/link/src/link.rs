@@ -113,6 +113,8 @@ pub struct Link {
     /// What is wanted for what is sent, without a policy that says so.
     wishes: Wishes,
     order_us: u64,
+    /// Repair for each byte that is sent, at most.
+    repair_max: f64,
     /// The session on which a Hello came that wants an answer.
     answer: Option<Index>,
     /// Of a managed peer: its paths. `endpoint` is where the best of them leads.
@@ -170,6 +172,7 @@ impl Link {
             aes: false,
             wishes: Wishes::default(),
             order_us: repair::order::WAIT_US_MAX,
+            repair_max: repair::limits::Limits::default().share,
             answer: None,
             paths: None,
             room: usize::MAX,
@@ -186,7 +189,8 @@ impl Link {
             (Some(frames), own) => frames.set_own(own),
             (None, Some(own)) => {
                 let (peer, budget) = (self.peer.id().0, self.budget.clone());
-                let frames = Frames::new(peer, self.salt, own, budget, self.order_us);
+                let limits = (self.order_us, self.repair_max);
+                let frames = Frames::new(peer, self.salt, own, budget, limits);
                 self.frames = Some(Box::new(frames));
             }
             (None, None) => {}
@@ -218,6 +222,15 @@ impl Link {
         self.order_us = order.as_micros() as u64;
         if let Some(frames) = &mut self.frames {
             frames.set_order_us(self.order_us);
+        }
+    }
+
+    /// How much repair may be sent to this peer for each byte, at most: a half at first, and never
+    /// more than that.
+    pub fn set_repair_max(&mut self, share: f64) {
+        self.repair_max = share;
+        if let Some(frames) = &mut self.frames {
+            frames.set_repair_max(share);
         }
     }
 
@@ -375,10 +388,11 @@ impl Link {
         let len = datagram.len();
         let (index, plain) = self.peer.open(indices, index, datagram, now)?;
         let counter = wireguard::counter(datagram);
-        self.learn(&from, len, now, |peer| peer.is_newest(index, counter));
+        let session = Some((index, counter));
+        self.learn(&from, len, session, now, |peer| peer.is_newest(index, counter));
         if !frame::is_frame(&datagram[plain.clone()]) {
             self.peer.data_received(now, 1, plain.len() as u64);
-            self.note_received(!plain.is_empty(), now);
+            self.note_received(!plain.is_empty(), (index, counter), now);
             if let Some(frames) = &mut self.frames {
                 frames.note_bare(index, counter, !plain.is_empty(), now);
             }
@@ -407,9 +421,9 @@ impl Link {
         // Frames without packets begin no timer, and nothing needs to answer them.
         let is_data = parsed.as_ref().is_ok_and(frames::carries_data);
         self.peer.data_received(now, 1, if is_data { plain.len() as u64 } else { 0 });
-        self.note_received(is_data, now);
-        let Some(frames) = &mut self.frames else { return Err(Drop::Malformed) };
         let counter = wireguard::counter(datagram);
+        self.note_received(is_data, (index, counter), now);
+        let Some(frames) = &mut self.frames else { return Err(Drop::Malformed) };
         match parsed {
             Ok(Frame::Hello(hello)) => {
                 self.peer.accept_second(index, hello.second_index);
@@ -423,6 +437,11 @@ impl Link {
             Ok(Frame::Probe(_) | Frame::ProbeAnswer(_) | Frame::Candidates(_)) => {
                 frames.note_stray_in(index, counter);
                 self.handle_path_frame(&from, &datagram[plain], now)?;
+                Ok(false)
+            }
+            Ok(Frame::Elsewhere(ref elsewhere)) => {
+                frames.handle_elsewhere(index, elsewhere);
+                frames.note_bare(index, counter, false, now);
                 Ok(false)
             }
             Ok(ref frame) => {
@@ -457,7 +476,7 @@ impl Link {
     ) -> Result<(), Drop> {
         let Some(mut context) = context(world) else { return Err(Drop::UnknownPeer) };
         let response = self.peer.accept_initiation(&mut context, opened)?;
-        self.learn(&from, wireguard::INITIATION_LEN, world.now, |_| true);
+        self.learn(&from, wireguard::INITIATION_LEN, None, world.now, |_| true);
         self.respond(&from, &response, out);
         Ok(())
     }
@@ -474,7 +493,7 @@ impl Link {
     ) -> Result<(), Drop> {
         let Some(mut context) = context(world) else { return Err(Drop::UnexpectedResponse) };
         self.peer.accept_response(&mut context, message)?;
-        self.learn(&from, wireguard::RESPONSE_LEN, world.now, |_| true);
+        self.learn(&from, wireguard::RESPONSE_LEN, None, world.now, |_| true);
         self.handle_agreed(&from, world.now);
         Ok(())
     }
@@ -520,6 +539,7 @@ impl Link {
         &mut self,
         from: &Destination,
         len: usize,
+        number: Option<(Index, u64)>,
         now: Instant,
         is_newest: impl FnOnce(&Peer) -> bool,
     ) {
@@ -531,7 +551,7 @@ impl Link {
         } else if self.endpoint != Some(*from) && is_newest(&self.peer) {
             let before = self.endpoint.replace(*from);
             if before.is_some_and(|before| before.is_elsewhere(from)) {
-                self.handle_followed(now);
+                self.handle_followed(number, now);
             }
         }
     }

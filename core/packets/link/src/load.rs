@@ -69,6 +69,11 @@ impl Harvest {
         self.told_us = now_us;
     }
 
+    /// When something was told last, microseconds; zero before the first.
+    pub(crate) const fn told_us(&self) -> u64 {
+        self.told_us
+    }
+
     /// Share of datagrams lost, and what repair left of it.
     pub(crate) fn losses(&self) -> (f64, f64) {
         let [protected, bare, judged, lost, missing, rebuilt] = self.sums;

@@ -71,6 +71,8 @@ pub struct PathStatus {
     pub to: Destination,
     /// Round trip by answered probes, microseconds; none before the first.
     pub rtt_us: Option<u32>,
+    /// When the last of these was answered.
+    pub rtt_at: Option<Instant>,
     /// Bytes of the largest inner packet that is sent here.
     pub mtu_bytes: usize,
     /// Since when it is in use.
@@ -155,6 +157,11 @@ impl Paths {
         self.best.map(|best| self.list[best].to)
     }
 
+    /// Where packets came from last.
+    pub(crate) fn source(&self) -> Option<Destination> {
+        self.list.iter().find(|path| path.id == self.source).map(|path| path.to)
+    }
+
     /// Whether there is anywhere to send an initiation to.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -166,6 +173,7 @@ impl Paths {
         Some(PathStatus {
             to: path.to,
             rtt_us: path.rtt_us,
+            rtt_at: path.rtt_at,
             mtu_bytes: path.mtu.room(mtu),
             since: self.since,
             is_alive: path.liveness(true, now) >= Liveness::Doubted,

@@ -13,7 +13,7 @@ use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
 use repair::spread::ORDERED_US;
-use wire::frame::{self, Bundle, Chunk, Frame, Ordered, Protected, Squeezed};
+use wire::frame::{self, Bundle, Chunk, Elsewhere, Frame, Ordered, Protected, Squeezed};
 use wire::ip::protocol;
 use wire::packet::{self, Ecn, Packet};
 
@@ -123,7 +123,9 @@ impl Receiver {
         if !arm && !self.is_newest(index) {
             return;
         }
-        let sequence = self.sequence(index, counter, now_us);
+        let sequence =
+            if arm { self.sequence(index, counter, now_us) } else { self.place(index, counter) };
+        self.highest = self.highest.max(sequence);
         self.observer.handle_number(sequence, now_us);
         self.note_fresh(now_us);
         if arm {
@@ -233,8 +235,31 @@ impl Receiver {
     }
 
     /// The path is another one: its delay says nothing about the one before.
-    pub(crate) fn handle_source_moved(&mut self) {
+    fn handle_source_moved(&mut self) {
         self.observer.handle_path_change();
+    }
+
+    /// The same, from this datagram on. Of another session than the newest it is late, or the first
+    /// of one that begins.
+    pub(crate) fn handle_way(&mut self, index: Index, counter: u64) {
+        if self.is_newest(index) {
+            let sequence = self.place(index, counter);
+            self.observer.handle_way(sequence);
+        } else {
+            self.observer.handle_path_change();
+        }
+    }
+
+    /// These numbers of the session `index` went another way than packets do. It is said on the
+    /// session that packets are sent on, so it may be the first to come of a new one.
+    pub(crate) fn handle_elsewhere(&mut self, index: Index, elsewhere: &Elsewhere<'_>) {
+        if self.epochs[1].0 == Some(index) {
+            return;
+        }
+        for run in elsewhere.runs() {
+            let first = self.place(index, run.first);
+            self.observer.handle_elsewhere(first, run.count);
+        }
     }
 
     /// When to call [`Receiver::handle_timeout`] and to ask for a report next.

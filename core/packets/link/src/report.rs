@@ -23,6 +23,8 @@ pub(crate) fn told(seen: &report::Report, number: u16, echo: (u32, u32)) -> fram
         rebuilt: seen.rebuilt,
         echo_us: echo.0,
         held_us: echo.1,
+        by_stream: false,
+        order_ms: None,
     }
 }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 use noise::{Index, Instant};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
-use repair::report::Losses;
+use repair::limits::Limits;
+use repair::report::{Losses, Report};
 use repair::spread::{Spread, Wait};
 use repair::table::Upper;
 use wire::frame::{self, Chunk, Head, Ordered, Protected};
@@ -31,6 +32,9 @@ use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::strays::Strays;
 use crate::way::Way;
+
+use flow::{flow_tag, upper_of};
+use streams::congested;
 
 /// A superpacket of fewer segments travels as its packets: a head would be one in six or more.
 const UNIT_SEGMENTS_MIN: usize = 6;
@@ -61,6 +65,7 @@ const CUT_AT: usize = Head::HEADER_LEN_MAX;
 #[derive(Debug)]
 pub(crate) struct Sender {
     control: Control,
+    limits: Limits,
     spread: Spread,
     next_block: u32,
     next_unit: u16,
@@ -81,11 +86,15 @@ pub(crate) struct Sender {
     /// What the last reports say of more having been sent than could be taken.
     overrun: Option<Overrun>,
     tally: Tally,
-    /// The report that was taken in last.
+    /// The report that was taken in last, and when.
     report: Option<u16>,
+    told: Option<Instant>,
     rtt_us: Option<u32>,
     /// Between two datagrams, nanoseconds; 0 = none.
     gap_ns: u32,
+    /// Whether packets go out by a stream, and whether the peer says that they come by one.
+    by_stream: bool,
+    comes_by_stream: Option<bool>,
     /// Datagrams sent on other paths that may be reported lost.
     strays: Strays,
     /// Until then what is reported lost may have been sent on the path before.
@@ -168,6 +177,7 @@ impl Sender {
     pub(crate) fn new(salt: u32) -> Self {
         Self {
             control: Control::new(),
+            limits: Limits::default(),
             spread: Spread::new(),
             next_block: salt,
             next_unit: salt as u16,
@@ -182,8 +192,11 @@ impl Sender {
             overrun: None,
             tally: Tally::default(),
             report: None,
+            told: None,
             rtt_us: None,
             gap_ns: 0,
+            by_stream: false,
+            comes_by_stream: None,
             strays: Strays::NONE,
             settled_at: Instant::ZERO,
             chunk_len: 0,
@@ -227,7 +240,7 @@ impl Sender {
     ) -> Outcome {
         let is_tcp = packet.packet().protocol() == protocol::TCP;
         let upper = if is_tcp { Upper::Tcp } else { Upper::Other };
-        let protect = !self.control.is_calm(upper);
+        let protect = !self.control.is_calm(upper) && !self.is_in_streams();
         let disorder = protect || self.control.estimate().reorder_us >= DISORDER_US_MIN;
         let manner = Manner {
             tag: if disorder { flow_tag(packet.packet()) } else { None },
@@ -278,7 +291,7 @@ impl Sender {
     /// slow line, else one of some, for they would be repaired with what is. A unit's head always
     /// does.
     fn tells_delay(&mut self, now_us: u64) -> bool {
-        if !self.control.is_watching(now_us) {
+        if !self.control.is_watching(now_us) || self.is_in_streams() {
             return false;
         }
         self.untold = self.untold.wrapping_add(1);
@@ -488,7 +501,7 @@ impl Sender {
         if age < REPORTS_LATE_MAX {
             return;
         }
-        self.report = Some(report.number);
+        (self.report, self.told) = (Some(report.number), Some(now));
         let now_us = now.0 / 1_000;
         if report.held_us != u32::MAX {
             let rtt_us = (now_us as u32).wrapping_sub(report.echo_us).wrapping_sub(report.held_us);
@@ -504,8 +517,14 @@ impl Sender {
             (seen.missing, seen.rebuilt) = (0, 0);
         }
         self.strays.discount(&mut seen, now);
+        self.comes_by_stream = Some(report.by_stream);
+        if let Some(ms) = report.order_ms {
+            self.limits.wait_us = u64::from(ms) * 1_000;
+            self.control.set_limits(self.limits);
+        }
         let sent = self.load.take();
-        self.control.handle_report(&seen, sent, now_us);
+        let weather = if self.is_in_streams() { congested(&seen) } else { seen };
+        self.control.handle_report(&weather, sent, now_us);
         self.gap_ns = pacing::gap_ns(self.control.line_rate(), self.control.sent_rate());
         self.spread.heed(&self.control);
         // Weather that repair does not help against may be none: a flood that overruns a line many
@@ -526,9 +545,11 @@ impl Sender {
         // Just after another change nothing was learnt yet; and a peer that changes with each
         // datagram must not cost a table for each.
         if now >= self.settled_at {
-            (self.control, self.tally, self.gap_ns) = (Control::new(), Tally::default(), 0);
+            (self.tally, self.gap_ns) = (Tally::default(), 0);
+            self.control = Control::within(self.limits);
             self.spread.heed(&self.control);
         }
+        self.comes_by_stream = None;
         let rtt = Duration::from_micros(self.rtt_us.take().unwrap_or(0).into());
         self.settled_at = now + SETTLE + rtt * 2;
     }
@@ -564,37 +585,8 @@ struct Parts<'a> {
     payload: &'a [u8],
 }
 
-/// The tag of a packet that suffers when its flow's order is lost: of TCP with payload.
-fn flow_tag(packet: &Packet<'_>) -> Option<u8> {
-    if packet.protocol() != protocol::TCP {
-        return None;
-    }
-    let Ok(Transport::Tcp(tcp)) = packet.transport() else { return None };
-    if tcp.payload().is_empty() {
-        return None;
-    }
-    let addresses = if packet.version() == 4 { 12..20 } else { 8..40 };
-    let ports = &packet.payload()[..4];
-    let mixed = packet.bytes()[addresses].as_chunks::<4>().0.iter().fold(
-        u64::from(u32::from_le_bytes([ports[0], ports[1], ports[2], ports[3]])),
-        |mixed, word| {
-            (mixed.rotate_left(23) ^ u64::from(u32::from_le_bytes(*word)))
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        },
-    );
-    Some((mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
-}
-
-/// The protocol that virtio's segmentation type cuts; 255, which is reserved, for none. A packet
-/// with extension headers says otherwise, and is cut here.
-fn upper_of(header: virtio::Header) -> u8 {
-    match header.gso_type & !virtio::GSO_ECN {
-        virtio::GSO_TCPV4 | virtio::GSO_TCPV6 => protocol::TCP,
-        virtio::GSO_UDP_L4 => protocol::UDP,
-        _ => 255,
-    }
-}
-
 mod bundled;
+mod flow;
 mod shown;
 mod squeezed;
+mod streams;

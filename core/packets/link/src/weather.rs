@@ -1,6 +1,6 @@
 //! The weather of a link's path as it is shown, and what the link does about it.
 
-use noise::Cipher;
+use noise::{Cipher, Instant};
 use repair::spread::lane_chunks;
 use repair::table::Upper;
 
@@ -14,6 +14,14 @@ use crate::squeeze::Squeezes;
 pub struct Weather {
     /// Outwards: what datagrams are sealed with, by its name; "none" without a session.
     pub cipher: &'static str,
+    /// No session stands: the last one spoke frames, and what is told is of then.
+    pub is_idle: bool,
+    /// Outwards: every part of the way is a stream, as far as is known.
+    pub in_streams: bool,
+    /// Outwards: when the peer told of it last. All that is said of its eye is of then.
+    pub told_out: Option<Instant>,
+    /// Inwards: when losses were found out last.
+    pub told_in: Option<Instant>,
     /// Outwards: share of datagrams lost that is not congestion, as the peer reports it.
     pub loss_out: f64,
     /// Outwards: how many of them are lost in a row, in the mean, where any is.
@@ -93,6 +101,10 @@ impl Weather {
         let full = lane_chunks(control.depth());
         Self {
             cipher: cipher.map_or("none", Cipher::name),
+            is_idle: false,
+            in_streams: sender.is_in_streams(),
+            told_out: sender.told(),
+            told_in: receiver.told(),
             loss_out,
             burst_out: (loss_out > 0.0).then(|| estimate.model.burst()),
             queued_share_out: estimate.queued_share,

@@ -48,7 +48,7 @@ mod timers;
 pub use config::*;
 pub use counters::{Counters, Reason};
 pub use link::{Candidate, Destination, Endpoint, Inbox, Outbox, PathStatus, Relayed, Source};
-pub use link::{ORDER, ORDER_MAX, Weather, World};
+pub use link::{ORDER, ORDER_MAX, REPAIR_PERCENT, Weather, World};
 pub use node::{Clock, ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX, SHARE_MAX, WAITING_BYTES_MAX};
 pub use reach::{ENDPOINTS_MAX, Reach, ReachStatus, SERVERS_MAX};
 pub use slumber::Slumber;

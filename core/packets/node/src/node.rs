@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use link::{
     Budget, Destination, Endpoint, Inbox, Judge, Link, ORDER, Outbox, Outcome, PieceCounters,
-    Refusal, World,
+    REPAIR_PERCENT, Refusal, World,
 };
 use noise::{
     Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
@@ -77,6 +77,7 @@ pub struct Node {
     compress: bool,
     hold: Duration,
     order: Duration,
+    repair_percent: u8,
     /// Memory for what waits in all links.
     budget: Budget,
     overrun: Overruns,
@@ -136,6 +137,7 @@ impl Node {
             compress: false,
             hold: Duration::ZERO,
             order: ORDER,
+            repair_percent: REPAIR_PERCENT,
             budget: Budget::new(WAITING_BYTES_MAX),
             overrun: Overruns::default(),
             reach: Asker::default(),

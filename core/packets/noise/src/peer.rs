@@ -197,6 +197,12 @@ impl Peer {
         self.current.as_ref().map(|session| (session.index(), session.word))
     }
 
+    /// The session that is sent on, and the number that its next packet will have.
+    #[must_use]
+    pub fn next_number(&self) -> Option<(Index, u64)> {
+        self.current.as_ref().map(|session| (session.index(), session.next_counter()))
+    }
+
     /// When the last handshake completed, on the monotonic clock.
     #[must_use]
     pub const fn last_handshake(&self) -> Option<Instant> {

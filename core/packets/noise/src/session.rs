@@ -121,6 +121,12 @@ impl Session {
         Ok(())
     }
 
+    /// The number that the next packet will have.
+    #[must_use]
+    pub fn next_counter(&self) -> u64 {
+        self.counter
+    }
+
     /// Decrypts a transport packet in place and says where its plaintext lies. The cipher is that
     /// of the index to which the packet came.
     pub(crate) fn open(

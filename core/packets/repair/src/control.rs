@@ -11,6 +11,7 @@
 
 use crate::estimate::{Estimate, Estimator};
 use crate::full::{Full, RENO};
+use crate::limits::Limits;
 use crate::model::{Model, Residuals};
 use crate::observe::QUEUE_US_MIN;
 use crate::recent::Recent;
@@ -75,6 +76,7 @@ const TABLE_US: u64 = 5_000;
 pub struct Control {
     estimator: Estimator,
     estimate: Estimate,
+    limits: Limits,
     /// By [`Upper`].
     tables: [Table; 2],
     trust: f64,
@@ -118,11 +120,18 @@ impl Control {
     /// Nothing known, [`UNKNOWN_LOSS`] assumed.
     #[must_use]
     pub fn new() -> Self {
+        Self::within(Limits::default())
+    }
+
+    /// The same, within these bounds.
+    #[must_use]
+    pub fn within(limits: Limits) -> Self {
         let estimator = Estimator::default();
         let estimate = estimator.estimate();
         let mut control = Self {
             estimator,
             estimate,
+            limits,
             tables: [Table::NONE; 2],
             trust: 1.0,
             trusted_us: 0,
@@ -145,6 +154,20 @@ impl Control {
         };
         control.tabulate();
         control
+    }
+
+    /// Other bounds hold from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        if self.limits != limits {
+            self.limits = limits;
+            self.tabulate();
+        }
+    }
+
+    /// The bounds that hold.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Takes a report in and makes the table anew, if the last one is not of just now. `sent` is
@@ -243,7 +266,8 @@ impl Control {
     /// better.
     #[must_use]
     pub fn ordered_us(&self) -> u64 {
-        if self.estimate.known { ORDERED_US } else { HOLD_US }
+        let most_us = if self.estimate.known { ORDERED_US } else { HOLD_US };
+        most_us.min(self.limits.filled_us())
     }
 
     /// Over how many lanes of [`crate::spread::Spread`] chunks should be dealt; one where that
@@ -434,7 +458,7 @@ impl Control {
     fn aim(&self, target: f64, full: Option<Full>) -> Aim {
         // Where the line is slow all blocks are small.
         let few_target = if self.is_slow() { target } else { TARGET };
-        Aim { target, few_target, full }
+        Aim { target, few_target, full, limits: self.limits }
     }
 
     /// The line, if what is sent fills it now; its losses are those planned for.

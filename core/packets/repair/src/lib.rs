@@ -42,6 +42,7 @@ mod field;
 mod full;
 mod kernel;
 mod levels;
+pub mod limits;
 pub mod model;
 pub mod observe;
 pub mod order;

@@ -97,9 +97,13 @@ impl Default for Least {
 #[derive(Debug)]
 pub struct Observer {
     arrived: Box<[u64; WORDS]>,
+    /// What is not judged, for it took another way.
+    elsewhere: Box<[u64; WORDS]>,
     /// Of each group.
     delays: Box<[Least; GROUPS]>,
     marks: VecDeque<Mark>,
+    /// The first number of this way: what comes late of those before says nothing.
+    since: u64,
     /// The first number not judged, and the one after the highest seen.
     next: u64,
     end: u64,
@@ -135,6 +139,8 @@ pub struct Observer {
 /// State from one judged chunk to the next.
 #[derive(Debug, Default)]
 struct Judging {
+    /// Whether a queue was judged.
+    is_begun: bool,
     /// Of the groups since the queue was judged last.
     least: Least,
     in_run: bool,
@@ -177,8 +183,10 @@ impl Observer {
     pub fn new() -> Self {
         Self {
             arrived: Box::new([0; WORDS]),
+            elsewhere: Box::new([0; WORDS]),
             delays: Box::new([Least::NONE; GROUPS]),
             marks: VecDeque::with_capacity(MARKS_MAX),
+            since: 0,
             next: 0,
             end: 0,
             end_us: 0,
@@ -214,11 +222,34 @@ impl Observer {
         self.judging.note_told(true, 0);
     }
 
+    /// The same, where the first that takes the other way has this number: what did not come of
+    /// those before was on the way that was left, and is not judged. One that is late is none of
+    /// another way.
+    pub fn handle_way(&mut self, sequence: u64) {
+        if sequence >= self.end && sequence < SEQUENCE_END {
+            self.handle_path_change();
+            self.restart(sequence);
+            self.since = sequence;
+        }
+    }
+
+    /// So many numbers from `first` on took another way than what is judged.
+    pub fn handle_elsewhere(&mut self, first: u64, count: u32) {
+        let begin = first.max(self.next);
+        let end = first.saturating_add(u64::from(count)).min(self.next.saturating_add(WINDOW));
+        let mut at = begin;
+        while self.end != 0 && at < end {
+            let taken = (WORD - at % WORD).min(end - at);
+            self.elsewhere[word(at)] |= (u64::MAX >> (WORD - taken)) << (at % WORD);
+            at += taken;
+        }
+    }
+
     /// Something arrived that may have come another way: it is not lost, and says nothing of order
     /// or delay.
     pub fn handle_stray(&mut self, sequence: u64) {
         if self.end != 0 && (self.next..self.next + WINDOW).contains(&sequence) {
-            self.arrived[word(sequence)] |= 1 << (sequence % WORD);
+            self.elsewhere[word(sequence)] |= 1 << (sequence % WORD);
         }
     }
 
@@ -313,6 +344,7 @@ impl Observer {
     /// Starts over at `sequence`: the first chunk, or a gap that no loss explains.
     fn restart(&mut self, sequence: u64) {
         self.arrived.fill(0);
+        self.elsewhere.fill(0);
         self.delays.fill(Least::NONE);
         self.marks.clear();
         (self.next, self.end) = (sequence, sequence);
@@ -332,6 +364,9 @@ impl Observer {
         self.extent.handle_time(self.traffic_us);
         if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
             self.restart(sequence);
+        }
+        if sequence < self.since {
+            return false;
         }
         if sequence < self.end.saturating_sub(WINDOW) {
             // Of a count before this one: how late it is nobody can say.
@@ -405,16 +440,22 @@ impl Observer {
     fn judge(&mut self, limit: u64, now_us: u64) {
         while self.next < limit.min(self.end) {
             let sequence = self.next;
-            if sequence.is_multiple_of(GROUP) || self.judging.window_judged == 0 {
+            if sequence.is_multiple_of(GROUP) || !self.judging.is_begun {
+                self.judging.is_begun = true;
                 self.judge_queue(group(sequence), now_us);
             }
             if sequence.is_multiple_of(WORD) && self.skip_word(limit) {
                 continue;
             }
-            let word = &mut self.arrived[word(sequence)];
-            let lost = *word >> (sequence % WORD) & 1 == 0;
-            *word &= !(1 << (sequence % WORD));
-            self.tally(sequence + 1, 1, lost);
+            let bit = 1 << (sequence % WORD);
+            let lost = self.arrived[word(sequence)] & bit == 0;
+            let is_elsewhere = self.elsewhere[word(sequence)] & bit != 0;
+            self.arrived[word(sequence)] &= !bit;
+            self.elsewhere[word(sequence)] &= !bit;
+            match is_elsewhere {
+                true => self.end_window(sequence + 1),
+                false => self.tally(sequence + 1, 1, lost),
+            }
             if (sequence + 1).is_multiple_of(GROUP) {
                 self.delays[group(sequence)] = Least::NONE;
             }
@@ -427,11 +468,22 @@ impl Observer {
     /// [`WINDOW`] ahead of the one before, and must not cost a step for each number between.
     fn skip_word(&mut self, limit: u64) -> bool {
         let is_whole = self.next + WORD <= limit.min(self.end);
-        if !is_whole || self.arrived[word(self.next)] != 0 {
+        let at = word(self.next);
+        let elsewhere = self.elsewhere[at];
+        if !is_whole
+            || self.arrived[at] & !elsewhere != 0
+            || (elsewhere != 0 && elsewhere != u64::MAX)
+        {
             return false;
         }
         self.next += WORD;
-        self.tally(self.next, WORD as u32, true);
+        match elsewhere {
+            0 => self.tally(self.next, WORD as u32, true),
+            _ => {
+                (self.arrived[at], self.elsewhere[at]) = (0, 0);
+                self.end_window(self.next);
+            }
+        }
         true
     }
 
@@ -496,9 +548,15 @@ impl Observer {
         judging.in_run = lost;
         judging.window_judged += count;
         judging.window_lost += count_lost;
+        self.end_window(end);
+    }
+
+    /// Counts the window that ends before `end`, if one does and all of it was judged.
+    fn end_window(&mut self, end: u64) {
         if !end.is_multiple_of(WORD) {
             return;
         }
+        let judging = &mut self.judging;
         if judging.window_judged == WINDOW_CHUNKS {
             let losses = if judging.window_queued { &mut self.queued } else { &mut self.clear };
             let lost = judging.window_lost;

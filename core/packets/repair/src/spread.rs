@@ -17,7 +17,6 @@
 use crate::block::{self, Place, Shape};
 use crate::code::{CHUNK_LEN_MAX, DATA_MAX};
 use crate::control::{CAP, Control};
-use crate::order::WAIT_US_MAX;
 use crate::table::Upper;
 
 /// Lanes, at most.
@@ -44,7 +43,7 @@ pub const FEW: usize = 8;
 /// Allowance, in half chunks: what one chunk adds, the price of a repair chunk, and how much can
 /// be saved up.
 const EARNED: u32 = 1;
-const PRICE: u32 = 2;
+const PRICE: u32 = CAP as u32;
 const SAVED_MAX: u32 = 32;
 /// What is there at the beginning: a connection that opens has no others to share with, and the
 /// loss of its first packet costs it a second, of its first data the slow start.
@@ -173,6 +172,7 @@ pub struct Spread {
     repair_turn: usize,
     hold: Hold,
     saved: u32,
+    saved_max: u32,
 }
 
 /// How long blocks fill of data of TCP, of answers, and of what is no TCP, and how long a pause
@@ -208,6 +208,7 @@ impl Spread {
                 pause_us: PAUSE_US,
             },
             saved: SAVED_FIRST,
+            saved_max: SAVED_MAX,
         }
     }
 
@@ -225,10 +226,11 @@ impl Spread {
         let answer_us = if together < FEW as f64 { HOLD_US_MIN } else { HOLD_US };
         let company_us = company_us(control);
         let late_us = u64::from(control.estimate().reorder_us);
-        let left_us = WAIT_US_MAX.saturating_sub(late_us + LEAVE_US);
+        let left_us = control.limits().wait_us.saturating_sub(late_us + LEAVE_US);
         let pause_us = if control.estimate().known { left_us } else { 0 };
         let pause_us = pause_us.clamp(PAUSE_US, FLIGHT_US);
         let ordered_us = control.ordered_us();
+        self.saved_max = SAVED_MAX.max(control.limits().price());
         self.hold = Hold { ordered_us, answer_us, company_us, pause_us };
     }
 
@@ -254,7 +256,7 @@ impl Spread {
             return None;
         }
         self.dealt += 1;
-        self.saved = (self.saved + EARNED).min(SAVED_MAX);
+        self.saved = (self.saved + EARNED).min(self.saved_max);
         if lane.lens.is_empty() {
             (lane.block, lane.opened_us) = (*next_block, now_us);
             (lane.upper, lane.wait) = (upper, wait);
@@ -317,15 +319,18 @@ impl Lane {
     fn close(&mut self, control: &Control, saved: &mut u32) {
         let count = self.lens.len();
         let repair = match count {
-            0..=FEW => control.few_chunks(self.upper, count).min((*saved / PRICE) as usize),
+            0..=FEW => control
+                .few_chunks(self.upper, count)
+                .min((*saved / control.limits().price()) as usize),
             // A repair chunk is as long as the longest: half of the bytes, and not of the chunks.
             _ => {
                 let bytes: usize = self.lens.iter().map(|&len| usize::from(len)).sum();
                 let longest = usize::from(self.lens.iter().max().copied().unwrap_or(1)).max(1);
-                control.repair_chunks(self.upper, count).min(bytes.div_ceil(CAP * longest))
+                let most = control.limits().most_of_bytes(bytes, longest);
+                control.repair_chunks(self.upper, count).min(most)
             }
         };
-        *saved = saved.saturating_sub(repair as u32 * PRICE);
+        *saved = saved.saturating_sub((repair as u32).saturating_mul(control.limits().price()));
         let mut data: [&[u8]; LANE_CHUNKS] = [&[]; LANE_CHUNKS];
         let copies = self.copies.chunks_exact(CHUNK_LEN_MAX);
         for ((slice, copy), len) in data.iter_mut().zip(copies).zip(&self.lens) {
@@ -388,192 +393,4 @@ impl Closed {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use sim::rng::Rng;
-
-    use super::*;
-    use crate::block::{Assembler, BYTES_MAX};
-    use crate::report::{Losses, Report};
-    use crate::table::Sent;
-
-    #[test]
-    fn neighbours_go_to_different_blocks_and_a_full_lane_is_repaired() {
-        let clear = Losses { judged: 1_000, lost: 20, runs: 20, ..Losses::default() };
-        let mut control = Control::default();
-        control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(1_000), 0);
-        let (mut spread, mut next) = (Spread::new(), 9);
-        spread.depth = 4;
-        let mut last = None;
-        for n in 0..4 * LANE_CHUNKS {
-            let place = spread
-                .handle_chunk(&[n as u8; 50], (Upper::Tcp, Wait::Answer), &mut next, 5)
-                .expect("room");
-            assert_ne!(last.replace(place.block), Some(place.block));
-            assert_eq!(usize::from(place.index), n / 4);
-        }
-        assert_eq!((next, spread.poll_timeout()), (13, Some(0)));
-        assert_eq!(spread.handle_chunk(&[1; 50], (Upper::Tcp, Wait::Answer), &mut next, 5), None);
-        assert!(spread.poll_repair(&control, 5).is_none(), "they keep their distance");
-        assert_eq!(spread.poll_timeout(), Some(5 + PAUSE_US));
-        let each = control.repair_chunks(Upper::Tcp, LANE_CHUNKS);
-        for n in 0..4 * each {
-            let repair = spread.poll_repair(&control, 5 + PAUSE_US).expect("four blocks are full");
-            assert_eq!((repair.block, usize::from(repair.index)), (9 + (n as u32 + 3) % 4, n / 4));
-            assert_eq!((usize::from(repair.shape.data), repair.coded.1.len()), (LANE_CHUNKS, 50));
-        }
-        assert!(each > 0 && spread.poll_repair(&control, 5 + PAUSE_US).is_none());
-        assert_eq!(spread.poll_timeout(), None);
-    }
-
-    /// A repair chunk is as long as the longest of its block.
-    #[test]
-    fn bc_09_few_large_chunks_among_small_ones_are_not_repaired_with_more_than_half_the_bytes() {
-        let control = known(2_500, 10_000);
-        for (large, small) in [(0, 60), (4, 60), (20, 60), (64, 1_400)] {
-            let (mut spread, mut next) = (Spread::new(), 0);
-            let (mut bytes, mut repaired, mut count) = (0, 0, 0);
-            for n in 0..LANE_CHUNKS {
-                let len = if n < large { 1_400 } else { small };
-                let kind = (Upper::Tcp, Wait::Ordered);
-                spread.handle_chunk(&vec![1; len], kind, &mut next, 0).expect("room");
-                bytes += len;
-            }
-            assert!(spread.poll_repair(&control, 1_000_000).is_none(), "the block closes");
-            while let Some(repair) = spread.poll_repair(&control, 2_000_000) {
-                (repaired, count) = (repaired + repair.coded.1.len(), count + 1);
-            }
-            assert!(count > 0 && repaired <= bytes / CAP + 1_400, "{large}: {repaired} of {bytes}");
-            if large == 0 || large == 64 {
-                assert_eq!(count, control.repair_chunks(Upper::Tcp, LANE_CHUNKS));
-            }
-        }
-    }
-
-    /// A path that is known: of 10,000 chunks so many lost, and so many sent a second.
-    fn known(lost: u32, rate: u64) -> Control {
-        let clear = Losses { judged: 10_000, lost, runs: lost, ..Losses::default() };
-        let (mut control, report) = (Control::default(), Report { clear, ..Report::default() });
-        (0..40).for_each(|n| control.handle_report(&report, Sent::of_tcp(rate), n * 1_000_000));
-        control
-    }
-
-    /// Sends `packets` alone, `gap_us` apart, over 2 % loss; returns the shares lost and spent.
-    fn alone(packets: u32, gap_us: u64) -> (f64, f64) {
-        let control = known(200, 1_000_000 / gap_us);
-        let (mut spread, mut assembler) = (Spread::new(), Assembler::new(BYTES_MAX));
-        spread.heed(&control);
-        let (mut rng, mut next, mut sent) = (Rng::new(1), 0, BTreeMap::new());
-        let (mut passed, mut spent) = (0u32, 0u32);
-        for n in 0..packets {
-            let now_us = u64::from(n) * gap_us;
-            let packet = vec![n as u8; 40 + n as usize % 1_000];
-            let place = spread
-                .handle_chunk(&packet, (Upper::Other, Wait::Company), &mut next, now_us)
-                .expect("room");
-            sent.insert((place.block, place.index), packet.clone());
-            if !rng.chance(0.02) {
-                assembler.handle_data(place.block, place.shape, place.index, &packet, now_us);
-                passed += 1;
-            }
-            let end_us = now_us + gap_us - 1;
-            let mut at_us = now_us;
-            while at_us <= end_us {
-                while let Some(repair) = spread.poll_repair(&control, at_us) {
-                    spent += 1;
-                    if !rng.chance(0.02) {
-                        let Repair { block, shape, index, coded } = repair;
-                        assembler.handle_repair(block, shape, index, coded, at_us);
-                        while let Some(rebuilt) = assembler.poll_rebuilt() {
-                            assert_eq!(rebuilt.bytes, sent[&(rebuilt.block, rebuilt.index)]);
-                            passed += 1;
-                        }
-                    }
-                }
-                let Some(due_us) = spread.poll_timeout() else { break };
-                at_us = due_us.max(at_us + 1);
-            }
-        }
-        (1.0 - f64::from(passed) / f64::from(packets), f64::from(spent) / f64::from(packets))
-    }
-
-    #[test]
-    fn a_block_waits_for_company_only_where_company_comes() {
-        let wait_us = |lost, rate| company_us(&known(lost, rate));
-        let waits = [50_000, 4_000, 200, 85, 50, 41, 39, 0].map(|rate| wait_us(200, rate));
-        let [lone, pair] = [HOLD_US_MIN, 25_000];
-        assert_eq!(waits, [HOLD_US, HOLD_US, HOLD_US, HOLD_US, pair, 30_487, lone, lone]);
-        // One in thirty lost is dear where fifteen share, one in fifty is not.
-        assert_eq!([330, 200].map(|lost| wait_us(lost, 1_000)), [PAIR_US, HOLD_US]);
-        assert_eq!([200, 5].map(|lost| wait_us(lost, 300)), [PAIR_US, HOLD_US]);
-    }
-
-    #[test]
-    fn bc_09_lone_packets_are_repaired_within_the_allowance() {
-        let bounds =
-            [(100, 2e-4), (1_500, 4e-4), (6_000, 1.5e-3), (20_000, 1.5e-3), (50_000, 0.012)];
-        for (gap_us, residual_max) in bounds {
-            let (residual, spent) = alone(40_000, gap_us);
-            assert!(residual <= residual_max, "{gap_us} us apart: {residual} lost");
-            assert!(spent > 0.0 && spent <= 0.501, "{gap_us} us apart: {spent} spent");
-        }
-    }
-
-    /// A flow's flight, and an acknowledgement of another just behind it: their blocks are due at
-    /// the same time.
-    #[test]
-    fn a_lone_packet_behind_a_flight_takes_none_of_its_repair() {
-        let clear = Losses { judged: 1_000, lost: 20, runs: 20, ..Losses::default() };
-        let mut control = Control::default();
-        control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(300), 0);
-        let (mut spread, mut next) = (Spread::new(), 0);
-        spread.heed(&control);
-        for _ in 0..20 {
-            assert!(
-                spread
-                    .handle_chunk(&[1; 50], (Upper::Tcp, Wait::Ordered), &mut next, 100)
-                    .is_some()
-            );
-        }
-        let mut sent = [0; 2];
-        let mut now_us = 100;
-        for step in 0..10 {
-            while let Some(repair) = spread.poll_repair(&control, now_us) {
-                sent[repair.block as usize] += 1;
-            }
-            if step == 1 {
-                assert!(
-                    spread
-                        .handle_chunk(&[2; 40], (Upper::Tcp, Wait::Answer), &mut next, now_us + 50)
-                        .is_some()
-                );
-            }
-            now_us = spread.poll_timeout().unwrap_or(now_us);
-        }
-        assert_eq!(
-            sent,
-            [control.repair_chunks(Upper::Tcp, 20), control.few_chunks(Upper::Tcp, 1)]
-        );
-        assert_eq!(spread.poll_timeout(), None);
-    }
-
-    #[test]
-    fn a_lane_that_does_not_fill_is_closed_in_time() {
-        let (mut spread, mut next) = (Spread::new(), 0);
-        assert!(
-            spread.handle_chunk(&[1; 50], (Upper::Tcp, Wait::Answer), &mut next, 100).is_some()
-        );
-        assert_eq!(spread.handle_chunk(&[], (Upper::Tcp, Wait::Answer), &mut next, 100), None);
-        assert_eq!(spread.poll_timeout(), Some(100 + HOLD_US));
-        let mut control = Control::default();
-        let clear = Losses { judged: 5_000, ..Losses::default() };
-        control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(0), 0);
-        spread.trim();
-        assert_eq!(spread.lanes.len(), 1);
-        assert!(spread.poll_repair(&control, 100 + HOLD_US).is_none(), "the path is calm");
-        spread.trim();
-        assert_eq!(spread.lanes.len(), 0);
-        assert_eq!(spread.poll_timeout(), None);
-    }
-}
+mod tests;

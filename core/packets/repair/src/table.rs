@@ -1,8 +1,8 @@
 //! Repair chunks by the size of a block: worked out when a report comes, looked up for a block.
 
 use crate::code::DATA_MAX;
-use crate::control::CAP;
 use crate::full::Full;
+use crate::limits::Limits;
 use crate::model::Residuals;
 use crate::spread::FEW;
 
@@ -69,17 +69,19 @@ pub(crate) struct Aim {
     pub(crate) few_target: f64,
     /// The line that TCP fills, if it does: no more than brings it the most.
     pub(crate) full: Option<Full>,
+    /// And no more than this.
+    pub(crate) limits: Limits,
 }
 
 impl Aim {
     /// Repair chunks for a block of `data`.
     pub(crate) fn many(&self, residuals: &Residuals, data: usize) -> usize {
-        self.fewest(residuals, data, data / CAP, self.target)
+        self.fewest(residuals, data, self.limits.most(data), self.target)
     }
 
     /// The same of a block of [`FEW`] and less.
     fn few(&self, residuals: &Residuals, data: usize) -> usize {
-        self.fewest(residuals, data, data.div_ceil(CAP), self.few_target)
+        self.fewest(residuals, data, self.limits.most_of_few(data), self.few_target)
     }
 
     fn fewest(&self, residuals: &Residuals, data: usize, most: usize, target: f64) -> usize {
@@ -161,7 +163,8 @@ mod tests {
     fn what_the_target_allows_costs_nothing() {
         let residuals = Residuals::new(&Model::independent(0.01));
         let table = |target, few_target, trust| {
-            Table::new(&residuals, &Aim { target, few_target, full: None }, trust)
+            let limits = Limits::default();
+            Table::new(&residuals, &Aim { target, few_target, full: None, limits }, trust)
         };
         assert!(table(0.02, 0.02, 1.0).is_empty() && Table::NONE.is_empty());
         let found = table(0.02, 1e-5, 1.0);

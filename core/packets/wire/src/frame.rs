@@ -8,11 +8,13 @@
 //! a [`Protected`], and [`Repair`] chunks follow. [`Ordered`] gives a lone packet its place in its
 //! flow, a [`Bundle`] holds small ones that waited together; each of these may be [`Squeezed`]. A
 //! [`Report`] tells the other end what arrived. A [`Probe`] asks whether a path is open, its
-//! [`ProbeAnswer`] says so, and [`Candidates`] say where else to try.
+//! [`ProbeAnswer`] says so, and [`Candidates`] say where else to try; [`Elsewhere`] says which
+//! numbers these had.
 
 use crate::Malformed;
 
 mod bundle;
+mod elsewhere;
 mod hello;
 mod path;
 mod repair;
@@ -21,6 +23,7 @@ mod squeezed;
 mod unit;
 
 pub use bundle::Bundle;
+pub use elsewhere::{Elsewhere, Run};
 pub use hello::{Features, Hello};
 pub use path::{Candidates, Probe, ProbeAnswer};
 pub use repair::{Protected, Repair};
@@ -46,6 +49,7 @@ const KIND_PROBE_ANSWER: u8 = FIRST_BYTE_MIN | 9;
 const KIND_CANDIDATES: u8 = FIRST_BYTE_MIN | 10;
 const KIND_BUNDLE: u8 = FIRST_BYTE_MIN | 11;
 const KIND_SQUEEZED: u8 = FIRST_BYTE_MIN | 12;
+const KIND_ELSEWHERE: u8 = FIRST_BYTE_MIN | 13;
 
 /// A frame, as parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,8 @@ pub enum Frame<'a> {
     ProbeAnswer(ProbeAnswer),
     /// Where the sender may be reached.
     Candidates(Candidates<'a>),
+    /// What of its numbers went another way than packets do.
+    Elsewhere(Elsewhere<'a>),
     /// Of a kind that this version does not know.
     Unknown(u8),
 }
@@ -104,6 +110,7 @@ pub fn parse(plain: &[u8]) -> Result<Frame<'_>, Malformed> {
         Some(&KIND_PROBE) => Probe::parse(plain).map(Frame::Probe),
         Some(&KIND_PROBE_ANSWER) => ProbeAnswer::parse(plain).map(Frame::ProbeAnswer),
         Some(&KIND_CANDIDATES) => Candidates::parse(plain).map(Frame::Candidates),
+        Some(&KIND_ELSEWHERE) => Elsewhere::parse(plain).map(Frame::Elsewhere),
         Some(&KIND_HELLO) => Hello::parse(plain).map(Frame::Hello),
         Some(&first) if first >= FIRST_BYTE_MIN => Ok(Frame::Unknown(first - FIRST_BYTE_MIN)),
         _ => Err(Malformed::Version),

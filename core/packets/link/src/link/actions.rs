@@ -37,8 +37,10 @@ impl Link {
             self.wants_path = false;
             self.send_staged(world, out, &mut total);
         }
+        let by_stream = self.comes_by_stream(world.reach.rooms);
         if let Some(frames) = &mut self.frames {
-            self.tx_bytes += frames.handle_due(&mut self.peer, self.endpoint, world.now, out);
+            let to = (self.endpoint, by_stream);
+            self.tx_bytes += frames.handle_due(&mut self.peer, to, world.now, out);
         }
         total
     }

@@ -137,20 +137,27 @@ impl Link {
     /// A peer that is only followed was heard elsewhere: what goes there and what comes from there
     /// takes another path now, as far as anybody knows.
     #[cold]
-    pub(super) fn handle_followed(&mut self, now: Instant) {
+    pub(super) fn handle_followed(&mut self, number: Option<(Index, u64)>, now: Instant) {
         if let Some(frames) = &mut self.frames {
-            frames.handle_source_moved();
-            frames.handle_moved(now);
+            if let Some((index, counter)) = number {
+                frames.handle_source_moved(index, counter);
+            }
+            frames.handle_moved(self.peer.next_number(), now);
         }
     }
 
     /// A datagram was received, with packets or without.
     #[inline]
-    pub(super) fn note_received(&mut self, is_data: bool, now: Instant) {
+    pub(super) fn note_received(
+        &mut self,
+        is_data: bool,
+        (index, counter): (Index, u64),
+        now: Instant,
+    ) {
         if let (true, Some(paths)) = (is_data, &mut self.paths) {
             let moved = paths.note_received(now);
             if let (true, Some(frames)) = (moved, &mut self.frames) {
-                frames.handle_source_moved();
+                frames.handle_source_moved(index, counter);
             }
         }
     }
@@ -191,6 +198,12 @@ impl Link {
         Ok(())
     }
 
+    /// Whether packets came last by a stream.
+    pub(super) fn comes_by_stream(&self, rooms: &[(u32, usize)]) -> bool {
+        let source = self.paths.as_ref().and_then(|paths| paths.source());
+        source.is_some_and(|source| is_stream(&source, rooms))
+    }
+
     /// Sends what paths want: initiations to candidates, answers, probes, calls.
     pub(super) fn drive_paths<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) {
         self.send_answers(world.now, out);
@@ -218,10 +231,14 @@ impl Link {
         let Some(paths) = &mut self.paths else { return };
         self.endpoint = paths.to();
         self.room = paths.room(world.reach.rooms);
+        let by_stream = paths.to().is_some_and(|to| is_stream(&to, world.reach.rooms));
+        if let Some(frames) = &mut self.frames {
+            frames.set_by_stream(by_stream);
+        }
         if paths.take_moved()
             && let Some(frames) = &mut self.frames
         {
-            frames.handle_moved(now);
+            frames.handle_moved(self.peer.next_number(), now);
         }
     }
 
@@ -236,6 +253,8 @@ impl Link {
     ) {
         let Some(paths) = &mut self.paths else { return };
         let Some(session) = self.peer.sealer(now) else { return };
+        let (index, best) = (session.index(), paths.to());
+        let frames = &mut self.frames;
         let (mut datagrams, mut bytes) = (0, 0);
         let mut seal = |to: Destination, len: usize, write: &mut dyn FnMut(&mut [u8])| {
             let mut way = Way::new(session, to, out);
@@ -243,6 +262,10 @@ impl Link {
             let _ = way.seal(len, |plain| write(plain));
             datagrams += way.datagrams;
             bytes += way.bytes;
+            // What of these comes says nothing of the weather: a size, or a way, is tried.
+            if let Some(frames) = frames {
+                frames.note_stray_out((index, way.last), Some(to) != best, now);
+            }
         };
         if paths.poll_call(now)
             && let Some(to) = paths.to()
@@ -252,9 +275,6 @@ impl Link {
         }
         while let Some(ask) = paths.poll_probe(mtu, random, now) {
             seal(ask.to, usize::from(ask.probe.len), &mut |plain| ask.probe.write(plain));
-            if let (true, Some(frames)) = (Some(ask.to) != paths.to(), &mut self.frames) {
-                frames.note_stray_out(now);
-            }
         }
         self.tx_bytes += bytes;
         self.peer.data_sent(now, datagrams, 0);
@@ -275,14 +295,15 @@ impl Link {
         };
         let Some(probe) = self.roomy.poll(&to, mtu, draw, now) else { return };
         let Some(session) = self.peer.sealer(now) else { return };
+        let index = session.index();
         let mut way = Way::new(session, to, out);
         let _ = way.seal(usize::from(probe.len), |plain| probe.write(plain));
-        let (datagrams, bytes) = (way.datagrams, way.bytes);
+        let (datagrams, bytes, number) = (way.datagrams, way.bytes, way.last);
         self.tx_bytes += bytes;
         self.peer.data_sent(now, datagrams, 0);
         // Its loss says something of its size, and nothing of the weather.
         if let Some(frames) = &mut self.frames {
-            frames.note_stray_out(now);
+            frames.note_stray_out((index, number), true, now);
         }
     }
 
@@ -293,17 +314,26 @@ impl Link {
             return;
         }
         let Some(session) = self.peer.sealer(now) else { return self.answers.clear() };
+        let index = session.index();
         let (mut datagrams, mut bytes) = (0, 0);
         for (to, answer) in self.answers.drain(..) {
             let mut way = Way::new(session, to, out);
             let _ = way.seal(ProbeAnswer::LEN, |plain| plain.copy_from_slice(&answer.build()));
-            if let (true, Some(frames)) = (Some(to) != self.endpoint, &mut self.frames) {
-                frames.note_stray_out(now);
+            if let Some(frames) = &mut self.frames {
+                frames.note_stray_out((index, way.last), Some(to) != self.endpoint, now);
             }
             datagrams += way.datagrams;
             bytes += way.bytes;
         }
         self.tx_bytes += bytes;
         self.peer.data_sent(now, datagrams, 0);
+    }
+}
+
+/// Whether what goes to `to` travels in a stream, as to a relay through which everything fits.
+pub(super) fn is_stream(to: &Destination, rooms: &[(u32, usize)]) -> bool {
+    match to {
+        Destination::Relay(relayed) => rooms.iter().all(|(relay, _)| *relay != relayed.relay),
+        Destination::Udp(_) => false,
     }
 }

@@ -16,10 +16,13 @@ impl Link {
     }
 
     /// What is known of the path's weather, and done about it; none toward a peer that speaks no
-    /// frames on the session that is sent on.
+    /// frames on the session that is sent on. Between two sessions it is what was known.
     #[must_use]
     pub fn weather(&self) -> Option<Weather> {
-        self.hello()?;
+        let is_idle = self.peer.current().is_none();
+        if !is_idle {
+            self.hello()?;
+        }
         let halves = self.frames.as_ref()?.halves()?;
         let (sender, receiver) = (&halves.sender, &halves.receiver);
         let mut weather = Weather::of(self.peer.cipher(), sender, receiver, self.order_us);
@@ -27,6 +30,7 @@ impl Link {
             // A stream to a relay has a queue of its own.
             weather.gap_ns = 0;
         }
+        weather.is_idle = is_idle;
         Some(weather)
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Path {
     pub(crate) to: Destination,
     pub(crate) origin: Origin,
     pub(crate) rtt_us: Option<u32>,
+    /// When it was measured last.
+    pub(crate) rtt_at: Option<Instant>,
     /// When a probe, or a handshake of ours, was last answered.
     pub(crate) answered: Option<Instant>,
     /// When an authentic datagram came last.
@@ -95,6 +97,7 @@ impl Path {
             to,
             origin,
             rtt_us: None,
+            rtt_at: None,
             answered: None,
             heard: None,
             asked: None,
@@ -135,6 +138,7 @@ impl Path {
         if let Some(sample) = rtt_us {
             let smooth = |before: u32| before - before / 4 + sample / 4;
             self.rtt_us = Some(self.rtt_us.map_or(sample, smooth));
+            self.rtt_at = Some(now);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The times of reports: when the other end is told how its datagrams fared.
 
+use noise::Instant;
 use repair::estimate::KNOWN_CHUNKS;
 use wire::frame;
 
@@ -43,6 +44,12 @@ impl Receiver {
     /// Share of datagrams lost of those that came lately, and what repair left of it.
     pub(crate) fn losses(&self) -> (f64, f64) {
         self.harvest.losses()
+    }
+
+    /// When that was found last.
+    pub(crate) fn told(&self) -> Option<Instant> {
+        let told_us = self.harvest.told_us();
+        (told_us > 0).then(|| Instant(told_us.saturating_mul(1_000)))
     }
 
     /// How late datagrams come behind younger ones, microseconds.

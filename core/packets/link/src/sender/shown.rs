@@ -30,6 +30,11 @@ impl Sender {
         self.rtt_us
     }
 
+    /// When the peer reported last.
+    pub(crate) const fn told(&self) -> Option<Instant> {
+        self.told
+    }
+
     /// Bytes sent as data and as repair.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.data_bytes, self.repair_bytes)

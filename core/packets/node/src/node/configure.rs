@@ -87,6 +87,13 @@ impl Node {
         self.tell_links(|link| link.set_order(order));
     }
 
+    /// How much repair may be sent for what is sent, at most, percent: [`REPAIR_PERCENT`] at first,
+    /// and never more. Lines that are paid for by the byte want less.
+    pub fn set_repair_max(&mut self, percent: u8) {
+        self.repair_percent = percent;
+        self.tell_links(|link| link.set_repair_max(f64::from(percent) / 100.0));
+    }
+
     /// The session that a live receiver index of ours, its first or its second, belongs to, by
     /// its first; for those who watch the wire and know no more than the index.
     #[must_use]
@@ -233,6 +240,7 @@ impl Node {
                 link.set_squeeze(self.compress);
                 link.set_hold(self.hold);
                 link.set_order(self.order);
+                link.set_repair_max(f64::from(self.repair_percent) / 100.0);
             }
             if let Some(key) = &change.preshared_key {
                 link.peer_mut().set_preshared_key(key.clone());

@@ -7,8 +7,8 @@ use wire::frame::{self, Features, Frame};
 use super::squeezed::{Inner, Other, text};
 use super::tests::Machine;
 
-const ALL: [Features; 4] =
-    [Features::REPAIR, Features::PATHS, Features::BUNDLES, Features::SQUEEZED];
+const ALL: [Features; 5] =
+    [Features::REPAIR, Features::PATHS, Features::BUNDLES, Features::SQUEEZED, Features::ELSEWHERE];
 
 /// Adds what a peer has to be able to do to read this.
 fn note_needed(plain: &[u8], needed: &mut Vec<Features>) {
@@ -30,6 +30,7 @@ fn note_needed(plain: &[u8], needed: &mut Vec<Features>) {
         | Frame::Repair(_)
         | Frame::Ordered(_)
         | Frame::Report(_) => needed.push(Features::REPAIR),
+        Frame::Elsewhere(_) => needed.push(Features::ELSEWHERE),
         Frame::Squeezed(_) => needed.push(Features::SQUEEZED),
         Frame::Probe(_) | Frame::ProbeAnswer(_) | Frame::Candidates(_) => {
             needed.push(Features::PATHS);

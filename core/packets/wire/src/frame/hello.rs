@@ -31,6 +31,8 @@ impl Features {
     pub const BUNDLES: Self = Self(4);
     /// Compressed packets and frames are read.
     pub const SQUEEZED: Self = Self(8);
+    /// What went another way is read of.
+    pub const ELSEWHERE: Self = Self(16);
 
     /// All of both.
     #[must_use]

@@ -41,11 +41,17 @@ pub struct Report {
     pub echo_us: u32,
     /// See `echo_us`.
     pub held_us: u32,
+    /// Whether what came took a stream on its last part of the way; nothing is lost there.
+    pub by_stream: bool,
+    /// For how long flows wait for their order at most, milliseconds; nothing where it is not said.
+    pub order_ms: Option<u8>,
 }
 
 impl Report {
     /// Length on the wire, in bytes.
     pub const LEN: usize = 76;
+    /// The longest time that `order_ms` can say.
+    pub const ORDER_MS_MAX: u8 = 126;
 
     pub(super) fn parse(plain: &[u8]) -> Result<Self, Malformed> {
         let fixed: &[u8; Self::LEN] = plain.first_chunk().ok_or(Malformed::Truncated)?;
@@ -67,6 +73,8 @@ impl Report {
             rebuilt: u32_at(fixed, 64),
             echo_us: u32_at(fixed, 68),
             held_us: u32_at(fixed, 72),
+            by_stream: fixed[1] & 0x80 != 0,
+            order_ms: (fixed[1] & 0x7f).checked_sub(1),
         })
     }
 
@@ -75,6 +83,8 @@ impl Report {
     pub fn build(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[0] = KIND_REPORT;
+        let order = self.order_ms.map_or(0, |ms| ms.min(Self::ORDER_MS_MAX) + 1);
+        bytes[1] = order | if self.by_stream { 0x80 } else { 0 };
         bytes[2..4].copy_from_slice(&self.number.to_le_bytes());
         let of =
             |l: &Losses| [l.judged, l.lost, l.runs, l.windows, l.window_losses, l.window_squares];
@@ -111,9 +121,15 @@ mod tests {
             rebuilt: 10,
             echo_us: 11,
             held_us: 12,
+            by_stream: true,
+            order_ms: Some(30),
         };
         let bytes = report.build();
-        assert_eq!(bytes[..8], [0x86, 0, 2, 1, 1, 0, 0, 0]);
+        assert_eq!(bytes[..8], [0x86, 0x80 | 31, 2, 1, 1, 0, 0, 0]);
+        let unsaid = Report { by_stream: false, order_ms: None, ..report };
+        assert_eq!((unsaid.build()[1], parse(&unsaid.build())), (0, Ok(Frame::Report(unsaid))));
+        let most = Report { order_ms: Some(200), ..report };
+        assert_eq!(most.build()[1], 0xff);
         assert_eq!((bytes[44], bytes[48], bytes[72]), (5, 6, 12));
         assert_eq!(parse(&bytes), Ok(Frame::Report(report)));
         assert!((1..Report::LEN).all(|len| parse(&bytes[..len]).is_err()));
