@@ -10,6 +10,7 @@
 //! - `serve` and `relay` run the coordination service and a relay through [`server`]; `user`,
 //!   `key`, `node`, `route`, `policy`, `token` and `audit` call its API through [`dial`], here or
 //!   far away; `backup` copies its files.
+//! - `circuit` opens circuits and runs commands in them.
 //! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
 //! - `demo` shows the link at work in one of them.
 //! - `sites` joins whole sites through gateways: [`sites`] decides, [`clouds`] acts.
@@ -24,6 +25,7 @@ mod admin;
 mod audit;
 mod backup;
 mod bench;
+mod circuit;
 mod cleanup;
 mod client;
 mod completions;
@@ -97,6 +99,7 @@ enum Command {
     Ping(ping::Args),
     Wait(status::Wait),
     Why(why::Args),
+    Circuit(circuit::Args),
     Netcheck(netcheck::Args),
     Metrics(status::Metrics),
     Debug(status::Debug),
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(args),
         Command::Wait(args) => status::wait(args),
         Command::Why(args) => why::run(args),
+        Command::Circuit(args) => circuit::run(args),
         Command::Netcheck(args) => netcheck::run(args),
         Command::Metrics(args) => status::metrics(args),
         Command::Debug(args) => status::debug(args),
@@ -190,6 +194,7 @@ fn socket_of(command: &mut Command) -> Option<&mut Option<std::path::PathBuf>> {
         Command::Wait(args) => &mut args.target,
         Command::Netcheck(args) => &mut args.target,
         Command::Why(args) => &mut args.target,
+        Command::Circuit(args) => args.target(),
         Command::Metrics(args) => &mut args.target,
         Command::Debug(args) => {
             let status::DebugCommand::Bundle { target, .. } = &mut args.command;

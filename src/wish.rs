@@ -40,6 +40,17 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     site_gateway: Option<bool>,
+    /// Offer to be a hop of circuits
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    circuit_hop: Option<bool>,
+    /// Offer to be an exit of circuits, and a hop
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    circuit_exit: Option<bool>,
+    /// Whom to ask for names on behalf of circuits; 0.0.0.0 for the machine's own
+    #[arg(long, value_name = "ADDRESS")]
+    circuit_names: Option<std::net::Ipv4Addr>,
 }
 
 /// A list of prefixes, given as one word.
@@ -65,6 +76,9 @@ impl Wish {
             exit_node_allow_lan_access: self.exit_node_allow_lan_access,
             snat_subnet_routes: self.snat_subnet_routes,
             site_gateway: self.site_gateway,
+            circuit_hop: self.circuit_hop,
+            circuit_exit: self.circuit_exit,
+            circuit_names: self.circuit_names,
         }
     }
 }

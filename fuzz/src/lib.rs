@@ -19,6 +19,8 @@
 //! - [`frames`]: the same node, whose peer seals anything at all.
 //! - [`squeezed`]: a block as a peer may send it; it holds what it says or is refused, and nothing
 //!   is written beside it.
+//! - [`cells`]: frames of circuits as a neighbour may send them, and genuine ones that are changed
+//!   on the way; nothing goes round without end, and a circuit can be built afterwards.
 //! - [`relay`]: any bytes as the streams of three connections of a relay's switch; the same frames
 //!   however they are cut, one out for one in at most, everything counted.
 //! - [`control()`], [`link_file`], [`topology`], [`sites`]: the texts of the control socket, of
@@ -42,6 +44,7 @@
 //! beside the code that it broke.
 
 mod access;
+mod cells;
 mod enrol;
 mod frames;
 mod machine;
@@ -58,6 +61,7 @@ use wire::wireguard::{self, CookieReply, Initiation, Message, Response};
 use wire::{coalesce, superpacket, virtio};
 
 pub use access::{filter, policy};
+pub use cells::cells;
 pub use enrol::{channel, map, message, token};
 pub use frames::frames;
 pub use machine::datagram;
@@ -79,6 +83,7 @@ pub const TARGETS: [(&str, Body); 20] = [
     ("datagram", datagram),
     ("frames", frames),
     ("squeezed", squeezed),
+    ("cells", cells),
     ("relay", relay),
     ("control", control),
     ("link_file", link_file),
@@ -275,6 +280,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         ],
         "datagram" => machine::seeds(),
         "squeezed" => squeezed::seeds(),
+        "cells" => cells::seeds(),
         "frames" => frames::seeds(),
         "relay" => relay::seeds(),
         "control" | "link_file" | "topology" | "sites" => text::seeds(target),

@@ -50,6 +50,7 @@ impl Daemon {
                 let question = Question { source, destination, protocol, port };
                 why::why(self, &question)?
             }
+            Request::Circuit { ask } => self.circuit(&ask)?,
             Request::Debug => status::debug(self)?,
         };
         // Who asked and went away does not mind.

@@ -4,7 +4,7 @@
 //! [`host::gateway`]'s; here is only when, and with what.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use host::names::{Place, Server};
 use host::resolver::{self, Applied, Wish};
 
 use crate::Settings;
+use crate::circuits;
 use crate::plan::{self, Plan};
 use crate::resolvers::{Taken, beside_exit};
 use crate::set;
@@ -106,6 +107,11 @@ impl Gate {
         self.said.iter().flatten()
     }
 
+    /// Whom this machine asked for names before it asked us.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = IpAddr> {
+        self.resolver.iter().flat_map(|(_, applied)| applied.upstreams()).copied()
+    }
+
     /// Brings everything in line. Without a map nothing is served or named, and an exit that is
     /// wanted stays closed.
     pub(crate) fn apply(
@@ -119,7 +125,8 @@ impl Gate {
             failed.take_if(|at| at.elapsed() >= AGAIN);
             failed.is_none()
         };
-        let setup = setup(link, map, plan, settings);
+        let upstreams: Vec<IpAddr> = self.upstreams().collect();
+        let setup = setup(link, map, plan, settings, &upstreams);
         if self.setup.as_ref() != Some(&setup) && is_due(&mut self.gateway_failed) {
             let said = self.set_gateway(setup).unwrap_or_else(|error| {
                 self.gateway_failed = Some(Instant::now());
@@ -274,14 +281,21 @@ impl Gate {
 }
 
 /// What the map makes of this machine.
-fn setup(link: &str, map: Option<&Map>, plan: &Plan, settings: &Settings) -> Setup {
+fn setup(
+    link: &str,
+    map: Option<&Map>,
+    plan: &Plan,
+    settings: &Settings,
+    upstreams: &[IpAddr],
+) -> Setup {
     let wire = |list: &[Prefix]| list.iter().map(plan::wire_prefix).collect::<Vec<_>>();
     let me = map.map(|map| &map.me).filter(|me| me.approved);
-    let serves: Vec<Prefix> = me.map(|me| me.routes.clone()).unwrap_or_default();
+    let mut serves: Vec<Prefix> = me.map(|me| me.routes.clone()).unwrap_or_default();
+    serves.retain(|route| !circuits::is_offer(route));
     let (exits, subnets): (Vec<Prefix>, Vec<Prefix>) =
         serves.into_iter().partition(Prefix::is_default);
     let behind: Vec<Prefix> = plan.routes.iter().filter(|p| !p.is_default()).copied().collect();
-    Setup {
+    let mut setup = Setup {
         link: link.to_owned(),
         own: map.map(|map| map.me.addresses.clone()).unwrap_or_default(),
         overlay: wire(map.map(|map| &map.ranges[..]).unwrap_or_default()),
@@ -294,7 +308,25 @@ fn setup(link: &str, map: Option<&Map>, plan: &Plan, settings: &Settings) -> Set
         exit: settings.exit_node.is_some(),
         exit_lan: settings.exit_node_allow_lan_access,
         hands_off: false,
+    };
+    if let Some(map) = map.filter(|map| circuits::is_exit(map)) {
+        let names = circuits::name_server(map, settings.circuit_names, upstreams);
+        open_for_circuits(&mut setup, names);
     }
+    setup
+}
+
+/// What leaves a circuit here has one address; it goes where an exit leads, and to the name server.
+/// Where this node serves nothing else, peers themselves go nowhere through it.
+fn open_for_circuits(setup: &mut Setup, names: Option<Ipv4Addr>) {
+    let own = node::Prefix::host(IpAddr::V4(node::circuit::EXIT_ADDRESS));
+    if !setup.serves_exit && setup.serves.is_empty() {
+        (setup.overlay, setup.sites) = (Vec::new(), Vec::new());
+    }
+    setup.sites.push(own);
+    setup.uses.push(own);
+    setup.serves_exit = true;
+    setup.serves.extend(names.map(|at| node::Prefix::host(IpAddr::V4(at))));
 }
 
 /// Why nothing leaves, or nothing comes of it, where an exit is wanted.

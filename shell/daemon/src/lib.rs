@@ -33,6 +33,7 @@
 //! `warren cleanup`.
 
 mod answer;
+mod circuits;
 mod failover;
 mod gate;
 pub mod home;

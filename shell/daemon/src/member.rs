@@ -18,6 +18,7 @@ use node::{Candidate, Change};
 use noise::PrivateKey;
 use serde_json::Value;
 
+use crate::circuits::Kept;
 use crate::failover::Failover;
 use crate::gate::Gate;
 use crate::home::Home;
@@ -129,6 +130,8 @@ pub(crate) struct Daemon {
     pub(crate) has_twin: bool,
     /// The relay on which we wait.
     pub(crate) home: Home,
+    /// Circuits that are wanted, and what was told of them.
+    pub(crate) circuits: Kept,
 }
 
 impl Daemon {
@@ -174,6 +177,7 @@ impl Daemon {
             watchdog: None,
             has_twin: false,
             home: Home::default(),
+            circuits: Kept::default(),
         }
     }
 
@@ -261,6 +265,7 @@ impl Daemon {
         (self.membership, self.relays) = (None, None);
         (self.is_in_touch, self.map, self.plan) = (false, None, Plan::default());
         (self.told, self.rules, self.home) = (Told::default(), None, Home::default());
+        self.circuits = Kept::default();
         self.want_port(0, false);
         let _ = self.interface.set_up(false).map_err(|error| self.complain(&error));
         self.is_up = false;
@@ -478,6 +483,7 @@ impl Daemon {
         self.keep_relays();
         self.put(plan)?;
         self.apply_gate();
+        self.tell_circuits()?;
         self.tell_served()
     }
 
@@ -541,6 +547,7 @@ impl Daemon {
         }
         if self.map.is_some() {
             self.look_at_reach()?;
+            self.keep_circuits()?;
             if self.looked_at.elapsed() >= LOOK_EVERY {
                 self.looked_at = Instant::now();
                 self.look_for_twin();

@@ -201,7 +201,11 @@ fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix
             let is_wanted = if route.is_default() { is_exit } else { settings.accept_routes };
             let is_own = map.me.routes.contains(route);
             let is_range = map.ranges.iter().any(|range| range.overlaps(route));
-            if is_wanted && !is_own && (!is_range || route.is_default()) {
+            if is_wanted
+                && !is_own
+                && !crate::circuits::is_offer(route)
+                && (!is_range || route.is_default())
+            {
                 serving.push((*route, *peer));
             }
         }

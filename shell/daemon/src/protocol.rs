@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Changes;
+pub use crate::circuits::{CircuitAsk, Wanted};
 
 /// The version of every answer's form. Fields are added, never changed, under one number.
 pub const SCHEMA: u32 = 1;
@@ -56,6 +57,11 @@ pub enum Request {
         /// Destination port, where the protocol has ports.
         #[serde(default)]
         port: u16,
+    },
+    /// Something of circuits.
+    Circuit {
+        /// What.
+        ask: CircuitAsk,
     },
     /// Everything that helps to find out what is wrong, without secrets.
     Debug,

@@ -1,5 +1,7 @@
 //! The settings of a node, as its user wants them: kept over restarts, changed by `up` and `set`.
 
+use std::net::Ipv4Addr;
+
 use control::Prefix;
 use control::limits::{HOSTNAME_BYTES_MAX, ROUTES_MAX};
 use serde::{Deserialize, Serialize};
@@ -29,6 +31,13 @@ pub struct Settings {
     /// Whether hosts in its subnets begin conversations through it, and keep their addresses as
     /// peers do: it is the gateway of a site.
     pub site_gateway: bool,
+    /// Whether it offers to be a hop of circuits.
+    pub circuit_hop: bool,
+    /// Whether it offers to be an exit of circuits, and a hop.
+    pub circuit_exit: bool,
+    /// Whom it asks for names on behalf of circuits; the machine's own if it is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub circuit_names: Option<Ipv4Addr>,
 }
 
 impl Default for Settings {
@@ -43,6 +52,9 @@ impl Default for Settings {
             exit_node_allow_lan_access: false,
             snat_subnet_routes: true,
             site_gateway: false,
+            circuit_hop: false,
+            circuit_exit: false,
+            circuit_names: None,
         }
     }
 }
@@ -69,6 +81,12 @@ pub struct Changes {
     pub snat_subnet_routes: Option<bool>,
     /// [`Settings::site_gateway`].
     pub site_gateway: Option<bool>,
+    /// [`Settings::circuit_hop`].
+    pub circuit_hop: Option<bool>,
+    /// [`Settings::circuit_exit`].
+    pub circuit_exit: Option<bool>,
+    /// [`Settings::circuit_names`]; 0.0.0.0 for the machine's own.
+    pub circuit_names: Option<Ipv4Addr>,
 }
 
 impl Changes {
@@ -132,6 +150,12 @@ impl Settings {
             ),
             snat_subnet_routes: or(changes.snat_subnet_routes, self.snat_subnet_routes),
             site_gateway: or(changes.site_gateway, self.site_gateway),
+            circuit_hop: or(changes.circuit_hop, self.circuit_hop),
+            circuit_exit: or(changes.circuit_exit, self.circuit_exit),
+            circuit_names: match changes.circuit_names {
+                Some(names) => (!names.is_unspecified()).then_some(names),
+                None => self.circuit_names,
+            },
         }
     }
 
@@ -150,6 +174,9 @@ impl Settings {
         if let Some(name) = &self.exit_node {
             flags.push(("--exit-node", name.clone()));
         }
+        if let Some(names) = self.circuit_names {
+            flags.push(("--circuit-names", names.to_string()));
+        }
         for (flag, value, at_first) in [
             ("--accept-routes", self.accept_routes, first.accept_routes),
             ("--accept-dns", self.accept_dns, first.accept_dns),
@@ -161,6 +188,8 @@ impl Settings {
             ),
             ("--snat-subnet-routes", self.snat_subnet_routes, first.snat_subnet_routes),
             ("--site-gateway", self.site_gateway, first.site_gateway),
+            ("--circuit-hop", self.circuit_hop, first.circuit_hop),
+            ("--circuit-exit", self.circuit_exit, first.circuit_exit),
         ] {
             if value != at_first {
                 flags.push((flag, value.to_string()));
@@ -181,6 +210,9 @@ impl Settings {
             "--hostname" => changes.hostname.is_some(),
             "--advertise-routes" => changes.advertise_routes.is_some(),
             "--exit-node" => changes.exit_node.is_some(),
+            "--circuit-hop" => changes.circuit_hop.is_some(),
+            "--circuit-exit" => changes.circuit_exit.is_some(),
+            "--circuit-names" => changes.circuit_names.is_some(),
             "--accept-routes" => changes.accept_routes.is_some(),
             "--accept-dns" => changes.accept_dns.is_some(),
             "--advertise-exit-node" => changes.advertise_exit_node.is_some(),

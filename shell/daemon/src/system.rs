@@ -8,8 +8,8 @@ use control::{HostInfo, Prefix};
 use host::netlink::{Error, Link, Netlink};
 use host::tun;
 
-use crate::Settings;
 use crate::plan::Plan;
+use crate::{Settings, circuits};
 
 /// The interface that the daemon made.
 #[derive(Debug)]
@@ -172,6 +172,12 @@ pub(crate) fn host_info(
         let everything =
             ["0.0.0.0/0", "::/0"].iter().filter_map(|text| text.parse::<Prefix>().ok());
         routes.extend(everything);
+    }
+    for (is_offered, offer) in [
+        (settings.circuit_hop || settings.circuit_exit, circuits::HOP),
+        (settings.circuit_exit, circuits::EXIT),
+    ] {
+        routes.extend(offer.parse::<Prefix>().ok().filter(|_| is_offered));
     }
     HostInfo {
         hostname: settings.hostname.clone().unwrap_or_else(|| own().trim().to_owned()),

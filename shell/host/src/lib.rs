@@ -46,6 +46,7 @@ mod program;
 pub mod quick;
 pub mod relay;
 pub mod resolver;
+pub mod room;
 pub mod signals;
 mod sys;
 pub mod systemd;

@@ -361,6 +361,12 @@ fn users_by_name(directory: &Directory) -> Result<BTreeMap<String, usize>, Direc
     Ok(known)
 }
 
+/// What a rule about circuits leads to.
+fn hops() -> Ranges {
+    let (address, bits) = wire::circuits::HOPS;
+    Ranges::of_prefixes(Prefix::new(address.into(), bits))
+}
+
 /// What selectors mean, each worked out once.
 struct Meanings<'a> {
     compiled: &'a Compiled,
@@ -382,7 +388,11 @@ impl<'a> Meanings<'a> {
         let source_nodes = of(&sources);
         let targets = grant.targets.iter().filter(|target| !target.services.is_empty());
         let resolve = |target: &crate::document::Target| {
-            let destinations = self.union(&target.selectors, true);
+            let mut destinations = self.union(&target.selectors, true);
+            if grant.section != Section::Circuits {
+                // However wide a rule is, it gives no right to circuits: only `circuits` does.
+                destinations = destinations.difference(&hops());
+            }
             Resolved {
                 place: grant.place,
                 section: grant.section,

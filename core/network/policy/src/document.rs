@@ -44,6 +44,8 @@ pub enum Section {
     Acls,
     /// `grants`.
     Grants,
+    /// `circuits`.
+    Circuits,
     /// In no file: everything is allowed, since there is no policy.
     Open,
 }
@@ -55,6 +57,7 @@ impl Section {
         match self {
             Self::Acls => "acls",
             Self::Grants => "grants",
+            Self::Circuits => "circuits",
             Self::Open => "no policy",
         }
     }

@@ -177,7 +177,7 @@ impl Reader {
 
     fn file(&mut self, json: &Json) -> Policy {
         let fields = self.object(json, "an object with the keys of a policy");
-        const KNOWN: [&str; 8] = [
+        const KNOWN: [&str; 9] = [
             "groups",
             "tagOwners",
             "hosts",
@@ -186,8 +186,9 @@ impl Reader {
             "autoApprovers",
             "tests",
             "defaultSrcPosture",
+            "circuits",
         ];
-        let [groups, tags, hosts, acls, grants, approvers, tests, posture] =
+        let [groups, tags, hosts, acls, grants, approvers, tests, posture, circuits] =
             self.sorted(fields, KNOWN, &TOLERATED);
         self.posture(posture);
         self.hosts(hosts);
@@ -198,6 +199,7 @@ impl Reader {
             self.rules(section, field);
         }
         self.approvers(approvers);
+        self.circuits(circuits);
         self.tests(tests);
         if acls.is_none() && grants.is_none() {
             self.warn(json.place, "neither acls nor grants: everything is allowed", OPEN);
@@ -545,6 +547,7 @@ impl Reader {
     }
 }
 
+mod circuits;
 mod nodes;
 #[cfg(test)]
 mod tests;

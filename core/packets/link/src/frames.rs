@@ -445,6 +445,8 @@ pub(crate) fn carries_data(frame: &Frame<'_>) -> bool {
             | Frame::ProbeAnswer(_)
             | Frame::Candidates(_)
             | Frame::Elsewhere(_)
+            | Frame::Cell(_)
+            | Frame::Build(_)
             | Frame::Unknown(_)
     )
 }

@@ -590,5 +590,6 @@ fn context<'a>(world: &'a mut World<'_>) -> Option<Context<'a>> {
 }
 
 mod actions;
+mod cells;
 mod managed;
 mod shown;

@@ -25,6 +25,8 @@ pub enum Reason {
     /// Out: the policy does not let it pass, as `Node::policy` knows, or it is from an address that
     /// this machine does not answer for.
     PolicyOut,
+    /// Out: it was of a circuit; `circuit::Counters` knows why.
+    Circuit,
     /// In: refused by the protocol.
     Protocol(Drop),
     /// In: what was sealed is not a whole IP packet.
@@ -44,9 +46,9 @@ pub enum Reason {
     Congestion,
 }
 
-const OWN: usize = 16;
+const OWN: usize = 17;
 /// How many of them are outwards.
-const OUT: usize = 9;
+const OUT: usize = 10;
 
 impl Reason {
     /// Every reason once, in the order of their numbers.
@@ -61,6 +63,7 @@ impl Reason {
             Self::PacketTooBig,
             Self::Loop,
             Self::PolicyOut,
+            Self::Circuit,
             Self::InnerMalformed,
             Self::UnknownFrame,
             Self::SourceNotAllowed,
@@ -83,13 +86,14 @@ impl Reason {
             Self::PacketTooBig => 6,
             Self::Loop => 7,
             Self::PolicyOut => 8,
-            Self::InnerMalformed => 9,
-            Self::UnknownFrame => 10,
-            Self::SourceNotAllowed => 11,
-            Self::HandshakesFull => 12,
-            Self::NoIdentity => 13,
-            Self::PolicyIn => 14,
-            Self::Congestion => 15,
+            Self::Circuit => 9,
+            Self::InnerMalformed => 10,
+            Self::UnknownFrame => 11,
+            Self::SourceNotAllowed => 12,
+            Self::HandshakesFull => 13,
+            Self::NoIdentity => 14,
+            Self::PolicyIn => 15,
+            Self::Congestion => 16,
             Self::Protocol(drop) => OWN + drop.number(),
         }
     }
@@ -107,6 +111,7 @@ impl Reason {
             Self::PacketTooBig => "packet-too-big",
             Self::Loop => "routing-loop",
             Self::PolicyOut => "policy-out",
+            Self::Circuit => "circuit",
             Self::InnerMalformed => "inner-malformed",
             Self::UnknownFrame => "unknown-frame",
             Self::SourceNotAllowed => "source-not-allowed",

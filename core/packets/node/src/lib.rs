@@ -45,6 +45,8 @@ mod slumber;
 mod stamps;
 mod timers;
 
+/// Circuits, whose paths this node's owner chooses.
+pub use circuit;
 pub use config::*;
 pub use counters::{Counters, Reason};
 pub use link::{Candidate, Destination, Endpoint, Inbox, Outbox, PathStatus, Relayed, Source};

@@ -1,14 +1,15 @@
 //! The node.
 //!
 //! Stages, in the order in which they appear below: `handle_packet` (out), `handle_datagram`
-//! (in), `handle_handshakes`, `handle_timeout`, `handle_actions`. What configures a node stands
-//! in the second half.
+//! (in), `handle_handshakes`, `handle_timeout`, `handle_actions`. What configures a node is in
+//! `configure`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
+use circuit::Circuits;
 use link::{
     Budget, Destination, Endpoint, Inbox, Judge, Link, ORDER, Outbox, Outcome, PieceCounters,
     REPAIR_PERCENT, Refusal, World,
@@ -21,7 +22,7 @@ use policy::Direction;
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
 use wire::wireguard::{self, Message};
-use wire::{packet, superpacket, tcp, virtio};
+use wire::{frame, packet, superpacket, tcp, virtio};
 
 use crate::allowed;
 use crate::circles::Circles;
@@ -82,6 +83,7 @@ pub struct Node {
     budget: Budget,
     overrun: Overruns,
     reach: Asker,
+    circuits: Circuits,
     /// What our own machine is told about packets that do not fit.
     replies: VecDeque<Vec<u8>>,
     counters: Counters,
@@ -141,6 +143,7 @@ impl Node {
             budget: Budget::new(WAITING_BYTES_MAX),
             overrun: Overruns::default(),
             reach: Asker::default(),
+            circuits: Circuits::default(),
             replies: VecDeque::new(),
             counters: Counters::default(),
             pieces_gone: PieceCounters::default(),
@@ -182,6 +185,9 @@ impl Node {
         };
         let segments = packet.segments() as u64;
         self.counters.packets_out += segments;
+        if let Some(claim) = self.circuits.claims(packet.source(), packet.destination()) {
+            return self.handle_claimed(claim, &packet, now, out);
+        }
         let owner = self.allowed.lookup(packet.destination());
         let found = owner.and_then(|id| Some((id, self.peers.link(id)?)));
         let Some((id, link)) = found else {
@@ -193,7 +199,7 @@ impl Node {
             return;
         }
         let squeeze = self.guard.lets_compress();
-        let circle = own_datagram(packet.packet(), self.listen_port).and_then(|to| {
+        let circle = reachable::own_datagram(packet.packet(), self.listen_port).and_then(|to| {
             let via = link.endpoint()?.udp()?.remote;
             let via = SocketAddr::new(via.ip(), via.port());
             Some(self.circles.handle_own(to, via, now))
@@ -239,7 +245,11 @@ impl Node {
         let datagram = &mut memory[range];
         let dropped = match wireguard::classify(datagram) {
             Ok(Message::Transport { receiver, .. }) => {
-                self.open(from, Index(receiver), datagram, start, clock.now, inbox)
+                self.open(from, Index(receiver), datagram, start, clock.now, inbox).map(|circuit| {
+                    let Some((id, plain)) = circuit else { return };
+                    let (at, now) = ((id, start + plain.start), (clock.now, random));
+                    self.handle_circuit(at, &mut datagram[plain], now, inbox, out);
+                })
             }
             Ok(_) => self.admit(from, datagram, clock.now, random, out),
             Err(_) if self.reach.handle_datagram(&from, datagram, clock.now) => {
@@ -263,7 +273,7 @@ impl Node {
         start: usize,
         now: Instant,
         inbox: &mut Inbox,
-    ) -> Result<(), Reason> {
+    ) -> Result<Option<(PeerId, Range<usize>)>, Reason> {
         let unknown = Reason::Protocol(Drop::UnknownIndex);
         let Some(id) = self.indices.owner(index) else {
             self.handle_stray(&from, now);
@@ -277,11 +287,15 @@ impl Node {
         self.touch(id);
         if plain.is_empty() {
             self.counters.keepalives_in += 1;
-            return Ok(());
+            return Ok(None);
         }
         let inner = &datagram[plain.clone()];
         if !matches!(inner[0] >> 4, 4 | 6) {
             let link = self.peers.link(id).ok_or(unknown)?;
+            if frame::is_circuit(inner) && link.note_cell(session, datagram, now) {
+                self.counters.frames_in += 1;
+                return Ok(Some((id, plain)));
+            }
             let (allowed, guard, turn) = (&self.allowed, &mut self.guard, &mut self.turn);
             let mut judge = Owner { allowed, guard, turn, id, now, rules: self.rules };
             let is_data = link
@@ -295,7 +309,7 @@ impl Node {
             self.counters.frames_in += 1;
             self.ready.push(id);
             self.poll_packets(inbox);
-            return Ok(());
+            return Ok(None);
         }
         let len = packet::total_len(inner).map_err(|_| Reason::InnerMalformed)?;
         let source = packet::source(inner).map_err(|_| Reason::InnerMalformed)?;
@@ -318,7 +332,7 @@ impl Node {
         }
         let from = start + plain.start;
         inbox.push(from..from + len);
-        Ok(())
+        Ok(None)
     }
 
     /// Moves packets that came in frames, and waited, into `inbox`. Returns whether more are
@@ -492,6 +506,7 @@ impl Node {
         self.handle_put_off(clock.now);
         self.reach.handle_due(random, clock.now, out);
         self.call_peers(clock.now);
+        self.handle_circuits_due(clock.now, random, out);
         // Each action list is finite, and acting touches nobody else.
         while let Some(id) = self.touched.pop() {
             let Some(link) = self.peers.link(id) else { continue };
@@ -521,7 +536,9 @@ impl Node {
             return Some(Instant::ZERO);
         }
         let gate = self.gate.as_ref().and_then(Gate::poll_timeout);
-        [self.timers.earliest(), gate, self.reach.poll_timeout()].into_iter().flatten().min()
+        let circuits = self.circuits.poll_timeout();
+        let all = [self.timers.earliest(), gate, self.reach.poll_timeout(), circuits];
+        all.into_iter().flatten().min()
     }
 
     #[inline]
@@ -542,22 +559,9 @@ impl Node {
     }
 }
 
-/// Where this packet goes if it may be a datagram that we sealed, by the port that it comes from.
-#[inline]
-fn own_datagram(packet: &Packet<'_>, listen_port: u16) -> Option<SocketAddr> {
-    if packet.protocol() != protocol::UDP {
-        return None;
-    }
-    match packet.transport() {
-        Ok(Transport::Udp(udp)) if udp.source_port() == listen_port => {
-            Some(SocketAddr::new(packet.destination(), udp.destination_port()))
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod cipher;
+mod circuits;
 mod configure;
 #[cfg(test)]
 mod frames;

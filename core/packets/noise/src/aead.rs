@@ -9,7 +9,8 @@ use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, No
 use crate::kdf::Secret;
 
 /// A key for one direction, ready to use.
-pub(crate) fn key(secret: &Secret) -> LessSafeKey {
+#[must_use]
+pub fn key(secret: &Secret) -> LessSafeKey {
     let key = UnboundKey::new(&CHACHA20_POLY1305, &secret.0)
         .expect("ChaCha20-Poly1305 takes every 32-byte key");
     LessSafeKey::new(key)
@@ -22,7 +23,8 @@ pub(crate) fn aes_key(secret: &Secret) -> LessSafeKey {
 }
 
 /// WireGuard's nonce: four zero bytes, then the counter, little endian.
-pub(crate) fn nonce(counter: u64) -> Nonce {
+#[must_use]
+pub fn nonce(counter: u64) -> Nonce {
     let mut bytes = [0; NONCE_LEN];
     bytes[4..].copy_from_slice(&counter.to_le_bytes());
     Nonce::assume_unique_for_key(bytes)
@@ -30,7 +32,7 @@ pub(crate) fn nonce(counter: u64) -> Nonce {
 
 /// Overwrites the key. The cipher's library does not wipe its keys itself; writing another key over
 /// the same bytes, before the eyes of the optimiser, is what safe code can do.
-pub(crate) fn wipe(key: &mut LessSafeKey) {
+pub fn wipe(key: &mut LessSafeKey) {
     *key = self::key(&Secret([0; 32]));
     core::hint::black_box(key);
 }
@@ -43,7 +45,8 @@ pub(crate) fn wipe_aes(key: &mut LessSafeKey) {
 }
 
 /// Encrypts a handshake field of `N` bytes into `M` = `N` + 16 bytes.
-pub(crate) fn seal<const N: usize, const M: usize>(
+#[must_use]
+pub fn seal<const N: usize, const M: usize>(
     secret: &Secret,
     plain: &[u8; N],
     associated: &[u8; 32],
@@ -61,7 +64,8 @@ pub(crate) fn seal<const N: usize, const M: usize>(
 }
 
 /// The reverse of `seal`; `None` if it does not authenticate.
-pub(crate) fn open<const N: usize, const M: usize>(
+#[must_use]
+pub fn open<const N: usize, const M: usize>(
     secret: &Secret,
     sealed: &[u8; M],
     associated: &[u8; 32],

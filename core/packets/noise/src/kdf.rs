@@ -31,10 +31,11 @@ const BLOCK_LEN: usize = 64;
 
 /// 32 secret bytes, wiped when dropped.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub(crate) struct Secret(pub(crate) [u8; 32]);
+pub struct Secret(pub [u8; 32]);
 
 /// BLAKE2s-256 (RFC 7693) of the parts, one after the other.
-pub(crate) fn hash(parts: &[&[u8]]) -> [u8; 32] {
+#[must_use]
+pub fn hash(parts: &[&[u8]]) -> [u8; 32] {
     let mut state = Blake2s256::new();
     for part in parts {
         Digest::update(&mut state, part);
@@ -98,7 +99,8 @@ pub(crate) fn kdf1(chain: &[u8; 32], input: &[u8]) -> Secret {
 }
 
 /// Two output keys.
-pub(crate) fn kdf2(chain: &[u8; 32], input: &[u8]) -> (Secret, Secret) {
+#[must_use]
+pub fn kdf2(chain: &[u8; 32], input: &[u8]) -> (Secret, Secret) {
     let extracted = hmac(chain, &[input]);
     let first = hmac(&extracted.0, &[&[1]]);
     let second = hmac(&extracted.0, &[&first.0, &[2]]);
@@ -106,7 +108,8 @@ pub(crate) fn kdf2(chain: &[u8; 32], input: &[u8]) -> (Secret, Secret) {
 }
 
 /// Three output keys.
-pub(crate) fn kdf3(chain: &[u8; 32], input: &[u8]) -> (Secret, Secret, Secret) {
+#[must_use]
+pub fn kdf3(chain: &[u8; 32], input: &[u8]) -> (Secret, Secret, Secret) {
     let extracted = hmac(chain, &[input]);
     let first = hmac(&extracted.0, &[&[1]]);
     let second = hmac(&extracted.0, &[&first.0, &[2]]);

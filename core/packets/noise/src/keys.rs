@@ -108,7 +108,7 @@ impl PrivateKey {
     /// Diffie-Hellman with `public`. `None` if the result is all zeros, which a public key of low
     /// order forces (threat DP-15, RFC 7748 section 6.1).
     #[must_use]
-    pub(crate) fn agree(&self, public: &PublicKey) -> Option<kdf::Secret> {
+    pub fn agree(&self, public: &PublicKey) -> Option<kdf::Secret> {
         let shared = kdf::Secret(x25519_dalek::x25519(self.0, public.0));
         (!bool::from(shared.0.ct_eq(&[0; 32]))).then_some(shared)
     }

@@ -36,6 +36,9 @@
 //! latter is `session/second.rs`, which has the keys, and `peer/second.rs`: `offer_second` draws
 //! our index, `accept_second` takes the peer's. Without both a session is WireGuard's to the byte.
 //!
+//! [`parts`] lends the hash, the key derivation and the ciphers to the one other handshake of this
+//! project, that of circuits, so that they are written once.
+//!
 //! A caller therefore runs: input, then `poll_action` until `None`, then sleep until
 //! `poll_timeout`, then `handle_timeout`. Refusals are `Drop` reasons to count; nothing is ever
 //! answered to a stranger.
@@ -55,6 +58,7 @@ mod keys;
 mod limiter;
 #[cfg(feature = "oracle")]
 mod oracle;
+pub mod parts;
 mod peer;
 mod replay;
 mod replies;

@@ -5,26 +5,30 @@
 //! do.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kdf::{self, Secret};
 
 thread_local! {
     static LAST: RefCell<BTreeMap<KeyId, u64>> = const { RefCell::new(BTreeMap::new()) };
+    static SEEN: RefCell<BTreeSet<(KeyId, u64)>> = const { RefCell::new(BTreeSet::new()) };
 }
 
 /// Forgets every counter, on this thread. For a simulation that starts a world anew from the same
 /// seed, and therefore with the same keys.
 pub fn forget_nonces() {
     LAST.with_borrow_mut(BTreeMap::clear);
+    SEEN.with_borrow_mut(BTreeSet::clear);
 }
 
 /// Names a key without being one: its hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KeyId([u8; 32]);
+pub struct KeyId([u8; 32]);
 
 impl KeyId {
-    pub(crate) fn new(key: &Secret) -> Self {
+    /// The name of `key`.
+    #[must_use]
+    pub fn new(key: &Secret) -> Self {
         Self(kdf::hash(&[b"nonce oracle", &key.0]))
     }
 
@@ -33,6 +37,16 @@ impl KeyId {
         LAST.with_borrow_mut(|last| {
             let before = last.insert(self, counter);
             assert!(before.is_none_or(|b| counter > b), "nonce {counter} after {before:?}");
+        });
+    }
+}
+
+impl KeyId {
+    /// Panics if `counter` was witnessed for this key before: for a key whose counters another
+    /// machine chooses, in whatever order.
+    pub fn witness_once(self, counter: u64) {
+        SEEN.with_borrow_mut(|seen| {
+            assert!(seen.insert((self, counter)), "nonce {counter} twice");
         });
     }
 }
@@ -48,6 +62,15 @@ mod tests {
         key.witness(0);
         key.witness(1);
         key.witness(1);
+    }
+
+    #[test]
+    #[should_panic(expected = "nonce 3 twice")]
+    fn counters_in_any_order_may_not_repeat() {
+        let key = KeyId::new(&Secret([6; 32]));
+        for counter in [5, 3, 4, 3] {
+            key.witness_once(counter);
+        }
     }
 
     #[test]

@@ -9,11 +9,12 @@
 //! flow, a [`Bundle`] holds small ones that waited together; each of these may be [`Squeezed`]. A
 //! [`Report`] tells the other end what arrived. A [`Probe`] asks whether a path is open, its
 //! [`ProbeAnswer`] says so, and [`Candidates`] say where else to try; [`Elsewhere`] says which
-//! numbers these had.
+//! numbers these had. A [`Cell`] belongs to a circuit, which [`Build`] sets up and ends.
 
 use crate::Malformed;
 
 mod bundle;
+mod cell;
 mod elsewhere;
 mod hello;
 mod path;
@@ -23,6 +24,7 @@ mod squeezed;
 mod unit;
 
 pub use bundle::Bundle;
+pub use cell::{Build, CLASSES, Cell, UNIT, class_of};
 pub use elsewhere::{Elsewhere, Run};
 pub use hello::{Features, Hello};
 pub use path::{Candidates, Probe, ProbeAnswer};
@@ -50,6 +52,8 @@ const KIND_CANDIDATES: u8 = FIRST_BYTE_MIN | 10;
 const KIND_BUNDLE: u8 = FIRST_BYTE_MIN | 11;
 const KIND_SQUEEZED: u8 = FIRST_BYTE_MIN | 12;
 const KIND_ELSEWHERE: u8 = FIRST_BYTE_MIN | 13;
+const KIND_CELL: u8 = FIRST_BYTE_MIN | 14;
+const KIND_BUILD: u8 = FIRST_BYTE_MIN | 15;
 
 /// A frame, as parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +84,10 @@ pub enum Frame<'a> {
     Candidates(Candidates<'a>),
     /// What of its numbers went another way than packets do.
     Elsewhere(Elsewhere<'a>),
+    /// A cell of a circuit; its body follows the header.
+    Cell(Cell),
+    /// What sets a circuit up, or ends it.
+    Build(Build),
     /// Of a kind that this version does not know.
     Unknown(u8),
 }
@@ -89,6 +97,13 @@ pub enum Frame<'a> {
 #[must_use]
 pub fn is_frame(plain: &[u8]) -> bool {
     plain.first().is_some_and(|&first| first >= FIRST_BYTE_MIN)
+}
+
+/// Whether a frame belongs to a circuit: to be read before a link looks at it.
+#[inline]
+#[must_use]
+pub fn is_circuit(plain: &[u8]) -> bool {
+    matches!(plain.first(), Some(&(KIND_CELL | KIND_BUILD)))
 }
 
 /// Reads a frame; what follows it is padding, or was added by a later version, unless the kind
@@ -111,6 +126,8 @@ pub fn parse(plain: &[u8]) -> Result<Frame<'_>, Malformed> {
         Some(&KIND_PROBE_ANSWER) => ProbeAnswer::parse(plain).map(Frame::ProbeAnswer),
         Some(&KIND_CANDIDATES) => Candidates::parse(plain).map(Frame::Candidates),
         Some(&KIND_ELSEWHERE) => Elsewhere::parse(plain).map(Frame::Elsewhere),
+        Some(&KIND_CELL) => Cell::parse(plain).map(Frame::Cell),
+        Some(&KIND_BUILD) => Build::parse(plain).map(Frame::Build),
         Some(&KIND_HELLO) => Hello::parse(plain).map(Frame::Hello),
         Some(&first) if first >= FIRST_BYTE_MIN => Ok(Frame::Unknown(first - FIRST_BYTE_MIN)),
         _ => Err(Malformed::Version),

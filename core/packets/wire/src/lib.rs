@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod circuits;
 pub mod coalesce;
 pub mod frame;
 pub mod icmp;

@@ -303,3 +303,42 @@ fn a_directory_that_contradicts_itself_compiles_to_nothing() {
     };
     assert_eq!(fault(many), "65537 nodes, at most 65536");
 }
+
+/// A network of which Ann may use circuits over node 5, and 6 is an exit; the wide rules beside it
+/// give nobody that right.
+#[test]
+fn only_circuits_lets_anybody_use_hops_and_approves_who_is_one() {
+    let text = |circuits: &str| {
+        format!(
+            "{{\"tagOwners\": {{\"tag:gw\": [], \"tag:exit\": []}}, \"acls\": [{{\"action\": \
+             \"accept\", \"src\": [\"*\"], \"dst\": [\"*:*\", \"0.0.0.0/0:*\", \
+             \"198.19.0.0/16:*\"]}}]{circuits}}}"
+        )
+    };
+    let with =
+        ", \"circuits\": {\"use\": [\"ann@\"], \"hops\": [\"tag:gw\"], \"exits\": [\"tag:exit\"]}";
+    let mut directory = directory();
+    let routes = ["198.19.0.0/16", "198.18.255.0/24"].map(|text| text.parse::<Prefix>().unwrap());
+    directory.nodes[4].routes.push(routes[0]);
+    directory.nodes[5].routes.extend(routes);
+    let uses = |circuits: &str, hop: u64| {
+        let compiled = Compiled::new(&policy(&text(circuits)), &directory).unwrap();
+        let rules = compiled.rules_for(NodeId(hop));
+        let may = |id: &u64| {
+            let source = format!("100.64.0.{id}").parse().unwrap();
+            let destination = "198.19.0.0".parse().unwrap();
+            rules.inward.iter().any(|rule| rule.allows(source, destination, 17, 0))
+        };
+        (1..=6).filter(may).collect::<Vec<_>>()
+    };
+    assert_eq!(uses("", 5), [0; 0], "wide rules are no right to circuits");
+    assert_eq!((uses(with, 5), uses(with, 6)), (vec![1, 2, 5, 6], vec![1, 2, 5, 6]));
+    assert_eq!(uses(with, 4), [0; 0], "who is no hop answers for none");
+    let compiled = Compiled::new(&policy(&text(with)), &directory).unwrap();
+    use crate::approve::Approval::{Asked, Automatic};
+    for (node, expected) in [(5, [Automatic, Asked]), (6, [Automatic; 2]), (1, [Asked; 2])] {
+        assert_eq!(routes.map(|route| compiled.approval(NodeId(node), route)), expected, "{node}");
+    }
+    let without = Compiled::new(&policy(&text("")), &directory).unwrap();
+    assert_eq!(without.approval(NodeId(5), routes[0]), Asked);
+}

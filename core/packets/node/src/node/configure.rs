@@ -180,6 +180,7 @@ impl Node {
             self.remove(id);
         }
         self.gate = identity.as_ref().map(|identity| Gate::new(identity, random));
+        self.circuits.set_key(identity.as_ref().map(|own| own.private().clone()));
         self.identity = identity;
         self.counters.drop(Reason::NoIdentity, self.handshakes.len() as u64);
         self.handshakes.clear();
@@ -314,6 +315,7 @@ impl Node {
     fn remove(&mut self, id: PeerId) {
         self.allowed.remove_owner(id);
         self.guard.forget(id);
+        self.circuits.forget_peer(id);
         if let Some(mut link) = self.peers.remove(id) {
             self.pieces_gone = self.pieces_gone.plus(&link.pieces());
             let dropped = link.clear(&mut self.indices);

@@ -35,6 +35,7 @@ fn note_needed(plain: &[u8], needed: &mut Vec<Features>) {
         Frame::Probe(_) | Frame::ProbeAnswer(_) | Frame::Candidates(_) => {
             needed.push(Features::PATHS);
         }
+        Frame::Cell(_) | Frame::Build(_) => panic!("a frame of circuits, of which there are none"),
         Frame::Unknown(kind) => panic!("a frame of kind {kind:#x}"),
     }
 }

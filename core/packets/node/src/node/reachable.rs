@@ -163,6 +163,20 @@ impl Node {
     }
 }
 
+/// Where this packet goes if it may be a datagram that we sealed, by the port that it comes from.
+#[inline]
+pub(super) fn own_datagram(packet: &Packet<'_>, listen_port: u16) -> Option<SocketAddr> {
+    if packet.protocol() != protocol::UDP {
+        return None;
+    }
+    match packet.transport() {
+        Ok(Transport::Udp(udp)) if udp.source_port() == listen_port => {
+            Some(SocketAddr::new(packet.destination(), udp.destination_port()))
+        }
+        _ => None,
+    }
+}
+
 /// Bytes of the largest packet to or from a managed peer, for the TCP connections that it is part
 /// of; `None` where nothing is to be changed.
 #[inline]

@@ -280,7 +280,7 @@ impl Other {
 
     /// The same with a seed of its own.
     pub(super) fn with_features(machine: &mut Machine, features: Features, seed: u64) -> Self {
-        let mut other = Self::with_word(machine, wire::frame::CAPABILITY, seed);
+        let mut other = Self::with_word(machine, frame::CAPABILITY, seed);
         let hello = Hello { heard: true, features, mtu: 1_420, ..Hello::default() };
         other.say(machine, &hello.build());
         machine.out.sent.clear();
@@ -372,7 +372,7 @@ fn bc_01_every_bomb_is_a_counted_drop() {
     let packet = Inner { from: 1, to: 2, ..Inner::udp(1, (9, 9), text(100)) }.build();
     let good = frame_of(packet.len(), &block(&packet, 0));
     let mut chunk = vec![0; 4];
-    wire::frame::Chunk::write_fixed(1, 0, &mut chunk);
+    frame::Chunk::write_fixed(1, 0, &mut chunk);
     let bombs = [
         // The longest run that fits into a datagram: 340 KiB out of 1.4.
         frame_of(1_500, &block(&[0x45; 20], 1_400 * 255)),

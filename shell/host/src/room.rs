@@ -1,0 +1,213 @@
+//! A room: a network namespace whose only way out is a circuit, for one command.
+//!
+//! One pair of interfaces joins it to the machine. What comes from the room has the circuit's own
+//! address as its source, and a rule leads that into our link and nowhere else: behind the route
+//! into the link stands one that is unreachable, so nothing goes astray while the link is away. A
+//! table of the firewall drops the rest, what is for this machine itself included. Names are asked
+//! at the address that circuits have for that. `ip` (iproute2) and `nft` do the work, and both undo
+//! it; what a killed command left has the same names, and is taken away by the next of its number.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use crate::program::{feed, find};
+
+/// The routing table of all rooms.
+const TABLE: &str = "30562";
+/// Its rules stand before those of gateways.
+const PRIORITY: &str = "5100";
+/// The address that the machine has in every room.
+const GATE: &str = "198.18.255.254";
+/// Where `ip netns exec` looks for files that take the place of those in /etc.
+const ETC: &str = "/etc/netns";
+
+/// What a room is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// The circuit's number.
+    pub id: u16,
+    /// The address that it is used by.
+    pub address: Ipv4Addr,
+    /// Our link, which leads into it.
+    pub link: String,
+    /// Bytes of the largest packet.
+    pub mtu: usize,
+    /// Whom to ask for names.
+    pub names: Ipv4Addr,
+}
+
+/// A room that is there; dropping it takes it away.
+#[derive(Debug)]
+pub struct Room(Door);
+
+impl Door {
+    fn room(&self) -> String {
+        format!("warren-c{}", self.id)
+    }
+
+    fn outside(&self) -> String {
+        format!("wc{}", self.id)
+    }
+
+    fn etc(&self) -> PathBuf {
+        PathBuf::from(ETC).join(self.room())
+    }
+
+    /// The arguments of every call of `ip` that makes it, in order.
+    fn steps(&self) -> Vec<String> {
+        let (room, outside) = (self.room(), self.outside());
+        let Self { address, link, mtu, .. } = self;
+        vec![
+            format!("netns add {room}"),
+            format!("link add {outside} mtu {mtu} type veth peer name eth0 netns {room}"),
+            format!("addr add {GATE}/32 dev {outside}"),
+            format!("-n {room} link set lo up"),
+            format!("-n {room} link set eth0 mtu {mtu} up"),
+            format!("link set {outside} up"),
+            format!("-n {room} addr add {address}/32 dev eth0"),
+            format!("-n {room} route add {GATE}/32 dev eth0"),
+            format!("-n {room} route add default via {GATE}"),
+            format!("route replace unreachable default metric 4294967295 table {TABLE}"),
+            format!("route replace default dev {link} table {TABLE}"),
+            format!("route replace {address}/32 dev {outside}"),
+            format!("rule add from {address}/32 lookup {TABLE} priority {PRIORITY}"),
+        ]
+    }
+
+    /// What only goes between the room and our link.
+    fn firewall(&self) -> String {
+        let (table, outside, link) = (self.table(), self.outside(), &self.link);
+        format!(
+            "add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n\
+             \tchain input {{ type filter hook input priority filter; policy accept; \
+             iifname \"{outside}\" drop; }}\n\
+             \tchain output {{ type filter hook output priority filter; policy accept; \
+             oifname \"{outside}\" icmp type {{ destination-unreachable, time-exceeded }} accept; \
+             oifname \"{outside}\" drop; }}\n\
+             \tchain forward {{ type filter hook forward priority filter; policy accept; \
+             iifname \"{outside}\" oifname != \"{link}\" drop; \
+             iifname \"{outside}\" ip saddr != {address} drop; \
+             oifname \"{outside}\" iifname != \"{link}\" drop; }}\n}}\n",
+            address = self.address,
+        )
+    }
+
+    fn table(&self) -> String {
+        format!("warren-circuit-{}", self.id)
+    }
+
+    fn clear(&self) {
+        let (room, outside, table) = (self.room(), self.outside(), self.table());
+        let address = self.address;
+        let mut steps = vec![
+            format!("rule del from {address}/32 lookup {TABLE} priority {PRIORITY}"),
+            format!("link del {outside}"),
+            format!("netns del {room}"),
+        ];
+        // What is not there need not go.
+        steps.drain(..).for_each(|step| drop(ip(&step)));
+        let gone = format!("add table inet {table}\ndelete table inet {table}\n");
+        let _ = feed("nft", &["-f", "-"], &gone);
+        let _ = fs::remove_dir_all(self.etc());
+    }
+}
+
+impl Room {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// For people: what is missing, or what was refused.
+    pub fn new(door: Door) -> Result<Self, String> {
+        for (program, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+            if !find(program) {
+                return Err(format!("`{program}` is not there; install {package}"));
+            }
+        }
+        door.clear();
+        let room = Self(door);
+        room.make().map_err(|why| format!("no room for the command can be made: {why}"))?;
+        Ok(room)
+    }
+
+    fn make(&self) -> Result<(), String> {
+        let door = &self.0;
+        let written = |result: io::Result<()>, what: &str| {
+            result.map_err(|error| format!("{what}: {error}; is this root?"))
+        };
+        // Closed before anything can come out of it.
+        feed("nft", &["-f", "-"], &door.firewall())?;
+        written(fs::create_dir_all(door.etc()), ETC)?;
+        let names = format!("nameserver {}\n", door.names);
+        written(fs::write(door.etc().join("resolv.conf"), names), ETC)?;
+        let outside = door.outside();
+        for step in door.steps() {
+            ip(&step)?;
+            if step.starts_with("link add") {
+                set(&format!("ipv6/conf/{outside}/disable_ipv6"), "1");
+                set(&format!("ipv4/conf/{outside}/forwarding"), "1");
+                set(&format!("ipv4/conf/{}/forwarding", door.link), "1");
+            }
+        }
+        let room = door.room();
+        let quiet = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6";
+        let _ = feed("ip", &["netns", "exec", &room, "sh", "-c", quiet], "");
+        Ok(())
+    }
+
+    /// Begins a command in it.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn spawn(&self, command: &[std::ffi::OsString]) -> io::Result<Child> {
+        let room = self.0.room();
+        Command::new("ip").args(["netns", "exec", &room]).args(command).spawn()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A setting that may not be there.
+fn set(path: &str, value: &str) {
+    let _ = fs::write(format!("/proc/sys/net/{path}"), value);
+}
+
+fn ip(step: &str) -> Result<(), String> {
+    let words: Vec<&str> = step.split(' ').collect();
+    feed("ip", &words, "").map(drop).map_err(|why| format!("ip {step}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ci_12_nothing_passes_but_between_the_room_and_the_link() {
+        let door = Door {
+            id: 7,
+            address: Ipv4Addr::new(198, 18, 0, 7),
+            link: "warren0".to_owned(),
+            mtu: 1376,
+            names: Ipv4Addr::new(198, 18, 255, 53),
+        };
+        let firewall = door.firewall();
+        for line in [
+            "iifname \"wc7\" drop",
+            "iifname \"wc7\" oifname != \"warren0\" drop",
+            "iifname \"wc7\" ip saddr != 198.18.0.7 drop",
+            "oifname \"wc7\" iifname != \"warren0\" drop",
+        ] {
+            assert!(firewall.contains(line), "{firewall}");
+        }
+        let steps = door.steps();
+        let at = |what: &str| steps.iter().position(|step| step.contains(what)).expect(what);
+        assert!(at("unreachable default") < at("default dev warren0"));
+        assert!(at("default dev warren0") < at("rule add from 198.18.0.7/32"));
+    }
+}

@@ -1,0 +1,258 @@
+//! `warren circuit`: a chain of hops of which none sees both ends.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use ::daemon::Client;
+use ::daemon::protocol::{CircuitAsk, Request, Wanted};
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use host::room::{Door, Room};
+use serde_json::Value;
+
+use crate::client::{Target, text, texts};
+
+/// How often the daemon is asked how a circuit is.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOK_LATER: Duration = Duration::from_millis(250);
+/// A circuit that does not carry by then is given up: longer than the daemon tries itself.
+const OPEN_WITHIN: Duration = Duration::from_secs(60);
+/// What a command ends with that a signal ended, as shells have it.
+const SIGNALLED: i32 = 128;
+
+/// Lead packets through a chain of nodes of which none knows both ends.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: CircuitCommand,
+}
+
+// What each does is said by its words: a comment here would take the place of theirs.
+#[derive(Debug, Subcommand)]
+enum CircuitCommand {
+    /// Build a circuit, and print its number when it carries
+    Open {
+        #[command(flatten)]
+        target: Target,
+        #[command(flatten)]
+        path: Path,
+    },
+    /// All circuits of this node
+    List {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// One circuit: its hops, and what each of them knows
+    Show {
+        #[command(flatten)]
+        target: Target,
+        /// Its number
+        id: u16,
+    },
+    /// End a circuit
+    Close {
+        #[command(flatten)]
+        target: Target,
+        /// Its number
+        id: u16,
+    },
+    /// Run a command whose only way out is a circuit of its own
+    Run {
+        #[command(flatten)]
+        target: Target,
+        #[command(flatten)]
+        path: Path,
+        /// The command
+        #[arg(required = true, last = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+}
+
+/// Over which hops.
+#[derive(Clone, Debug, clap::Args)]
+struct Path {
+    /// How many hops [default: 3]
+    #[arg(long, value_name = "N")]
+    hops: Option<usize>,
+    /// These hops, in this order
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
+    via: Vec<String>,
+    /// The last hop
+    #[arg(long, value_name = "NAME")]
+    exit: Option<String>,
+}
+
+impl Path {
+    fn wanted(self, again: bool) -> Wanted {
+        Wanted { hops: self.hops, via: self.via, exit: self.exit, again }
+    }
+}
+
+impl Args {
+    /// Which daemon.
+    pub(crate) fn target(&mut self) -> &mut Target {
+        match &mut self.command {
+            CircuitCommand::Open { target, .. }
+            | CircuitCommand::List { target }
+            | CircuitCommand::Show { target, .. }
+            | CircuitCommand::Close { target, .. }
+            | CircuitCommand::Run { target, .. } => target,
+        }
+    }
+}
+
+/// Does what is asked.
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        CircuitCommand::Open { target, path } => open(&target, path),
+        CircuitCommand::List { target } => {
+            let answer = ask(&mut target.connect()?, CircuitAsk::List)?;
+            target.print(&answer, |answer| {
+                let list = answer["circuits"].as_array().into_iter().flatten();
+                list.map(|circuit| line(circuit) + "\n").collect()
+            })
+        }
+        CircuitCommand::Show { target, id } => {
+            let answer = ask(&mut target.connect()?, CircuitAsk::Show { id })?;
+            target.print(&answer, shown)
+        }
+        CircuitCommand::Close { target, id } => {
+            let answer = ask(&mut target.connect()?, CircuitAsk::Close { id })?;
+            target.print(&answer, |_| String::new())
+        }
+        CircuitCommand::Run { target, path, command } => inside(&target, path, &command),
+    }
+}
+
+fn ask(client: &mut Client, ask: CircuitAsk) -> Result<Value> {
+    Ok(client.ask(&Request::Circuit { ask })?)
+}
+
+/// Begins a circuit and waits until it carries.
+fn begin(client: &mut Client, wanted: Wanted) -> Result<Value> {
+    let answer = ask(client, CircuitAsk::Open(wanted))?;
+    let id = answer["id"].as_u64().and_then(|id| u16::try_from(id).ok());
+    let id = id.context("the daemon said no number")?;
+    let end = Instant::now() + OPEN_WITHIN;
+    loop {
+        let circuit = ask(client, CircuitAsk::Show { id })?;
+        match text(&circuit, "state") {
+            "open" => return Ok(circuit),
+            "closed" => {
+                let why = text(&circuit, "why").to_owned();
+                let _ = ask(client, CircuitAsk::Close { id });
+                bail!("the circuit was not built: {why}");
+            }
+            _ if Instant::now() > end => bail!("the circuit was not built in time"),
+            _ => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+fn open(target: &Target, path: Path) -> Result<()> {
+    let is_named = !path.via.is_empty();
+    let circuit = begin(&mut target.connect()?, path.wanted(false))?;
+    warn(&circuit, is_named)?;
+    target.print(&circuit, |circuit| format!("{}\n", circuit["id"]))
+}
+
+fn warn(circuit: &Value, is_named: bool) -> Result<()> {
+    let mut out = std::io::stderr().lock();
+    let mut told = |why: &str| writeln!(out, "warren: a circuit does not hide all: {why}");
+    for why in texts(&circuit["warnings"]) {
+        told(why)?;
+    }
+    if is_named {
+        told("these hops were named, so whether they are one operator's was not looked at")?;
+    }
+    Ok(())
+}
+
+/// Runs a command in a room of its own.
+fn inside(target: &Target, path: Path, command: &[OsString]) -> Result<()> {
+    let mut client = target.connect()?;
+    let is_named = !path.via.is_empty();
+    let circuit = begin(&mut client, path.wanted(true))?;
+    warn(&circuit, is_named)?;
+    let id = circuit["id"].as_u64().and_then(|id| u16::try_from(id).ok());
+    let id = id.context("the daemon said no number")?;
+    let ended = accompany(target, &mut client, id, &circuit, command);
+    let _ = ask(&mut client, CircuitAsk::Close { id });
+    let status = ended?;
+    if !status.success() {
+        std::process::exit(status.code().unwrap_or_else(|| SIGNALLED + signal(status)));
+    }
+    Ok(())
+}
+
+fn signal(status: ExitStatus) -> i32 {
+    std::os::unix::process::ExitStatusExt::signal(&status).unwrap_or(0)
+}
+
+fn accompany(
+    target: &Target,
+    client: &mut Client,
+    id: u16,
+    circuit: &Value,
+    command: &[OsString],
+) -> Result<ExitStatus> {
+    let room = Room::new(Door {
+        id,
+        address: text(circuit, "address").parse().context("the circuit has no address")?,
+        link: text(circuit, "interface").to_owned(),
+        mtu: circuit["mtu"].as_u64().and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(1280),
+        names: node::circuit::NAME_ADDRESS,
+    })
+    .map_err(anyhow::Error::msg)?;
+    let mut child = room.spawn(command).context("the command cannot be run")?;
+    let mut was_open = true;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
+            return Ok(status);
+        }
+        std::thread::sleep(if was_open { LOOK_LATER } else { LOOK });
+        // A daemon that is gone carries nothing; the room stays closed.
+        let now = ask(client, CircuitAsk::Show { id });
+        let is_open = now.as_ref().is_ok_and(|now| text(now, "state") == "open");
+        if is_open != was_open {
+            was_open = is_open;
+            let why = match &now {
+                _ if is_open => "carries again".to_owned(),
+                Ok(now) => format!("is dead ({}); nothing leaves meanwhile", text(now, "why")),
+                Err(error) => format!("is dead ({error}); nothing leaves meanwhile"),
+            };
+            let _ = writeln!(std::io::stderr(), "warren: circuit {id} {why}");
+        }
+        if now.is_err()
+            && let Ok(again) = target.connect()
+        {
+            *client = again;
+        }
+    }
+}
+
+fn line(circuit: &Value) -> String {
+    let hops = circuit["hops"].as_array().into_iter().flatten();
+    let names: Vec<&str> = hops.map(|hop| hop["name"].as_str().unwrap_or("?")).collect();
+    let rtt = circuit["rtt_ms"].as_f64().map(|ms| format!(", {ms:.1} ms")).unwrap_or_default();
+    let why = circuit["why"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
+    let state = text(circuit, "state");
+    format!("{} {} {state}{rtt}{why}", circuit["id"], names.join(" > "))
+}
+
+fn shown(circuit: &Value) -> String {
+    let mut text = line(circuit) + "\n";
+    for hop in circuit["hops"].as_array().into_iter().flatten() {
+        let (name, knows) = (&hop["name"], &hop["knows"]);
+        let name = name.as_str().unwrap_or("?");
+        text += &format!("  {name} knows {}\n", knows.as_str().unwrap_or_default());
+    }
+    let (out, back) = (&circuit["packets"]["out"], &circuit["packets"]["in"]);
+    text += &format!("  {out} packets out, {back} in, of {} bytes at most\n", circuit["mtu"]);
+    for why in texts(&circuit["warnings"]) {
+        text += &format!("  not hidden: {why}\n");
+    }
+    text
+}
