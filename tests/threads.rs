@@ -31,7 +31,7 @@ const WORDS: &[&str] = &[
 /// File, word, reason. Every row is used, or the test fails.
 const SHARED: &[(&str, &str, &str)] = &[
     (
-        "shell/host/src/mail.rs",
+        "shell/host/src/driver/mail.rs",
         "std::sync",
         "a bounded channel of orders to the loop, read between turns; the data path never sees it",
     ),

@@ -13,7 +13,7 @@ use daemon::Loop;
 use dial::proxy::Proxies;
 use dial::{Membership, Notify, Relays, Start, SystemRandom};
 use host::driver::Driver;
-use host::mail::Remote;
+use host::driver::mail::Remote;
 use host::relay::StreamStatus;
 use lab::netns::Host;
 use lab::process::Process;

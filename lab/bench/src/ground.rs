@@ -9,8 +9,8 @@ use lab::wire::{Config, FRAMING_BYTES, Wire};
 use serde::{Deserialize, Serialize};
 use sim::impair::Impairment;
 
+use crate::end::End;
 use crate::scenario::Underlay;
-use crate::vpn::End;
 
 /// Largest packet through a link; what every WireGuard takes by default on Ethernet.
 pub const INNER_MTU: u32 = 1_420;

@@ -39,6 +39,7 @@
 //! and for more tests: one is a variant of [`ring::Test`] and a method that measures it.
 
 pub mod crowd;
+mod end;
 pub mod facts;
 pub mod ground;
 mod iperf;
@@ -52,6 +53,7 @@ pub mod progress;
 pub mod ratio;
 pub mod report;
 pub mod ring;
+mod row;
 pub mod scenario;
 mod unread;
 pub mod verdict;

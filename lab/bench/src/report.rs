@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::facts::{BUSY_LOAD, Facts};
 use crate::ground::{SizeCheck, WireCount};
+use crate::row::Row;
 use crate::scenario::Scenario;
-use crate::verdict::Row;
 
 /// Version of the JSON's layout; it grows when a reader of the old one would be wrong.
 pub const SCHEMA: u32 = 1;

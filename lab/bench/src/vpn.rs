@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use lab::netns::Host;
 
 mod easytier;
 mod headscale;
@@ -22,6 +21,7 @@ mod vpncloud;
 mod wireguard;
 mod yggdrasil;
 
+pub use crate::end::End;
 pub(crate) use headscale::Headscale;
 pub use network::Network;
 pub use running::{ECHO_MAX, READY_MAX, Running};
@@ -39,17 +39,6 @@ pub const WIREGUARD_GO: &str = "wireguard-go";
 pub const EASYTIER_KCP: &str = "EasyTier with KCP proxy";
 /// The bare network's.
 pub const NO_VPN: &str = "no VPN";
-
-/// One of the hosts that are to be joined.
-#[derive(Debug, Clone)]
-pub struct End {
-    /// The host.
-    pub host: Host,
-    /// Its address on the ground, without a mask.
-    pub outer: String,
-    /// A folder that all hosts of the lab see.
-    pub shared: PathBuf,
-}
 
 /// Something that joins hosts, or leaves them as they are.
 pub trait Vpn: std::fmt::Debug {

@@ -21,7 +21,7 @@ mod pump;
 mod status;
 
 pub use pump::pump;
-pub use status::{DirectionStatus, HostStatus, LinkStatus, Status, WireStatus, status};
+pub use status::{DirectionStatus, HostStatus, LinkStatus, Status, WireStatus};
 
 /// How long the pump may take to make its wires.
 const PUMP_START: Duration = Duration::from_secs(20);
@@ -157,6 +157,40 @@ fn topology_file(lab: &str) -> PathBuf {
 
 fn is_gone(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+}
+
+/// Describes a standing lab.
+///
+/// # Errors
+/// Returns an error when it is not up, or its wires do not answer.
+pub fn status(lab: Option<&str>) -> Result<Status> {
+    let lab = find(lab)?;
+    let plan = plan_of(&lab)?;
+    let mut wires: Vec<WireStatus> = Vec::new();
+    if plan.links.iter().any(topology::LinkPlan::is_wire) {
+        let answer = pump::ask(&lab, "wires")?;
+        wires = serde_json::from_str(&answer).context("the wires' answer cannot be read")?;
+    }
+    let host = |node: &topology::NodePlan| {
+        let ends = plan.links.iter().flat_map(|link| &link.ends).filter(|e| e.node == node.name);
+        let show = |e: &topology::EndPlan| -> Vec<String> {
+            e.addresses.iter().map(|address| format!("{} {address}", e.ifname)).collect()
+        };
+        HostStatus {
+            name: node.name.clone(),
+            kind: kind_word(node.kind).to_owned(),
+            namespace: netns::namespace_of(&lab, &node.name),
+            addresses: ends.flat_map(show).collect(),
+        }
+    };
+    let hosts = plan.nodes.iter().map(host).collect();
+    let links = plan.links.iter().map(|link| LinkStatus {
+        name: link.name.clone(),
+        between: std::array::from_fn(|i| format!("{}:{}", link.ends[i].node, link.ends[i].ifname)),
+        wire: wires.iter().find(|wire| wire.link == link.name).cloned(),
+    });
+    let links = links.collect();
+    Ok(Status { version: 1, lab, hosts, links })
 }
 
 fn kind_word(kind: NodeKind) -> &'static str {

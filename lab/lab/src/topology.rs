@@ -160,7 +160,7 @@ pub(crate) fn finish(plan: &Plan, net: &Net) -> Result<()> {
         crate::sys::check_interrupted()?;
         let host = find_host(net, &node.name)?;
         host.ip_batch(&node.routes.concat())?;
-        let rules = rules::of(node);
+        let rules = rules::of(&node.blocked, node.nat.as_ref());
         if !rules.is_empty() {
             let file = host.etc().join("warren-lab.nft");
             std::fs::write(&file, &rules)?;

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use control::{Kind, Token};
 
-use crate::member::{Daemon, Fault};
+use crate::member::{Daemon, Fault, Waiting};
 use crate::protocol::{Request, done, left_behind, refused};
-use crate::set::Waiting;
 use crate::socket::Asked;
 use crate::state::Member;
 use crate::why::Question;

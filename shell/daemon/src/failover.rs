@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use control::{Map, NodeId, Peer, Prefix};
-use host::mail::{Gone, Remote};
+use host::driver::mail::{Gone, Remote};
 use link::Destination;
 use noise::{Instant, PublicKey};
 use routes::{Choices, Gateway, Health};

@@ -17,9 +17,9 @@ use host::resolver::{self, Applied, Wish};
 
 use crate::Settings;
 use crate::circuits;
+use crate::exits;
 use crate::plan::{self, Plan};
 use crate::resolvers::{Taken, beside_exit};
-use crate::set;
 use crate::system;
 
 /// After something failed, another try.
@@ -332,11 +332,11 @@ fn open_for_circuits(setup: &mut Setup, names: Option<Ipv4Addr>) {
 /// Why nothing leaves, or nothing comes of it, where an exit is wanted.
 fn closed(map: Option<&Map>, settings: &Settings) -> Option<String> {
     let (map, name) = (map?, settings.exit_node.as_ref()?);
-    match set::no_exit(map, name) {
+    match exits::no_exit(map, name) {
         Some(why) => Some(format!(
             "nothing leaves this machine: {why}; or use no exit node: `warren set --exit-node=`"
         )),
-        None => set::no_internet(&map.policy.rules, name),
+        None => exits::no_internet(&map.policy.rules, name),
     }
 }
 

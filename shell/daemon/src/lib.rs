@@ -34,6 +34,7 @@
 
 mod answer;
 mod circuits;
+mod exits;
 mod failover;
 mod gate;
 pub mod home;
@@ -43,12 +44,8 @@ pub mod plan;
 mod ports;
 mod promise;
 pub mod protocol;
-mod reach;
-mod relays;
-mod renew;
 mod resolvers;
 mod seen;
-mod set;
 mod settings;
 mod socket;
 pub mod state;
@@ -68,8 +65,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use host::driver::{self, Driver};
 use host::systemd::Watchdog;
 
+pub use member::Loop;
 pub use member::PORT;
-pub use relays::Loop;
 pub use settings::{Changes, Settings};
 pub use socket::{Client, SOCKET};
 

@@ -11,8 +11,8 @@ use control::limits::ENDPOINTS_MAX;
 use control::{Code, Event, Kind, Map, Refusal, Token};
 use dial::proxy::Proxies;
 use dial::{Membership, News, Notify, Relays, Start};
+use host::driver::mail::{Gone, Remote};
 use host::gateway::MARK;
-use host::mail::{Gone, Remote};
 use host::systemd::Watchdog;
 use node::{Candidate, Change};
 use noise::PrivateKey;
@@ -25,15 +25,23 @@ use crate::home::Home;
 use crate::plan::Plan;
 use crate::ports::{Mapping, Ports};
 use crate::promise::Promise;
-use crate::reach::Told;
-use crate::relays::Loop;
-use crate::renew::Renewal;
 use crate::seen::Seen;
-use crate::set::Waiting;
 use crate::socket::Asked;
 use crate::state::{Member, State};
 use crate::status::told;
 use crate::system::{self, Interface};
+
+mod ports;
+mod reach;
+mod relays;
+mod renew;
+mod set;
+
+use self::reach::Told;
+pub(crate) use self::reach::stun_names;
+pub use self::relays::Loop;
+use self::renew::Renewal;
+pub(crate) use self::set::Waiting;
 
 /// How often the loop looks for what the data loop found out.
 const TICK: Duration = Duration::from_millis(250);

@@ -11,10 +11,10 @@ use node::{Destination, PathStatus, PeerStatus, ReachStatus, Weather};
 use noise::PublicKey;
 use serde_json::{Value, json};
 
+use crate::member::stun_names;
 use crate::member::{Daemon, Fault};
 use crate::plan::shared_addresses;
 use crate::protocol::SCHEMA;
-use crate::reach::stun_names;
 
 fn state(daemon: &Daemon) -> &'static str {
     let kept = &daemon.state.kept;

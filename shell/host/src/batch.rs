@@ -3,13 +3,16 @@
 //! A run is what one `sendmsg(2)` with UDP_SEGMENT carries: datagrams to one destination, one
 //! behind the other in memory, all of the same size but the last, which may be shorter.
 
-use link::{Destination, Endpoint, Outbox};
+use link::{Destination, Endpoint};
 
 use self::pacer::Pacer;
 
 use crate::relay::Streams;
-use crate::udp::{SEGMENTS_MAX, Sockets, UNIT_LEN_MAX};
 
+/// Datagrams that the kernel takes as one unit (UDP_MAX_SEGMENTS was 64 until kernel 6.9).
+pub const SEGMENTS_MAX: usize = 64;
+/// Bytes of one unit: the largest UDP payload over IPv4.
+pub const UNIT_LEN_MAX: usize = 65_507;
 /// Bytes of a batch: one superpacket cut into small segments and sealed, and some more.
 const MEMORY_LEN: usize = 192 * 1024;
 /// Runs of a batch.
@@ -200,7 +203,7 @@ impl Batch {
     }
 
     /// Moves what waits to the front of the memory, where sending has left room there.
-    fn compact(&mut self) {
+    pub(crate) fn compact(&mut self) {
         let start = self.runs.first().map_or(0, |run| run.start);
         if start == 0 {
             return;
@@ -216,16 +219,16 @@ impl Batch {
         self.unit_len
     }
 
-    fn has_room(&self, len: usize) -> bool {
+    pub(crate) fn has_room(&self, len: usize) -> bool {
         self.used + len <= self.memory.len() && self.runs.len() < RUNS_MAX
     }
 
-    fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
+    pub(crate) fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
         self.slot = Some((*to, len));
         self.memory.get_mut(self.used..self.used + len)
     }
 
-    fn commit(&mut self, gap_ns: u32, streams: Option<&mut Streams>) {
+    pub(crate) fn commit(&mut self, gap_ns: u32, streams: Option<&mut Streams>) {
         let Some((to, len)) = self.slot.take() else { return };
         let to = match to {
             Destination::Udp(to) => to,
@@ -253,67 +256,6 @@ impl Batch {
         }
         let (added_ns, closed) = (self.now_ns, false);
         self.runs.push(Run { to, start, len, segment: len, count: 1, closed, gap_ns, added_ns });
-    }
-}
-
-/// A batch together with the sockets and streams that empty it when it is full.
-#[derive(Debug)]
-pub struct Outgoing<'a> {
-    /// What waits.
-    pub batch: &'a mut Batch,
-    /// Where it goes; `None` while the interface is down: what is committed then is dropped.
-    pub sockets: Option<&'a mut Sockets>,
-    /// Where datagrams for peers at relays go.
-    pub streams: Option<&'a mut Streams>,
-}
-
-impl Outgoing<'_> {
-    /// Bytes that wait in the batch, or went to streams in this turn.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.batch.len() + self.streams.as_ref().map_or(0, |streams| streams.pushed())
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Sends what waits, as far as the sockets have room.
-    pub fn flush(&mut self) {
-        if self.batch.is_empty() {
-            return;
-        }
-        match &mut self.sockets {
-            Some(sockets) => sockets.flush(self.batch),
-            None => self.batch.clear(),
-        }
-    }
-}
-
-impl Outbox for Outgoing<'_> {
-    #[inline]
-    fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
-        if !self.batch.has_room(len) {
-            self.batch.hurry();
-            self.flush();
-            self.batch.compact();
-            if !self.batch.has_room(len) {
-                return None;
-            }
-        }
-        self.batch.reserve(to, len)
-    }
-
-    #[inline]
-    fn commit(&mut self) {
-        self.batch.commit(0, self.streams.as_deref_mut());
-    }
-
-    #[inline]
-    fn commit_paced(&mut self, gap_ns: u32) {
-        self.batch.commit(gap_ns, self.streams.as_deref_mut());
     }
 }
 

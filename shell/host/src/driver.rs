@@ -5,13 +5,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use node::{Change, Clock, Node, Slumber, Stamps, Status};
-use noise::Random;
+use node::{Change, Node, Slumber, Stamps, Status};
 
 use crate::KernelRandom;
 use crate::engine::Engine;
 use crate::hooks::Hooks;
-use crate::mail::{self, Mail, Remote};
 use crate::moderation::PAUSE;
 use crate::monitor::Monitor;
 use crate::signals::{Asked, Signals};
@@ -21,7 +19,12 @@ use crate::uapi::{BindError, Errno, Server, Turn};
 use crate::udp::Sockets;
 
 mod configure;
+mod desk;
+pub mod mail;
 mod rounds;
+
+pub use self::desk::Desk;
+use self::mail::{Mail, Remote};
 
 /// How often the loop looks whether the interface is up: after a move to another namespace no
 /// message tells.
@@ -101,66 +104,6 @@ struct Rest {
     is_over: bool,
     hooks: Hooks,
     slumber: Slumber,
-}
-
-/// What an order of another thread gets to work with; see [`mail`].
-#[derive(Debug)]
-pub struct Desk<'a> {
-    rest: &'a mut Rest,
-}
-
-impl Desk<'_> {
-    /// The node, the time, and randomness. What peers want done afterwards is done.
-    pub fn node(&mut self) -> (&mut Node, Clock, &mut dyn Random) {
-        let engine = &mut self.rest.engine;
-        (&mut engine.node, engine.clock, &mut self.rest.random)
-    }
-
-    /// Applies configuration steps in order.
-    ///
-    /// # Errors
-    /// The first step that failed; those before it stay done.
-    pub fn configure(&mut self, changes: &[Change]) -> Result<(), Error> {
-        self.rest.configure(changes).map_err(|(text, _)| Error::Config(text))
-    }
-
-    /// Brings sockets and sessions in line with the interface, which the caller has just brought
-    /// up or down.
-    ///
-    /// # Errors
-    /// The port is taken.
-    pub fn look(&mut self) -> Result<(), Error> {
-        self.rest.look().map(drop).map_err(|(text, _)| Error::Config(text))
-    }
-
-    /// What the node says of itself.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        self.rest.status()
-    }
-
-    /// What else an order may do with it stands in [`crate::relay`] and [`crate::weather`].
-    pub(crate) const fn engine(&mut self) -> &mut Engine {
-        &mut self.rest.engine
-    }
-
-    /// A promise of the stamps is kept: [`Driver::keep_stamps`].
-    pub fn promise(&mut self, promised_unix_s: u64) {
-        if let Some(stamps) = &mut self.rest.engine.stamps {
-            stamps.handle_promise(promised_unix_s);
-        }
-    }
-
-    /// This turn's time since 1970, as [`Status`] counts it.
-    #[must_use]
-    pub fn wall(&self) -> Duration {
-        Engine::wall()
-    }
-
-    /// Ends the loop after this order.
-    pub fn end(&mut self) {
-        self.rest.is_over = true;
-    }
 }
 
 impl Driver {
@@ -436,7 +379,7 @@ impl Rest {
         while !self.is_over
             && let Some(order) = mail.poll_order()
         {
-            order(&mut Desk { rest: self });
+            order(&mut Desk::of(self));
             self.engine.settle(true, false);
         }
         self.mail = Some(mail);

@@ -14,8 +14,9 @@ use wire::ip::protocol;
 use wire::virtio;
 
 use crate::KernelRandom;
-use crate::batch::{Batch, Outgoing};
+use crate::batch::Batch;
 use crate::moderation::Moderation;
+use crate::outgoing::Outgoing;
 use crate::pressure::{Allowance, Bucket, Pressure, Taken};
 use crate::relay::Streams;
 use crate::sys;

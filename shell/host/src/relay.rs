@@ -21,7 +21,6 @@ use wire::relay::{Decoder, Frame, Notice};
 
 use self::carrier::Came;
 use self::watch::{Due, Watch};
-use crate::driver::Desk;
 
 mod carrier;
 mod watch;
@@ -346,35 +345,6 @@ impl Streams {
             self.list.iter_mut().find(|stream| stream.watched != Some(stream.is_blocked))?;
         changed.watched = Some(changed.is_blocked);
         Some((changed.carrier.as_raw_fd(), changed.is_blocked))
-    }
-}
-
-impl Desk<'_> {
-    /// Hands over a stream to a relay, in place of one to the same relay.
-    ///
-    /// # Errors
-    /// There are too many, or the socket is of no use.
-    pub fn set_relay(&mut self, stream: NewStream) -> io::Result<()> {
-        let relay = stream.relay;
-        self.engine().streams.set(stream)?;
-        self.node().0.handle_relay_up(relay);
-        Ok(())
-    }
-
-    /// Ends the stream to a relay, if there is one.
-    pub fn remove_relay(&mut self, relay: u32) {
-        self.engine().streams.remove(relay);
-    }
-
-    /// See [`Streams::check`].
-    pub fn check_relay(&mut self, relay: u32) {
-        self.engine().streams.check(relay);
-    }
-
-    /// What is told of the streams to relays.
-    #[must_use]
-    pub fn relays(&mut self) -> Vec<StreamStatus> {
-        self.engine().streams.status().collect()
     }
 }
 

@@ -6,7 +6,6 @@ use link::{CHUNK_LEN_MAX, PieceCounters};
 use node::{PeerStatus, Status, Weather};
 use serde_json::{Value, json};
 
-use crate::driver::Desk;
 use crate::engine::Engine;
 
 /// Less disorder than this is none, microseconds: neighbours that changed places.
@@ -36,15 +35,7 @@ pub(crate) fn links(engine: &Engine, status: &Status) -> Value {
     json!({ "port": status.listen_port, "peers": peers, "drops": drops })
 }
 
-impl Desk<'_> {
-    /// What did not go on, by reason: of the node, of what came in frames, and what the kernel did
-    /// not take.
-    pub fn drops(&mut self) -> BTreeMap<&'static str, u64> {
-        drops(self.engine())
-    }
-}
-
-fn drops(engine: &Engine) -> BTreeMap<&'static str, u64> {
+pub(crate) fn drops(engine: &Engine) -> BTreeMap<&'static str, u64> {
     let refused = engine.refused();
     let kernels = [("interface-refused", refused.units), ("send-refused", refused.datagrams)];
     let kernels = kernels.into_iter().filter(|(_, count)| *count > 0);

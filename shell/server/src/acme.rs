@@ -21,9 +21,10 @@ use noise::Random;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use crate::app::lock;
+use crate::held::held;
 use crate::keys::SystemRandom;
-use crate::tls::{self, Certificate, Origin, Outer, Trouble};
+use crate::roots;
+use crate::tls::{Certificate, Origin, Outer, Trouble};
 use https::Wait;
 use kept::Kept;
 use order::{Failure, Issued, blocking};
@@ -129,7 +130,7 @@ impl Acme {
             )));
         }
         if let Some(path) = &roots {
-            tls::roots(path).map_err(|why| bad(format!("--acme-ca: {why}")))?;
+            roots::roots(path).map_err(|why| bad(format!("--acme-ca: {why}")))?;
         }
         let directory = directory.to_owned();
         let (proxies, pace) = (Proxies::default(), Pace::default());
@@ -233,7 +234,7 @@ impl Keeper {
             let mut random = [0; 4];
             SystemRandom.fill(&mut random);
             let own = self.acme.pace.pause(failures, u32::from_ne_bytes(random));
-            let pause = lock(&wait).unwrap_or_default().min(WAIT_MAX).max(own);
+            let pause = held(&wait).unwrap_or_default().min(WAIT_MAX).max(own);
             self.tell(&failure, failures, pause);
             sleep(pause).await;
         }

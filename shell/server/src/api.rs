@@ -22,9 +22,8 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use problem::Problem;
 
-use crate::app::App;
+use crate::app::{self, App};
 use crate::doorstep::{Known, Way};
-use crate::protocol;
 use crate::store::Bearer;
 
 /// Bytes of a body: a policy with room for its JSON.
@@ -257,7 +256,7 @@ async fn identify(
         return Err(nothing());
     }
     let held = Arc::clone(app);
-    let bearer = protocol::blocking(move || held.store().bearer(id, &secret, held.now())).await;
+    let bearer = app::blocking(move || held.store().bearer(id, &secret, held.now())).await;
     match bearer.map_err(|_| Problem::busy())?? {
         Some(_) if !app.limits.call(id) => Err(Problem::too_often()),
         Some(bearer) => {
@@ -288,7 +287,7 @@ pub(crate) async fn run(
         // It asks neither the books nor a disk, so nobody waits for it, nor it for anybody.
         return (route.handler)(&call);
     }
-    protocol::blocking(move || (route.handler)(&call)).await.map_err(|_| Problem::busy())?
+    app::blocking(move || (route.handler)(&call)).await.map_err(|_| Problem::busy())?
 }
 
 /// A call inside a node's channel.

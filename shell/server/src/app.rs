@@ -6,8 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use ::policy::Finding;
 use control::{Kind, Poll, ServerUrl, Signed, Token};
@@ -15,8 +14,10 @@ use noise::PublicKey;
 use tokio::sync::{Semaphore, watch};
 
 use crate::channels::Channels;
+use crate::clock::{Clock, Moment};
 use crate::copies::Copies;
 use crate::doorstep::Doorstep;
+use crate::held::held;
 use crate::keys::{Keys, SystemRandom};
 use crate::limits::{self, Limits};
 use crate::network::{Network, News};
@@ -74,28 +75,16 @@ pub(crate) struct App {
     pub(crate) ends: watch::Sender<Option<String>>,
 }
 
-/// A lock whose holder panicked is still a lock: every write is a transaction.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The work did not end: it panicked, or the server ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unfinished;
 
-/// The machine's clock, in Unix seconds.
-#[must_use]
-pub fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs())
+/// Runs what may wait for the disk or for a lock where that holds nobody up.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Unfinished> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Unfinished)
 }
-
-/// A moment on two clocks. What has a date is judged by the one that people set; how long ago
-/// something was, by the one that only grows (threats LC-04, LC-05).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Moment {
-    pub(crate) unix_s: u64,
-    /// Since the program began.
-    pub(crate) up_s: u64,
-}
-
-/// Both clocks.
-pub(crate) type Clock = Box<dyn Fn() -> Moment + Send + Sync>;
 
 impl App {
     pub(crate) fn new(
@@ -142,7 +131,7 @@ impl App {
 
     /// The books, to read or to write what no map shows.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
-        lock(&self.store)
+        held(&self.store)
     }
 
     /// Whether the books could be read when they were last looked at, which is not long ago.
@@ -157,7 +146,7 @@ impl App {
 
     /// The network, to read.
     pub(crate) fn network(&self) -> MutexGuard<'_, Network> {
-        lock(&self.network)
+        held(&self.network)
     }
 
     /// Wakes when something changes from now on.
@@ -182,7 +171,7 @@ impl App {
     pub(crate) fn approve_automatic(&self, id: u64) {
         let now = self.now();
         let mut store = self.store();
-        let routes = lock(&self.network).automatic_routes(id, now);
+        let routes = held(&self.network).automatic_routes(id, now);
         if routes.is_empty() {
             return;
         }
@@ -251,7 +240,7 @@ impl App {
 
     /// Changes the network in memory and wakes who waits if that is news.
     pub(crate) fn touch<T>(&self, work: impl FnOnce(&mut Network) -> T) -> T {
-        let mut network = lock(&self.network);
+        let mut network = held(&self.network);
         let done = work(&mut network);
         let after = network.sequence();
         drop(network);
@@ -266,14 +255,14 @@ impl App {
 
     /// Changes the network in memory and wakes nobody: the next sweep does.
     pub(crate) fn touch_quietly(&self, work: impl FnOnce(&mut Network)) {
-        work(&mut lock(&self.network));
+        work(&mut held(&self.network));
     }
 
     /// What a poll is told.
     pub(crate) fn news(&self, machine: &PublicKey, node_key: &PublicKey, poll: &Poll) -> News {
         let Moment { unix_s, up_s } = self.moment();
         let may_have_whole = || self.limits.member(machine, limits::Kind::Map, up_s);
-        lock(&self.network).news(machine, node_key, poll, unix_s, may_have_whole)
+        held(&self.network).news(machine, node_key, poll, unix_s, may_have_whole)
     }
 
     /// A member has a map of a later epoch than this server's: its books or its clock were put
@@ -287,7 +276,7 @@ impl App {
     pub(crate) fn overtake(&self, id: u64, poll: &Poll) -> bool {
         let (moment, seen) = (self.moment(), poll.epoch);
         let mut store = self.store();
-        let mut last = lock(&self.overtaken_at_s);
+        let mut last = held(&self.overtaken_at_s);
         // Another may have had it done meanwhile.
         if !self.network().is_ahead(id, poll) {
             return true;
@@ -320,7 +309,7 @@ impl App {
     pub(crate) fn sweep(&self, ephemeral_away_s: u64) {
         let moment = self.moment();
         let Moment { unix_s: at, up_s } = moment;
-        lock(&self.channels).sweep(up_s);
+        held(&self.channels).sweep(up_s);
         self.look_after_books(at);
         self.copies.sweep(up_s);
         let away = self.touch(|network| network.sweep(moment));

@@ -13,14 +13,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use crate::books::{DATABASE, KEYS};
 use crate::{books, keys};
 
 /// How long a write of the server may hold us up.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
-/// The database in its folder.
-pub(crate) const DATABASE: &str = "warren.db";
-/// The keys beside it.
-pub(crate) const KEYS: &str = "keys";
 
 pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))

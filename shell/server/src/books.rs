@@ -1,16 +1,42 @@
-//! Where a server has its books: in a file of its folder, or in PostgreSQL. The folder remembers
-//! which, so that neither a forgotten flag nor a wrong one begins another network.
+//! A server's folder, and where its books are: in a file of it, or in PostgreSQL. The folder
+//! remembers which, so that neither a forgotten flag nor a wrong one begins another network.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use crate::backup::{DATABASE, KEYS};
+use lock::Lock;
+
 use crate::keys;
 use crate::store::{Place, PostgresUrl};
 
+/// The database in its folder.
+pub(crate) const DATABASE: &str = "warren.db";
+/// The keys beside it.
+pub(crate) const KEYS: &str = "keys";
+/// The socket for administrators on this machine.
+pub(crate) const SOCKET: &str = "warren.sock";
 /// The file that says in which database the books are, without any password.
 const ELSEWHERE: &str = "store";
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Two servers on one directory would each know half.
+pub(crate) fn lock(data: &Path) -> io::Result<Lock> {
+    let path = data.join("lock");
+    let file =
+        File::options().create(true).append(true).open(&path).map_err(|error| at(&path, &error))?;
+    match Lock::take(file) {
+        Ok(lock) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("another server runs on {}; stop it, or use another --data", data.display()),
+        )),
+        Err(TryLockError::Error(error)) => Err(at(&path, &error)),
+    }
+}
 
 fn refuse(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)

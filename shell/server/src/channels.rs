@@ -10,7 +10,7 @@ use control::channel::{self, BadChannel, Channel};
 use control::{Hello, VERSION, VerifyingKey};
 use noise::{PrivateKey, PublicKey, Random};
 
-use crate::app::Moment;
+use crate::clock::Moment;
 use crate::keys::SystemRandom;
 
 /// Channels of machines that are in the books.

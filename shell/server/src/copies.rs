@@ -8,8 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use crate::app::{Moment, lock};
 use crate::backup::backup;
+use crate::clock::Moment;
+use crate::held::held;
 
 /// The file, for its owner only, as the whole directory is.
 const FILE: &str = "backup.copy";
@@ -49,7 +50,7 @@ impl Copies {
 
     /// Removes what is there, also of a server that was killed.
     pub(crate) fn clear(&self) {
-        self.remove(&mut lock(&self.held));
+        self.remove(&mut held(&self.held));
     }
 
     fn remove(&self, held: &mut Held) {
@@ -67,7 +68,7 @@ impl Copies {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] if the books are in no file; what the disk refused.
     pub(crate) fn make(&self, now: Moment) -> io::Result<(u64, u64)> {
-        let mut held = lock(&self.held);
+        let mut held = held(&self.held);
         self.remove(&mut held);
         let len = backup(&self.data, &self.path())?;
         let id = now.unix_s.max(held.last_id + 1);
@@ -81,7 +82,7 @@ impl Copies {
     /// # Errors
     /// What the disk refused.
     pub(crate) fn piece(&self, id: u64, offset: u64) -> io::Result<Option<(Vec<u8>, u64)>> {
-        let held = lock(&self.held);
+        let held = held(&self.held);
         let Some(copy) = held.copy.as_ref().filter(|copy| copy.id == id) else { return Ok(None) };
         let len = copy.len.saturating_sub(offset).min(PIECE_LEN);
         let mut piece = vec![0; usize::try_from(len).unwrap_or(0)];
@@ -91,7 +92,7 @@ impl Copies {
 
     /// Removes that copy; whether it was there.
     pub(crate) fn end(&self, id: u64) -> bool {
-        let mut held = lock(&self.held);
+        let mut held = held(&self.held);
         let is_there = held.copy.as_ref().is_some_and(|copy| copy.id == id);
         if is_there {
             self.remove(&mut held);
@@ -101,7 +102,7 @@ impl Copies {
 
     /// Removes a copy that nobody wanted to its end.
     pub(crate) fn sweep(&self, up_s: u64) {
-        let mut held = lock(&self.held);
+        let mut held = held(&self.held);
         if held.copy.as_ref().is_some_and(|copy| up_s >= copy.made_up_s.saturating_add(KEPT_S)) {
             tracing::warn!("a backup was not read to its end within an hour, and is removed");
             self.remove(&mut held);

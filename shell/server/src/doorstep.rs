@@ -12,7 +12,7 @@ use admit::{Crowd, Number, Source};
 use noise::PublicKey;
 use tokio::sync::oneshot;
 
-use crate::app::lock;
+use crate::held::held;
 
 /// Connections that have proven nothing, all together.
 pub(crate) const STRANGERS_MAX: usize = 4096;
@@ -67,14 +67,14 @@ impl Doorstep {
     /// A place for a connection that is new, and what tells it that it is to be cut.
     pub(crate) fn enter(self: &Arc<Self>, source: Source) -> (Place, oneshot::Receiver<()>) {
         let (tell, told) = oneshot::channel();
-        let (number, lost) = lock(&self.0).strangers.enter(source.wide(), source, tell);
+        let (number, lost) = held(&self.0).strangers.enter(source.wide(), source, tell);
         cut(lost);
         (Place { doorstep: Arc::clone(self), at: Mutex::new(At::Strangers(number)) }, told)
     }
 
     /// Connections that have proven nothing, those that have, and how many were cut so far.
     pub(crate) fn counts(&self) -> (usize, usize, u64) {
-        let crowds = lock(&self.0);
+        let crowds = held(&self.0);
         let displaced = crowds.strangers.displaced() + crowds.known.displaced();
         (crowds.strangers.len(), crowds.known.len(), displaced)
     }
@@ -83,9 +83,9 @@ impl Doorstep {
 impl Place {
     /// Somebody spoke by this connection who is known. It stays the first one's.
     pub(crate) fn prove(&self, known: Known) {
-        let mut at = lock(&self.at);
+        let mut at = held(&self.at);
         let At::Strangers(number) = *at else { return };
-        let mut crowds = lock(&self.doorstep.0);
+        let mut crowds = held(&self.doorstep.0);
         // It may be cut already.
         let Some(tell) = crowds.strangers.leave(number) else { return };
         let (number, lost) = crowds.known.enter(known, (), tell);
@@ -115,8 +115,8 @@ impl Way {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let at = *lock(&self.at);
-        let mut crowds = lock(&self.doorstep.0);
+        let at = *held(&self.at);
+        let mut crowds = held(&self.doorstep.0);
         match at {
             At::Strangers(number) => drop(crowds.strangers.leave(number)),
             At::Known(number) => drop(crowds.known.leave(number)),

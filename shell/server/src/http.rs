@@ -6,23 +6,17 @@
 //! one source may ask for is in `limits`; a reader that does not read is cut by `patience`.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
-use std::io;
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
-use hyper::service::{HttpService, service_fn};
+use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -32,6 +26,7 @@ use control::client::{ASK_PATH, OPEN_PATH};
 
 use crate::api::{self, Caller, OPENAPI, Problem, Reply};
 use crate::app::App;
+use crate::connection::{ACCEPT_PAUSE, READ_WITHIN, talk, unless_cut};
 use crate::doorstep::{KNOWN_MAX, STRANGERS_MAX, Way};
 use crate::patience::Patience;
 use crate::protocol::{self, ASK_BYTES_MAX, Failure};
@@ -40,28 +35,7 @@ use crate::{relay, tls};
 /// Connections at a time, all together: those that have a place on the doorstep, and those that
 /// have just lost theirs and are about to end.
 const CONNECTIONS_MAX: usize = STRANGERS_MAX + KNOWN_MAX + 1024;
-/// A TLS handshake, the head of a request and its body may each take so long.
-pub(crate) const READ_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of the head of a request.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Fields in the head of a request.
-const FIELDS_MAX: usize = 64;
-/// After an error of accept, which is mostly a lack of descriptors.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections that wait to be accepted, if the kernel lets so many (`net.core.somaxconn`): who
-/// finds no room asks again a second later.
-const BACKLOG: u32 = 4096;
-
 type Sent = Response<Full<Bytes>>;
-
-/// Takes connections at this address; to be called where the runtime is.
-pub(crate) fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // What a server before left in TIME_WAIT is no obstacle; another that listens still is.
-    socket.set_reuseaddr(true)?;
-    socket.bind(at)?;
-    socket.listen(BACKLOG)
-}
 
 /// Serves TLS connections until the task is dropped.
 pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, acceptor: TlsAcceptor) {
@@ -110,28 +84,6 @@ async fn serve_stream(app: Arc<App>, acceptor: TlsAcceptor, stream: TcpStream, w
     connection(app, stream, Caller::Anonymous, way).await;
 }
 
-/// Does the work unless its place is needed for others meanwhile.
-pub(crate) async fn unless_cut<T>(
-    work: impl Future<Output = T>,
-    cut: oneshot::Receiver<()>,
-) -> Option<T> {
-    let mut work = pin!(work);
-    let mut cut = Some(cut);
-    poll_fn(|context| {
-        if let Some(told) = &mut cut
-            && let Poll::Ready(told) = Pin::new(told).poll(context)
-        {
-            if told.is_ok() {
-                return Poll::Ready(None);
-            }
-            // Its place was given back.
-            cut = None;
-        }
-        work.as_mut().poll(context).map(Some)
-    })
-    .await
-}
-
 /// Serves the local socket until the task is dropped. Only `owner` and root may call.
 pub(crate) async fn serve_local(app: Arc<App>, listener: UnixListener, owner: u32) {
     loop {
@@ -159,22 +111,6 @@ where
         async move { Ok::<_, Infallible>(answer(app, request, caller, way).await) }
     });
     talk(stream, service).await;
-}
-
-/// Reads requests, whose heads are bounded in bytes and time, until the connection ends.
-pub(crate) async fn talk<I, S>(stream: I, service: S)
-where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: HttpService<Incoming, ResBody = Full<Bytes>, Error = Infallible>,
-{
-    let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(READ_WITHIN)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .max_headers(FIELDS_MAX);
-    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await {
-        tracing::debug!(%error, "a connection ended");
-    }
 }
 
 async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Caller, way: Way) -> Sent {

@@ -38,8 +38,11 @@ mod app;
 mod backup;
 mod books;
 mod channels;
+mod clock;
+mod connection;
 mod copies;
 mod doorstep;
+mod held;
 mod http;
 pub mod keys;
 mod limits;
@@ -50,17 +53,18 @@ mod protocol;
 mod relay;
 mod resolvers;
 mod restore;
+mod roots;
 mod serve;
+#[cfg(feature = "service")]
+pub mod service;
 pub mod store;
 mod stun;
 mod tls;
 mod watchdog;
-#[cfg(test)]
-mod world;
 
 pub use acme::{Acme, LETS_ENCRYPT, Pace};
-pub use app::unix_s;
 pub use backup::backup;
+pub use clock::unix_s;
 pub use relay::{RelayConfig, RelayServer};
 pub use resolvers::{Resolvers, Zone};
 pub use restore::{Restored, restore};

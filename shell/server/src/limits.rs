@@ -12,7 +12,7 @@ use std::time::Instant;
 use admit::{Buckets, Rate, Source};
 use noise::PublicKey;
 
-use crate::app::lock;
+use crate::held::held;
 
 /// New connections, each with a TLS handshake, of a source.
 const CONNECTS: Rate = Rate::per_second(4096, 100);
@@ -98,7 +98,7 @@ impl Limits {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Tables, u64) -> T) -> T {
-        work(&mut lock(&self.tables), self.now_ms())
+        work(&mut held(&self.tables), self.now_ms())
     }
 
     /// Connections that were refused since the start, for whichever bound.
@@ -157,7 +157,7 @@ impl Limits {
     /// Whether a machine in the books may ask for this once more. `up_s` is the server's clock that
     /// only grows.
     pub(crate) fn member(&self, machine: &PublicKey, kind: Kind, up_s: u64) -> bool {
-        let mut tables = lock(&self.tables);
+        let mut tables = held(&self.tables);
         tables.members[kind as usize].take(*machine, up_s.saturating_mul(1000))
     }
 }

@@ -26,7 +26,7 @@ use control::{
 };
 use noise::PublicKey;
 
-use crate::app::Moment;
+use crate::clock::Moment;
 use crate::policy::Rulebook;
 use crate::resolvers::Resolvers;
 use crate::store::Node;

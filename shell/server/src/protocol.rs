@@ -18,9 +18,10 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api;
-use crate::app::{App, lock};
+use crate::app::{App, Unfinished, blocking};
 use crate::channels::{Found, Opened};
 use crate::doorstep::{Known, Way};
+use crate::held::held;
 use crate::limits::Kind;
 use crate::network::News;
 use crate::store::{Joining, StoreError};
@@ -47,6 +48,12 @@ pub(crate) enum Failure {
     Busy,
 }
 
+impl From<Unfinished> for Failure {
+    fn from(_: Unfinished) -> Self {
+        Self::Busy
+    }
+}
+
 /// Answers the first message of a channel.
 pub(crate) async fn open(
     app: Arc<App>,
@@ -63,7 +70,7 @@ pub(crate) async fn open(
         let verifying = app.keys.signing.verifying();
         let opened = Opened::new(&app.keys.noise, verifying, &message, app.moment())?;
         let is_member = app.network().is_machine(&opened.machine);
-        Ok(lock(&app.channels).take(opened, is_member, source))
+        Ok(held(&app.channels).take(opened, is_member, source))
     });
     opened.await?.map_err(|_: BadChannel| Failure::Malformed)
 }
@@ -73,11 +80,11 @@ pub(crate) async fn ask(app: Arc<App>, way: Way, message: Vec<u8>) -> Result<Vec
     let (head, sealed) = message.split_at_checked(ASK_HEAD_LEN).ok_or(Failure::Malformed)?;
     let name: [u8; 16] = head[..16].try_into().map_err(|_| Failure::Malformed)?;
     let number = u64::from_be_bytes(head[16..].try_into().map_err(|_| Failure::Malformed)?);
-    let found = lock(&app.channels).find(&name);
+    let found = held(&app.channels).find(&name);
     let Found { channel, machine, is_member } = found.map_err(|_| Failure::NoChannel)?;
     let plain =
         channel.receive(number, sealed, REQUEST_BYTES_MAX).map_err(|_| Failure::NoChannel)?;
-    lock(&app.channels)
+    held(&app.channels)
         .use_number(&name, number, app.moment().up_s)
         .map_err(|_| Failure::NoChannel)?;
     if is_member {
@@ -99,13 +106,6 @@ fn seal(channel: &Channel, number: u64, answer: &Answer) -> Result<Vec<u8>, Fail
     channel.seal(number, &answer.print()).map_err(|_| Failure::Busy)
 }
 
-/// Runs what may wait for the disk or for a lock where that holds nobody up.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| Failure::Busy)
-}
-
 /// Runs what somebody who has proven nothing asks for on a thread of few, so that all others are
 /// left to those who have.
 pub(crate) async fn unproven<T: Send + 'static>(
@@ -118,7 +118,7 @@ pub(crate) async fn unproven<T: Send + 'static>(
         drop(place);
         done
     };
-    blocking(work).await
+    Ok(blocking(work).await?)
 }
 
 fn too_often() -> Answer {
@@ -142,9 +142,9 @@ impl Asked {
         match request {
             Request::Poll(poll) => Ok(self.poll(poll).await),
             Request::Enrol(enrol) => self.join(enrol).await,
-            Request::Report(host) => blocking(move || self.report(&host)).await,
-            Request::Rotate { new_key } => blocking(move || self.rotate(new_key)).await,
-            Request::Logout => blocking(move || self.logout()).await,
+            Request::Report(host) => Ok(blocking(move || self.report(&host)).await?),
+            Request::Rotate { new_key } => Ok(blocking(move || self.rotate(new_key)).await?),
+            Request::Logout => Ok(blocking(move || self.logout()).await?),
             Request::Api(call) => {
                 Ok(Answer::Api(api::inside(self.app, self.way, self.machine, call).await))
             }
@@ -196,7 +196,7 @@ impl Asked {
                 if is_new {
                     limits.joined(enrol.id);
                 }
-                lock(&self.app.channels).promote(&self.name);
+                held(&self.app.channels).promote(&self.name);
                 self.way.prove(Known::Machine(self.machine));
                 tracing::info!(node = node.id, name = node.name, is_new, "enrolled");
                 self.app.approve_automatic(node.id);

@@ -29,7 +29,7 @@ use noise::{Instant, PrivateKey, PublicKey};
 use tokio::sync::{Semaphore, watch};
 use wire::relay::Notice;
 
-use crate::app::lock;
+use crate::held::held;
 
 mod alone;
 mod connection;
@@ -125,7 +125,7 @@ impl Relay {
     /// Takes a connection whose key was proven. The one that it replaces is cut.
     fn admit(&self, key: PublicKey) -> Result<ConnectionId, Notice> {
         let now = self.now();
-        let mut floor = lock(&self.floor);
+        let mut floor = held(&self.floor);
         match floor.switch.admit(key, now) {
             Ok(Admitted { id, replaced }) => {
                 if let Some(port) = replaced.and_then(|old| floor.ports.get_mut(&old)) {
@@ -153,7 +153,7 @@ impl Relay {
     }
 
     fn leave(&self, id: ConnectionId) {
-        let mut floor = lock(&self.floor);
+        let mut floor = held(&self.floor);
         floor.switch.remove(id);
         floor.ports.remove(&id);
     }
@@ -161,7 +161,7 @@ impl Relay {
     /// Cuts who is no member any more.
     fn check(&self) {
         let members = self.members.keys();
-        let mut floor = lock(&self.floor);
+        let mut floor = held(&self.floor);
         let gone = floor.switch.keys().filter(|(key, _)| !members.contains(*key));
         let gone: Vec<ConnectionId> = gone.map(|(_, id)| id).collect();
         for id in gone {
@@ -175,7 +175,7 @@ impl Relay {
     /// Cuts who takes nothing, and who says nothing.
     fn look(&self) {
         let now = self.now();
-        let mut floor = lock(&self.floor);
+        let mut floor = held(&self.floor);
         for id in floor.switch.handle_timeout(now) {
             if let Some(port) = floor.ports.get_mut(&id) {
                 port.cut(None);
@@ -193,7 +193,7 @@ impl Relay {
     /// What there is, and what was counted.
     pub(crate) fn counts(&self) -> Counts {
         let strangers = self.strangers.len();
-        let floor = lock(&self.floor);
+        let floor = held(&self.floor);
         Counts {
             connections: floor.switch.len(),
             strangers,

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::backup::{DATABASE, KEYS, at, beside, broken};
-use crate::books;
+use crate::backup::{at, beside, broken};
+use crate::books::{self, DATABASE, KEYS, SOCKET};
 use crate::keys::{self, SystemRandom};
-use crate::serve::{SOCKET, lock};
 use crate::store::{Place, Store};
 
 /// A backup that waits to be taken.
@@ -64,7 +63,7 @@ pub fn restore(data: &Path, from: &Path) -> io::Result<Restored> {
     });
     clear(&part);
     staged?;
-    match lock(data) {
+    match books::lock(data) {
         Ok(_lock) => take(data).map(|_| Restored::Standing),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             wait(data, &waiting).map(|()| Restored::Running)

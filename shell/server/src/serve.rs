@@ -1,6 +1,6 @@
 //! Starting and stopping: everything is opened and checked before the first request is taken.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -17,8 +17,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::acme::{self, Acme};
-use crate::app::{self, App, Clock, Moment};
-use crate::backup::{self, KEYS};
+use crate::app::{self, App};
+use crate::books::{self, KEYS, SOCKET};
+use crate::clock::{Clock, Moment};
 use crate::copies::Copies;
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
@@ -26,7 +27,7 @@ use crate::relay::Door;
 use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Place, Store, StoreError};
 use crate::stun::{self, Stun};
-use crate::{books, http, relay, restore, watchdog};
+use crate::{backup, connection, http, relay, restore, watchdog};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
 const WORKERS: usize = 2;
@@ -35,8 +36,6 @@ const BLOCKING_MAX: usize = 16;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// How often a running server looks for a backup that waits to be taken.
 const RESTORE_EVERY: Duration = Duration::from_millis(500);
-/// The socket for administrators on this machine.
-pub(crate) const SOCKET: &str = "warren.sock";
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -98,7 +97,7 @@ impl Server {
     pub fn start(config: Config) -> io::Result<Self> {
         let data = &config.data;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(at(data))?;
-        let lock = lock(data)?;
+        let lock = books::lock(data)?;
         let (mut store, keys) = open(&config)?;
         let stun = config.stun.bind(config.listen.ip())?;
         let stun_addresses =
@@ -112,7 +111,7 @@ impl Server {
             .thread_name("warren-serve")
             .enable_all()
             .build()?;
-        let listener = runtime.block_on(async { http::listen(config.listen) });
+        let listener = runtime.block_on(async { connection::listen(config.listen) });
         let listener = listener.map_err(named("--listen", config.listen))?;
         let address = listener.local_addr()?;
         let door = config.quic.then(|| {
@@ -250,20 +249,6 @@ fn failed(error: StoreError) -> io::Error {
     io::Error::other(error)
 }
 
-/// Two servers on one directory would each know half.
-pub(crate) fn lock(data: &Path) -> io::Result<Lock> {
-    let path = data.join("lock");
-    let file = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
-    match Lock::take(file) {
-        Ok(lock) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            format!("another server runs on {}; stop it, or use another --data", data.display()),
-        )),
-        Err(TryLockError::Error(error)) => Err(at(&path)(error)),
-    }
-}
-
 fn open(config: &Config) -> io::Result<(Store, Keys)> {
     let is_restored = config.store.is_none() && restore::take(&config.data)?;
     backup::unpack(&config.data)?;
@@ -348,7 +333,7 @@ mod tests {
             terms: Enrolment::default(),
             tls: None,
             acme: None,
-            clock: app::unix_s,
+            clock: crate::unix_s,
             ephemeral_away_s: None,
         });
         let server = server.unwrap();

@@ -11,11 +11,13 @@ mod audit;
 mod db;
 mod enrol;
 mod keys;
+mod life;
 mod nodes;
 mod postgres;
 mod relays;
 mod released;
 mod resolvers;
+mod row;
 mod secrets;
 mod sqlite;
 #[cfg(test)]
@@ -34,11 +36,12 @@ use ring::hmac;
 
 pub(crate) use audit::Verified;
 pub use audit::{Entry, PolicyText};
-use db::{Db, Tx, values};
+use db::{Db, Tx};
 pub use enrol::{Enrolment, Joining, Registered};
 pub use keys::{ApiToken, Bearer, JoinKey, Made, NewApiToken, NewJoinKey};
 pub use nodes::Node;
 pub use postgres::PostgresUrl;
+use row::values;
 pub(crate) use secrets::Secrets;
 pub use users::User;
 

@@ -3,7 +3,6 @@
 //! It is for the network's sake; what is said is protected by the channel inside.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -18,12 +17,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{Error, ServerConfig, SupportedProtocolVersion};
 use tokio_rustls::TlsAcceptor;
 use yasna::tags::TAG_UTCTIME;
 use yasna::{ASN1Result, BERReader, Tag};
 
-use crate::app::lock;
+use crate::held::held;
 use crate::keys;
 
 /// How long a certificate that we made is good for: ten years.
@@ -185,18 +184,18 @@ impl Outer {
 
     /// What is shown now.
     pub(crate) fn shown(&self) -> Shown {
-        lock(&self.shown).clone()
+        held(&self.shown).clone()
     }
 
     /// Shows another certificate from the next handshake on.
     pub(crate) fn show(&self, certificate: Certificate, origin: Origin) {
         let certificate = Arc::new(certificate);
-        *lock(&self.shown) = Shown { certificate, origin, trouble: None };
+        *held(&self.shown) = Shown { certificate, origin, trouble: None };
     }
 
     /// Notes why there is no certificate, or no new one.
     pub(crate) fn note(&self, trouble: Trouble) {
-        lock(&self.shown).trouble = Some(trouble);
+        held(&self.shown).trouble = Some(trouble);
     }
 
     /// Shows an authority that looks at `name` the digest that it expects (RFC 8737, section 3).
@@ -214,13 +213,13 @@ impl Outer {
         let secret = secret.map_err(|why| why.to_string())?;
         // What is in it is critical and known to authorities only, so nobody here can check it.
         let key = CertifiedKey::new(vec![made.der().clone()], secret);
-        lock(&self.challenges).insert(name.to_owned(), Arc::new(key));
+        held(&self.challenges).insert(name.to_owned(), Arc::new(key));
         Ok(())
     }
 
     /// Nobody looks any more.
     pub(crate) fn end_challenges(&self) {
-        lock(&self.challenges).clear();
+        held(&self.challenges).clear();
     }
 }
 
@@ -228,10 +227,10 @@ impl ResolvesServerCert for Outer {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let is_challenge = hello.alpn().is_some_and(|all| all.eq([CHALLENGE]));
         if !is_challenge {
-            return Some(Arc::clone(&lock(&self.shown).certificate.key));
+            return Some(Arc::clone(&held(&self.shown).certificate.key));
         }
         let name = hello.server_name()?.to_ascii_lowercase();
-        lock(&self.challenges).get(&name).cloned()
+        held(&self.challenges).get(&name).cloned()
     }
 }
 
@@ -256,19 +255,6 @@ fn make(certificate: &Path, key: &Path, urls: &[ServerUrl]) -> io::Result<()> {
     let made = params.self_signed(&pair).map_err(io::Error::other)?;
     keys::write(key, pair.serialize_pem().as_bytes())?;
     keys::write(certificate, made.pem().as_bytes())
-}
-
-/// The certificates in a PEM file, as those that sign others.
-///
-/// # Errors
-/// If it cannot be read or has none.
-pub(crate) fn roots(path: &Path) -> Result<RootCertStore, String> {
-    let bad = |why: &dyn Display| format!("{}: {why}", path.display());
-    let mut roots = RootCertStore::empty();
-    for one in CertificateDer::pem_file_iter(path).map_err(|why| bad(&why))? {
-        roots.add(one.map_err(|why| bad(&why))?).map_err(|why| bad(&why))?;
-    }
-    if roots.is_empty() { Err(bad(&"it has no certificate")) } else { Ok(roots) }
 }
 
 /// From when until when a certificate is good, in Unix seconds (RFC 5280, section 4.1).

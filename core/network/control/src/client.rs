@@ -26,6 +26,8 @@ mod words;
 pub use crate::map::Changed;
 pub use words::{Ask, AskId, Event, Lane, Outcome, Settings, Trouble, Why};
 
+mod joining;
+
 /// The path to which [`channel::open`]'s message is posted.
 pub const OPEN_PATH: &str = "/control/open";
 /// The path to which sealed requests are posted.

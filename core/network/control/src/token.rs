@@ -10,14 +10,13 @@
 use core::fmt;
 use core::str::FromStr;
 
-use noise::{PrivateKey, PublicKey, Random};
+use noise::{PublicKey, Random};
 use ring::digest::{SHA256, digest};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::client::Settings;
 use crate::limits::{URL_BYTES_MAX, URLS_MAX};
 use crate::text::{from_base64url, to_base64url};
-use crate::{BadUrl, HostInfo, ServerUrl};
+use crate::{BadUrl, ServerUrl};
 
 /// What a token is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,21 +108,6 @@ impl Token {
         let token = Self { kind, server, urls, id: SecretId(id), secret: Secret(secret) };
         secret.zeroize();
         token
-    }
-
-    /// What the client of a machine starts from that has yet to join with this token.
-    #[must_use]
-    pub fn joining(&self, machine: PrivateKey, node_key: PublicKey, host: HostInfo) -> Settings {
-        Settings {
-            urls: self.urls.clone(),
-            server: self.server,
-            machine,
-            node_key,
-            next_key: None,
-            join: Some((self.id, self.secret.clone())),
-            verifying: None,
-            host,
-        }
     }
 
     /// The token as its one line. The caller shows it once and wipes it.

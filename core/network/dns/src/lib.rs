@@ -37,6 +37,6 @@ mod reverse;
 pub use name::{BadName, Name};
 pub use names::{BadNames, Forward, Names, Settings, Verdict};
 pub use pending::{Ask, Dropped, Evicted, Outcome, PENDING_MAX, Pending, TIMEOUT, is_answer};
-pub use query::{Carrier, Class, DropReason, Kind, QUERY_LEN_MAX, Query, Rcode};
-pub use reply::{REPLY_LEN_MAX, failure, fit};
+pub use query::{Carrier, Class, DropReason, Kind, QUERY_LEN_MAX, Query, REPLY_LEN_MAX, Rcode};
+pub use reply::{failure, fit};
 pub use reverse::reverse_zones;

@@ -251,7 +251,7 @@ impl Names {
 fn bad_version(bytes: &[u8]) -> Vec<u8> {
     let mut out = headless(bytes, Rcode::NoError);
     out[11] = 1;
-    let len = u16::try_from(crate::reply::REPLY_LEN_MAX).unwrap_or(u16::MAX).to_be_bytes();
+    let len = u16::try_from(crate::query::REPLY_LEN_MAX).unwrap_or(u16::MAX).to_be_bytes();
     out.extend([0, 0, 41, len[0], len[1], 1, 0, 0, 0, 0, 0]);
     out
 }

@@ -1,8 +1,11 @@
 //! A query: header, one question, and what the client can take.
 
 use crate::name::Name;
-use crate::reply::{REPLY_LEN_MAX, REPLY_LEN_MIN};
 
+/// Bytes that every client takes in a datagram (RFC 1035, section 2.3.4).
+const REPLY_LEN_MIN: usize = 512;
+/// Bytes of a datagram that pass every path without fragments (RFC 9715).
+pub const REPLY_LEN_MAX: usize = 1232;
 /// Bytes of a query, at most: a name of 255, and options of a few hundred.
 pub const QUERY_LEN_MAX: usize = 1232;
 /// Bytes of a DNS header.

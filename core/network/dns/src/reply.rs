@@ -2,12 +2,8 @@
 //! sent one.
 
 use crate::name::Name;
-use crate::query::{Carrier, Class, HEADER_LEN, Kind, Query, Rcode};
+use crate::query::{Carrier, Class, HEADER_LEN, Kind, Query, REPLY_LEN_MAX, Rcode};
 
-/// Bytes that every client takes in a datagram (RFC 1035, section 2.3.4).
-pub(crate) const REPLY_LEN_MIN: usize = 512;
-/// Bytes of a datagram that pass every path without fragments (RFC 9715).
-pub const REPLY_LEN_MAX: usize = 1232;
 /// Seconds for which an answer of ours may be kept: short, since nodes come and go.
 const TTL_S: u32 = 30;
 /// Seconds for which a name's absence may be kept (RFC 2308, section 5): hardly any, since whoever

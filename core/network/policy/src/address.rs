@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use wire::prefix::Prefix;
 
-use crate::filter::Reason;
+use crate::judged::Reason;
 
 /// Refuses multicast, broadcast, loopback, link-local and unspecified addresses (PF-17), and IPv6
 /// addresses that are IPv4 addresses in another dress: mapped and compatible ones (PF-06). Blocks

@@ -7,15 +7,12 @@ use std::fmt;
 use wire::prefix::Prefix;
 
 use crate::address;
-use crate::directory::{Directory, Node, NodeId};
+use crate::directory::{Directory, NODES_MAX, Node, NodeId};
 use crate::document::{Grant, Policy, Section};
 use crate::place::Place;
 use crate::ranges::{Range, Ranges, number};
 use crate::rules::{Rule, Rules, Service};
 use crate::selector::Selector;
-
-/// Nodes of a directory, at most.
-pub const NODES_MAX: usize = 1 << 16;
 
 /// Why a directory cannot be used. None of its nodes gets rules then.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use core::net::IpAddr;
 
 use wire::prefix::Prefix;
 
-use crate::place::Finding;
-use crate::read;
+/// Nodes of a directory, at most.
+pub const NODES_MAX: usize = 1 << 16;
 
 /// Names a node within one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,17 +50,6 @@ pub struct Node {
     /// Routes it announces and that were approved: networks behind it. `0.0.0.0/0` or `::/0` make
     /// it an exit.
     pub routes: Vec<Prefix>,
-}
-
-impl Directory {
-    /// Reads a directory from a file: HuJSON with `users`, `nodes` and `reserved`, whose fields are
-    /// those of [`User`] and [`Node`].
-    ///
-    /// # Errors
-    /// Up to 20 mistakes in the order of the file, each with its place and how to mend it.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Vec<Finding>> {
-        read::directory(bytes)
-    }
 }
 
 impl Node {

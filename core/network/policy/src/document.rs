@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use wire::prefix::Prefix;
 
-use crate::place::{Finding, Place};
-use crate::read;
+use crate::place::Place;
 use crate::rules::Service;
 use crate::selector::Selector;
 
@@ -13,8 +12,6 @@ use crate::selector::Selector;
 pub const RULES_MAX: usize = 4096;
 /// Entries of one list of selectors, at most.
 pub const LIST_MAX: usize = 4096;
-/// Ports and protocols of one entry, at most.
-pub const PORTS_MAX: usize = 256;
 /// Entries of `tests`, at most.
 pub const TESTS_MAX: usize = 1024;
 
@@ -136,13 +133,5 @@ impl Policy {
             compress: false,
         };
         Self { is_open: true, grants: vec![grant], ..Self::default() }
-    }
-
-    /// Reads a policy file; the second value is what to warn of.
-    ///
-    /// # Errors
-    /// Up to 20 mistakes in the order of the file, each with its place and how to mend it.
-    pub fn parse(bytes: &[u8]) -> Result<(Self, Vec<Finding>), Vec<Finding>> {
-        read::policy(bytes)
     }
 }

@@ -6,8 +6,8 @@
 //! flows of others by opening many (PF-10). Accounts are kept in classes by the logarithm of
 //! their size, which finds one of the largest without a search.
 
-use crate::filter::Direction;
 use crate::hash;
+use crate::judged::Direction;
 
 /// Entries of a table, at most: 72 bytes each.
 pub const FLOWS_MAX: usize = 1 << 16;

@@ -43,6 +43,7 @@ mod filter;
 mod flows;
 mod hash;
 mod hujson;
+mod judged;
 mod place;
 mod ranges;
 mod read;
@@ -54,20 +55,21 @@ mod told;
 pub use address::is_unicast;
 pub use approve::{Approval, Refusal};
 pub use check::check;
-pub use compile::{Compiled, DirectoryFault, NODES_MAX, RefusedRoute};
-pub use directory::{Directory, Node, NodeId, User};
+pub use compile::{Compiled, DirectoryFault, RefusedRoute};
+pub use directory::{Directory, NODES_MAX, Node, NodeId, User};
 pub use document::{
-    Grant, LIST_MAX, PORTS_MAX, Policy, RULES_MAX, Section, TESTS_MAX, Target, Test, TestTarget,
+    Grant, LIST_MAX, Policy, RULES_MAX, Section, TESTS_MAX, Target, Test, TestTarget,
 };
 pub use explain::{Explanation, RuleName, Why, in_family, pair};
-pub use filter::{Direction, Filter, Peer, Reason, Verdict};
+pub use filter::{Filter, Peer, Verdict};
 pub use flows::{
     FLOWS_MAX, FLOWS_PER_PEER_MAX, FRAGMENT_MS, FRAGMENTS_MAX, ICMP_MS, OTHER_MS, PEERS_MAX,
     TCP_CLOSING_MS, TCP_OPEN_MS, TCP_OPENING_MS, UDP_MS, UDP_ONE_WAY_MS,
 };
 pub use hujson::{DEPTH_MAX, TEXT_MAX, VALUES_MAX};
+pub use judged::{Direction, Reason};
 pub use place::{Finding, Place};
 pub use ranges::{Range, Ranges};
 pub use rules::{Rule, Rules, Service};
-pub use selector::{NAME_MAX, Selector};
+pub use selector::{NAME_MAX, PORTS_MAX, Selector};
 pub use told::{BadRules, OPEN, TOLD_BYTES_MAX, TOLD_RANGES_MAX, TOLD_RULES_MAX};

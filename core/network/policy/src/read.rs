@@ -10,13 +10,14 @@ use wire::ip::protocol;
 use wire::prefix::Prefix;
 
 use crate::document::{
-    Grant, LIST_MAX, PORTS_MAX, Policy, RULES_MAX, Section, TESTS_MAX, Target, Test, TestTarget,
+    Grant, LIST_MAX, Policy, RULES_MAX, Section, TESTS_MAX, Target, Test, TestTarget,
 };
 use crate::hujson::{self, Field, Json, Value};
 use crate::place::{Finding, Place, quoted};
 use crate::rules::{Service, protocols};
 use crate::selector::{
-    NAME_MAX, Refused, Selector, capability, has_host_bits, is_name, ports, prefix, services,
+    NAME_MAX, PORTS_MAX, Refused, Selector, capability, has_host_bits, is_name, ports, prefix,
+    services,
 };
 
 /// Both sides of a rule.
@@ -50,8 +51,17 @@ enum Role {
     Member,
 }
 
-/// Reads a policy file.
-pub(crate) fn policy(bytes: &[u8]) -> Result<(Policy, Vec<Finding>), Vec<Finding>> {
+impl Policy {
+    /// Reads a policy file; the second value is what to warn of.
+    ///
+    /// # Errors
+    /// Up to 20 mistakes in the order of the file, each with its place and how to mend it.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, Vec<Finding>), Vec<Finding>> {
+        policy(bytes)
+    }
+}
+
+fn policy(bytes: &[u8]) -> Result<(Policy, Vec<Finding>), Vec<Finding>> {
     let start = Place { line: 1, column: 1 };
     let mut reader = Reader::default();
     let Some(json) = hujson::parse(bytes).map_err(|finding| vec![finding])? else {
@@ -551,5 +561,3 @@ mod circuits;
 mod nodes;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use nodes::directory;

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use wire::ip::protocol;
 use wire::prefix::Prefix;
 
-use crate::document::PORTS_MAX;
 use crate::place::quoted;
 use crate::rules::{Service, has_ports, protocols};
 
 /// Bytes of a name, at most.
 pub const NAME_MAX: usize = 255;
+/// Ports and protocols of one entry, at most.
+pub const PORTS_MAX: usize = 256;
 
 /// Somebody or something, by the name that a policy gives.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

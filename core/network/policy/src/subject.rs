@@ -5,8 +5,8 @@ use wire::ip::protocol;
 use wire::packet::{Fragment, Packet, Transport, parse_quoted};
 use wire::tcp::{Flags, Tcp};
 
-use crate::filter::{Direction, Reason};
 use crate::flows::{Key, Kind};
+use crate::judged::{Direction, Reason};
 use crate::ranges::number;
 use crate::rules::has_ports;
 

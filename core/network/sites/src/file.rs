@@ -23,31 +23,19 @@ use std::collections::BTreeMap;
 use toml::de::DeTable;
 use wire::prefix::Prefix;
 
+use crate::mistake::Mistake;
 use crate::table::{Keys, Mistakes};
 
 /// Largest site file that is read, in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Sites of one file.
 pub const SITES_MAX: usize = 1024;
-/// Mistakes that are told at once.
-pub const MISTAKES_MAX: usize = 100;
 /// Hosts of one site.
 const HOSTS_MAX: usize = 1024;
 /// Networks of one site.
 const SUBNETS_MAX: usize = 16;
 /// Letters of a name, so that names of nodes stay within a label of DNS.
 const NAME_LEN_MAX: usize = 24;
-
-/// What is wrong with a site file, where, and how to mend it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mistake {
-    /// The line, from 1.
-    pub line: usize,
-    /// The column in it, from 1, in characters.
-    pub column: usize,
-    /// What is wrong and how to mend it.
-    pub what: String,
-}
 
 /// How sites are joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -163,7 +151,8 @@ impl File {
     /// Reads a text.
     ///
     /// # Errors
-    /// Every mistake that was found, in the order of the text, [`MISTAKES_MAX`] at most.
+    /// Every mistake that was found, in the order of the text, at most
+    /// [`MISTAKES_MAX`](crate::MISTAKES_MAX).
     pub fn read(text: &str) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Mistakes::new(text);
         if text.len() > FILE_BYTES_MAX {
@@ -510,11 +499,3 @@ impl fmt::Display for Host {
         }
     }
 }
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.what)
-    }
-}
-
-impl core::error::Error for Mistake {}

@@ -4,8 +4,6 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use crate::file::{File, Provider, Topology};
-use crate::number::Numbering;
-use crate::{aws, ssh};
 
 /// What a resource is. The order is the one of creation: each needs only what stands above it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -106,21 +104,6 @@ pub fn links(file: &File) -> Vec<Link> {
             (1..count).map(|to| Link { from: parent(to), to }).collect()
         }
     }
-}
-
-/// What must exist for the whole file, in no order.
-#[must_use]
-pub fn desired(file: &File, numbering: &Numbering, known: &Known) -> Vec<Resource> {
-    let mut all = Vec::new();
-    for index in 0..file.sites.len() {
-        match file.sites[index].provider {
-            Provider::Ssh => ssh::desired(file, numbering, index, known, &mut all),
-            Provider::Aws => aws::desired(file, numbering, index, known, &mut all),
-            // Numbered and checked; nothing is made there yet.
-            Provider::Azure | Provider::OpenStack => {}
-        }
-    }
-    all
 }
 
 /// How a gateway is called in the network; they count from 1.

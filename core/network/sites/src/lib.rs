@@ -33,17 +33,19 @@
 #![forbid(unsafe_code)]
 
 mod aws;
+mod desired;
 mod file;
 mod graph;
+mod mistake;
 mod number;
 mod ssh;
 mod steps;
 mod table;
 
-pub use file::{
-    Backend, FILE_BYTES_MAX, File, Host, MISTAKES_MAX, Mistake, Provider, SITES_MAX, Site, Topology,
-};
-pub use graph::{Id, Kind, Known, Link, Properties, Resource, desired, links, node_name};
+pub use desired::desired;
+pub use file::{Backend, FILE_BYTES_MAX, File, Host, Provider, SITES_MAX, Site, Topology};
+pub use graph::{Id, Kind, Known, Link, Properties, Resource, links, node_name};
+pub use mistake::{MISTAKES_MAX, Mistake};
 pub use number::{Capacity, Numbering, Place, Taken};
 pub use ssh::{PROTOCOL, TAG_FILE};
 pub use steps::{Action, Found, Report, Step, steps};

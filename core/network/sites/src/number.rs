@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wire::prefix::Prefix;
 
-use crate::file::{File, Mistake, Site};
+use crate::file::{File, Site};
+use crate::mistake::Mistake;
 use crate::table::Mistakes;
 
 /// Bits of an address before B and the machine's part.

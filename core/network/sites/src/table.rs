@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::file::{MISTAKES_MAX, Mistake};
+use crate::mistake::{MISTAKES_MAX, Mistake};
 
 /// Mistakes as they are found, with their places in the text.
 pub(crate) struct Mistakes<'t> {

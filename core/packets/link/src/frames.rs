@@ -5,8 +5,8 @@ use repair::budget::Budget;
 use wire::frame::{Elsewhere, Features, Frame, Hello, Report};
 
 use crate::elsewhere::Untold;
-use crate::link::Outcome;
 use crate::outbox::{Destination, Outbox};
+use crate::outcome::Outcome;
 use crate::piece::Judge;
 use crate::receiver::Receiver;
 use crate::sender::Sender;

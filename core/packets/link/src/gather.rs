@@ -10,7 +10,7 @@ use wire::frame::{self, Bundle, Frame};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
 
-use crate::sender::Manner;
+use crate::manner::Manner;
 
 /// Payload of the longest packet of TCP or UDP that is somebody's keystroke, in bytes.
 const KEYSTROKE_LEN_MAX: usize = 64;

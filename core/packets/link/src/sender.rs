@@ -13,7 +13,7 @@ use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
 use repair::limits::Limits;
 use repair::report::{Losses, Report};
-use repair::spread::{Spread, Wait};
+use repair::spread::Spread;
 use repair::table::Upper;
 use wire::frame::{self, Chunk, Head, Ordered, Protected};
 use wire::ip::protocol;
@@ -23,9 +23,10 @@ use wire::unit::CHUNKS_MAX;
 use wire::{tcp, virtio, wireguard};
 
 use crate::gather::{self, Gathered, Wishes};
-use crate::link::{Outcome, Refusal};
 use crate::load::Load;
+use crate::manner::Manner;
 use crate::outbox::Outbox;
+use crate::outcome::{Outcome, Refusal};
 use crate::overrun::{Expected, Overrun, Tally};
 use crate::pacing;
 use crate::report::seen;
@@ -107,68 +108,6 @@ pub(crate) struct Sender {
     beyond: bool,
     /// Packets that could have told their delay, modulo 256.
     untold: u8,
-}
-
-/// How a packet's pieces are told apart and in what order they are wanted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
-    /// The flow's tag, if it suffers from disorder.
-    tag: Option<u8>,
-    /// What all of it is of.
-    upper: Upper,
-    /// Whether any of it is of TCP.
-    is_tcp: bool,
-    protect: bool,
-    /// Leave to compress, of the flow at hand; those of other flows share nothing with it.
-    pub(crate) ticket: Option<Ticket>,
-    now_us: u64,
-    /// The inner MTU in bytes; 0 = unknown.
-    mtu: usize,
-    /// Bytes of the largest plaintext that may be a frame; what is larger, on links with jumbo
-    /// frames, travels bare.
-    room: usize,
-}
-
-impl Manner {
-    /// Bytes of the largest plaintext that is sent whole in this manner.
-    pub(crate) fn limit(&self) -> usize {
-        if self.protect {
-            self.room.saturating_sub(frame::Repair::FIXED_LEN).min(CHUNK_LEN_MAX)
-        } else {
-            self.room
-        }
-    }
-
-    /// Whether packets of both manners may share a bundle: those that can wait for repair share
-    /// none with those that cannot, unless they are `held`.
-    pub(crate) fn is_alike(&self, other: &Self, held: bool) -> bool {
-        self.mtu == other.mtu
-            && (held || (self.tag.is_some(), self.protect) == (other.tag.is_some(), other.protect))
-    }
-
-    /// The manner of what both share: protected if either is, and patient only if both are; flows
-    /// share no context (threat BC-02).
-    pub(crate) fn shared(mut self, other: &Self) -> Self {
-        self.tag = self.tag.filter(|_| other.tag.is_some());
-        self.upper = self.upper.shared(other.upper);
-        self.is_tcp |= other.is_tcp;
-        self.ticket = self.ticket.filter(|_| self.ticket == other.ticket);
-        self.protect |= other.protect;
-        self
-    }
-
-    fn wait(&self) -> Wait {
-        match self.tag {
-            Some(_) => Wait::Ordered,
-            None if self.is_tcp => Wait::Answer,
-            None => Wait::Company,
-        }
-    }
-
-    /// Bytes that stand in front of a lone packet.
-    const fn order_len(&self) -> usize {
-        if self.tag.is_some() { Ordered::FIXED_LEN } else { 0 }
-    }
 }
 
 impl Sender {

@@ -4,8 +4,8 @@
 use noise::Session;
 use wire::wireguard;
 
-use crate::link::Refusal;
 use crate::outbox::{Destination, Outbox};
+use crate::outcome::Refusal;
 
 /// What sealing one datagram needs, and how many were sealed.
 pub(crate) struct Way<'a, O> {

@@ -1,11 +1,31 @@
 //! Base64 and hexadecimal for 32-byte keys, without branches or table look-ups on secret digits.
 
-use crate::BadKey;
+use core::fmt;
 
 /// Characters of a key in base64: 43 digits and one `=`.
 const BASE64_LEN: usize = 44;
 /// Characters of a key in hexadecimal.
 const HEX_LEN: usize = 64;
+
+/// A text that is not a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadKey {
+    /// Not 44 characters of base64 (or 64 of hex, where hex is asked for).
+    Length,
+    /// A character outside the alphabet, or padding bits that are not zero.
+    Alphabet,
+}
+
+impl fmt::Display for BadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Length => "a key is 44 characters of base64 or 64 of hexadecimal",
+            Self::Alphabet => "the key contains a character that is not of its alphabet",
+        })
+    }
+}
+
+impl core::error::Error for BadKey {}
 
 /// 44 characters of standard base64 with padding (RFC 4648 section 4).
 pub(crate) fn to_base64(key: &[u8; 32]) -> String {

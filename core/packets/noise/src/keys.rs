@@ -7,7 +7,8 @@ use core::str::FromStr;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::{Random, encoding, kdf};
+use crate::encoding::{self, BadKey};
+use crate::{Random, kdf};
 
 /// A Curve25519 public key: a peer's name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,15 +21,6 @@ pub struct PrivateKey([u8; 32]);
 /// A secret both ends may share beforehand; all zeros means none. Wiped when dropped.
 #[derive(Clone, Zeroize, ZeroizeOnDrop, Default)]
 pub struct PresharedKey([u8; 32]);
-
-/// A text that is not a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadKey {
-    /// Not 44 characters of base64 (or 64 of hex, where hex is asked for).
-    Length,
-    /// A character outside the alphabet, or padding bits that are not zero.
-    Alphabet,
-}
 
 impl PublicKey {
     /// From 64 hexadecimal digits, as the configuration protocol writes keys.
@@ -221,17 +213,6 @@ impl FromStr for PresharedKey {
         encoding::from_base64(text).map(Self)
     }
 }
-
-impl fmt::Display for BadKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Length => "a key is 44 characters of base64 or 64 of hexadecimal",
-            Self::Alphabet => "the key contains a character that is not of its alphabet",
-        })
-    }
-}
-
-impl core::error::Error for BadKey {}
 
 /// Our static key pair with the hashes that depend only on it.
 #[derive(Clone)]

@@ -71,10 +71,11 @@ mod timers;
 mod vectors;
 
 pub use drop::Drop;
+pub use encoding::BadKey;
 pub use gate::{Admission, Gate};
 pub use handshake::{OpenedInitiation, read_initiation};
 pub use index::{INDICES_MAX, Index, Indices, PeerId};
-pub use keys::{BadKey, Identity, PresharedKey, PrivateKey, PublicKey};
+pub use keys::{Identity, PresharedKey, PrivateKey, PublicKey};
 pub use limiter::SOURCES_MAX;
 #[cfg(feature = "oracle")]
 pub use oracle::forget_nonces;

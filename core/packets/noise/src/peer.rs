@@ -23,7 +23,7 @@ use crate::{
 mod second;
 mod sessions;
 
-use second::release;
+use sessions::release;
 
 /// Least time between two initiations accepted from one peer: 50 a second (threat DP-07).
 const INITIATION_GAP: Duration = Duration::from_millis(20);

@@ -9,6 +9,8 @@
 //! rebuilds little of what is missing, and the estimate itself, which leaves out what was lost in a
 //! queue. The equations stand in docs/repair.md.
 
+pub use crate::bounds::CAP;
+use crate::bounds::{DEPTH_MAX, FEW, HOLD_US, ORDERED_US, lane_chunks};
 use crate::estimate::{Estimate, Estimator};
 use crate::full::{Full, RENO};
 use crate::limits::Limits;
@@ -16,7 +18,6 @@ use crate::model::{Model, Residuals};
 use crate::observe::QUEUE_US_MIN;
 use crate::recent::Recent;
 use crate::report::Report;
-use crate::spread::{DEPTH_MAX, FEW, HOLD_US, ORDERED_US, lane_chunks};
 use crate::table::{Aim, Sent, TRUST_MIN, Table, Upper};
 
 /// Residual loss aimed at, share of data chunks.
@@ -31,8 +32,6 @@ const TARGET_MAX_FULL: f64 = 4e-2;
 const HEADROOM: f64 = 2.0;
 /// And no slower than this, in chunks a second (100 Mbit/s): who is slow now may just begin.
 const RATE_MIN: f64 = 10_000.0;
-/// Repair chunks of a block: at most one for so many data chunks (threat BC-09).
-pub const CAP: usize = 2;
 /// Loss assumed of a path that is not known: a new flow can bear the least, and that is when a path
 /// becomes known.
 pub const UNKNOWN_LOSS: f64 = 0.025;

@@ -34,6 +34,7 @@
 
 pub mod aged;
 pub mod block;
+mod bounds;
 pub mod budget;
 pub mod code;
 pub mod control;

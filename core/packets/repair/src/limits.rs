@@ -1,9 +1,8 @@
 //! What a controller is told from outside: how long the other end waits for repair, and how much
 //! repair may cost.
 
-use crate::control::CAP;
+use crate::bounds::{CAP, HOLD_US_MIN, ORDERED_US};
 use crate::order::WAIT_US_MAX;
-use crate::spread::{HOLD_US_MIN, ORDERED_US};
 
 /// The two bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -15,31 +15,19 @@
 //! (threat BC-09).
 
 use crate::block::{self, Place, Shape};
-use crate::code::{CHUNK_LEN_MAX, DATA_MAX};
-use crate::control::{CAP, Control};
+use crate::bounds::CAP;
+pub use crate::bounds::{
+    DEPTH_MAX, FEW, HOLD_US, HOLD_US_MIN, LANE_CHUNKS, ORDERED_US, lane_chunks,
+};
+use crate::code::CHUNK_LEN_MAX;
+use crate::control::Control;
 use crate::table::Upper;
 
-/// Lanes, at most.
-pub const DEPTH_MAX: usize = 16;
-/// Data chunks of a lane's block, at most: the larger a block, the less it needs for each chunk.
-pub const LANE_CHUNKS: usize = DATA_MAX;
-/// The same with more than [`DEPTH_FEW`] lanes, which together must fill within [`ORDERED_US`].
-const LANE_CHUNKS_DEEP: usize = 48;
-const DEPTH_FEW: usize = 4;
-/// How long a lane's block fills, at most, but for data of TCP: half of what flows wait.
-pub const HOLD_US: u64 = 15_000;
-/// The same with data of TCP in it, on a path that is known. Its repair must be out before flows
-/// give up waiting, and the more chunks share it, the longer the runs of losses that they outlive.
-pub const ORDERED_US: u64 = 24_000;
-/// How long it fills where chunks come so slowly that each is alone.
-pub const HOLD_US_MIN: u64 = 1_000;
 /// How long one waits for others, at most, where nothing waits for its order: two at 40 a second.
 pub const PAIR_US: u64 = 31_250;
 /// More repair than this for each chunk is much: with a full packet's own headers it is 1.35 bytes
 /// a byte.
 const DEAR: f64 = 0.3;
-/// Blocks of so many chunks live on the allowance.
-pub const FEW: usize = 8;
 /// Allowance, in half chunks: what one chunk adds, the price of a repair chunk, and how much can
 /// be saved up.
 const EARNED: u32 = 1;
@@ -58,12 +46,6 @@ const LEAVE_US: u64 = 6 * PAUSE_US;
 /// When no chunks follow, the repair chunks wait for so long.
 pub const PAUSE_US: u64 = 1_000;
 const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
-
-/// Data chunks of a block where `depth` lanes are in use.
-#[must_use]
-pub fn lane_chunks(depth: usize) -> usize {
-    if depth > DEPTH_FEW { LANE_CHUNKS_DEEP } else { LANE_CHUNKS }
-}
 
 /// How long a chunk can be without its repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

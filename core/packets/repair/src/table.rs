@@ -1,10 +1,10 @@
 //! Repair chunks by the size of a block: worked out when a report comes, looked up for a block.
 
+use crate::bounds::FEW;
 use crate::code::DATA_MAX;
 use crate::full::Full;
 use crate::limits::Limits;
 use crate::model::Residuals;
-use crate::spread::FEW;
 
 /// What a chunk is of, as far as it matters what its loss costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

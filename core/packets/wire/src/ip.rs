@@ -5,7 +5,6 @@
 //! Source: RFC 791, RFC 8200, RFC 4302 (authentication header), RFC 6275, 7401, 5533.
 
 use crate::Malformed;
-use crate::packet::{EXTENSION_HEADERS_MAX, FRAGMENT_MIN, Fragment};
 
 /// IP protocol numbers that this crate knows (IANA).
 pub mod protocol {
@@ -45,6 +44,25 @@ pub mod protocol {
 pub const V4_HEADER_LEN: usize = 20;
 /// Bytes of the fixed IPv6 header.
 pub const V6_HEADER_LEN: usize = 40;
+/// IPv6 extension headers that are walked before a packet is refused (threat PF-05).
+pub const EXTENSION_HEADERS_MAX: usize = 8;
+
+/// Bytes of payload below which a first fragment is refused by
+/// [`Packet::transport`](crate::packet::Packet::transport), and offset below which a later one is:
+/// 60 bytes of TCP header with all options, and some room (PF-04).
+pub const FRAGMENT_MIN: usize = 80;
+
+/// Which part of a datagram a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// Not a fragment, or an atomic one (RFC 6946).
+    Whole,
+    /// Offset zero, more to come: the transport header is here.
+    First,
+    /// No transport header is here.
+    Later,
+}
+
 /// Largest length an IP packet can claim, bytes.
 pub const PACKET_LEN_MAX: usize = 65_535;
 

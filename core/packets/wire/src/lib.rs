@@ -44,6 +44,7 @@ mod sample;
 pub mod stun;
 pub mod superpacket;
 pub mod tcp;
+pub mod too_big;
 pub mod udp;
 pub mod unit;
 pub mod virtio;

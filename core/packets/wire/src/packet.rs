@@ -9,26 +9,9 @@ use crate::Malformed;
 use crate::checksum::{self, Sum};
 use crate::icmp::{Icmp, Icmp6};
 use crate::ip::{self, Layout, protocol};
+pub use crate::ip::{EXTENSION_HEADERS_MAX, FRAGMENT_MIN, Fragment};
 use crate::tcp::Tcp;
 use crate::udp::Udp;
-
-/// IPv6 extension headers that are walked before a packet is refused (threat PF-05).
-pub const EXTENSION_HEADERS_MAX: usize = 8;
-
-/// Bytes of payload below which a first fragment is refused by [`Packet::transport`], and offset
-/// below which a later one is: 60 bytes of TCP header with all options, and some room (PF-04).
-pub const FRAGMENT_MIN: usize = 80;
-
-/// Which part of a datagram a packet is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fragment {
-    /// Not a fragment, or an atomic one (RFC 6946).
-    Whole,
-    /// Offset zero, more to come: the transport header is here.
-    First,
-    /// No transport header is here.
-    Later,
-}
 
 /// The explicit congestion notification field (RFC 3168).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +81,22 @@ pub fn parse_quoted(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
     let total_len = ip::total_len(bytes, false)?;
     let bytes = &bytes[..total_len.min(bytes.len())];
     Ok(Packet { bytes, layout: ip::layout(bytes, total_len)? })
+}
+
+impl<'a> Icmp<'a> {
+    /// The packet that an error quotes, or `None` for other messages.
+    #[must_use]
+    pub fn quoted(self) -> Option<Result<Packet<'a>, Malformed>> {
+        self.is_error().then(|| parse_quoted(self.body()))
+    }
+}
+
+impl<'a> Icmp6<'a> {
+    /// The packet that an error quotes, or `None` for other messages.
+    #[must_use]
+    pub fn quoted(self) -> Option<Result<Packet<'a>, Malformed>> {
+        self.is_error().then(|| parse_quoted(self.body()))
+    }
 }
 
 /// The source address, without a look at anything else.

@@ -9,6 +9,11 @@ use crate::ratio::Spread;
 use crate::ring::sample::{Note, Sample};
 use crate::ring::{BOTTLENECK, Test};
 
+/// The direction that is no test's first figure.
+pub(super) const BACK: &str = "back_mbit_s";
+/// The direction that is, for a stream.
+pub(super) const FORTH: &str = "forward_mbit_s";
+
 /// All samples of a run.
 #[derive(Debug)]
 pub(crate) struct Cells<'a> {

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use sim::profile;
 
 use super::svg::escape;
-use super::{number, sections};
+use super::{cells, number};
 use crate::ring::Test;
 use crate::ring::sample::{self, Figure, Note};
 use crate::vpn::{EASYTIER_KCP, NO_VPN, WARREN, WIREGUARD_GO};
@@ -64,7 +64,7 @@ pub fn chart(runs: &[PathBuf]) -> Result<String> {
 fn found<'a>(notes: &'a [Note], profile: &str, peer: &str) -> Option<(&'a Note, &'a Figure)> {
     notes.iter().find_map(|note| {
         let is_it = |figure: &&Figure| {
-            (&*figure.test, &*figure.figure) == (Test::Tcp.word(), sections::FORTH)
+            (&*figure.test, &*figure.figure) == (Test::Tcp.word(), cells::FORTH)
                 && (&*figure.profile, &*figure.peer) == (profile, peer)
         };
         note.figures.iter().find(is_it).map(|figure| (note, figure))
@@ -204,7 +204,7 @@ mod tests {
             test: "tcp".to_owned(),
             profile: profile.to_owned(),
             peer: peer.to_owned(),
-            figure: sections::FORTH.to_owned(),
+            figure: cells::FORTH.to_owned(),
             median,
             min: median / 2.0,
             max: median * 1.1,

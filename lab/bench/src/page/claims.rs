@@ -3,8 +3,7 @@
 //! A verdict is one of three: it holds, it does not hold, it was not measured. A cell with a
 //! failure never lets anything hold.
 
-use super::cells::{Cells, State};
-use super::sections::{BACK, FORTH};
+use super::cells::{BACK, Cells, FORTH, State};
 use crate::ratio::{Percentile, Spread};
 use crate::ring::metric::{self, Better};
 use crate::ring::{BASELINE, SLOW_LINE, SLOW_RING, Test};

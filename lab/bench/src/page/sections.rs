@@ -1,6 +1,6 @@
 //! The report before it takes a form: sections of paragraphs, tables and charts.
 
-use super::cells::{Cells, State};
+use super::cells::{BACK, Cells, FORTH, State};
 use super::claims;
 use super::number;
 use super::svg::{self, Point, Row};
@@ -8,11 +8,6 @@ use crate::ratio::{Spread, log_percent};
 use crate::ring::metric::{self, Better, Metric};
 use crate::ring::{Test, grid};
 use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
-
-/// The direction that is no test's first figure.
-pub(super) const BACK: &str = "back_mbit_s";
-/// The direction that is, for a stream.
-pub(super) const FORTH: &str = "forward_mbit_s";
 
 /// A part of the report.
 #[derive(Debug, Default)]

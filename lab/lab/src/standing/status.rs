@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use sim::impair::LossModel;
 
-use super::{find, kind_word, plan_of, pump};
-use crate::netns;
 use crate::wire::{Direction, Wire};
 
 /// A standing lab.
@@ -83,40 +81,6 @@ pub struct DirectionStatus {
     pub oversize: u64,
     pub no_room: u64,
     pub refused: u64,
-}
-
-/// Describes a standing lab.
-///
-/// # Errors
-/// Returns an error when it is not up, or its wires do not answer.
-pub fn status(lab: Option<&str>) -> Result<Status> {
-    let lab = find(lab)?;
-    let plan = plan_of(&lab)?;
-    let mut wires: Vec<WireStatus> = Vec::new();
-    if plan.links.iter().any(crate::topology::LinkPlan::is_wire) {
-        let answer = pump::ask(&lab, "wires")?;
-        wires = serde_json::from_str(&answer).context("the wires' answer cannot be read")?;
-    }
-    let host = |node: &crate::topology::NodePlan| {
-        let ends = plan.links.iter().flat_map(|link| &link.ends).filter(|e| e.node == node.name);
-        let show = |e: &crate::topology::EndPlan| -> Vec<String> {
-            e.addresses.iter().map(|address| format!("{} {address}", e.ifname)).collect()
-        };
-        HostStatus {
-            name: node.name.clone(),
-            kind: kind_word(node.kind).to_owned(),
-            namespace: netns::namespace_of(&lab, &node.name),
-            addresses: ends.flat_map(show).collect(),
-        }
-    };
-    let hosts = plan.nodes.iter().map(host).collect();
-    let links = plan.links.iter().map(|link| LinkStatus {
-        name: link.name.clone(),
-        between: std::array::from_fn(|i| format!("{}:{}", link.ends[i].node, link.ends[i].ifname)),
-        wire: wires.iter().find(|wire| wire.link == link.name).cloned(),
-    });
-    let links = links.collect();
-    Ok(Status { version: 1, lab, hosts, links })
 }
 
 impl Status {

@@ -7,8 +7,6 @@
 //! What comes uninvited is dropped, not answered: an answer would tell the sender to stop, and
 //! a packet that is accepted would take the port from the inside's next packet.
 
-use super::plan::NodePlan;
-
 /// What can be blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
@@ -72,9 +70,9 @@ impl NatKind {
 }
 
 /// The rules of a node in nft's language; empty if it needs none.
-pub(super) fn of(node: &NodePlan) -> String {
-    let mut text = blocking(&node.blocked);
-    if let Some((kind, outside)) = &node.nat {
+pub(super) fn of(blocked: &[Block], nat: Option<&(NatKind, Vec<String>)>) -> String {
+    let mut text = blocking(blocked);
+    if let Some((kind, outside)) = nat {
         text += &translating(*kind, outside);
     }
     text

@@ -19,9 +19,7 @@ use std::time::{Duration, Instant};
 
 use host::netlink::{MAIN_TABLE, Netlink};
 use node::Prefix;
-use serde_json::{Value, json};
 
-use crate::member::{Daemon, Fault, Input};
 use ask::Held;
 
 /// A gateway that gave nothing is asked again after so long,
@@ -36,9 +34,9 @@ const RELEASE_WITHIN: Duration = Duration::from_secs(2);
 /// What is wanted of which gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wish {
-    gateway: Ipv4Addr,
-    port: NonZeroU16,
-    overlay: Vec<Prefix>,
+    pub(crate) gateway: Ipv4Addr,
+    pub(crate) port: NonZeroU16,
+    pub(crate) overlay: Vec<Prefix>,
 }
 
 /// What came of it.
@@ -91,7 +89,7 @@ impl Ports {
         Ok(Self { slot, bell: Some(bell), ended })
     }
 
-    fn want(&self, wish: Option<Wish>, is_changed: bool) {
+    pub(crate) fn want(&self, wish: Option<Wish>, is_changed: bool) {
         {
             let mut slot = lock(&self.slot);
             slot.wish = wish;
@@ -185,65 +183,8 @@ impl<T: Fn(Option<Mapping>)> Keeper<T> {
     }
 }
 
-impl Daemon {
-    /// Starts the thread, unless the user wants no mappings.
-    pub(crate) fn start_ports(&mut self) {
-        let inputs = self.inputs.clone();
-        let tell = move |mapping| drop(inputs.send(Input::Ports(mapping)));
-        match Ports::start(tell) {
-            Ok(ports) => self.ports = Some(ports),
-            Err(error) => self.complain(&error),
-        }
-    }
-
-    /// Wants `port` mapped by the gateway there is; 0 for no longer. `is_changed` if the machine's
-    /// network is another one.
-    pub(crate) fn want_port(&self, port: u16, is_changed: bool) {
-        let Some(ports) = &self.ports else { return };
-        // What is asked would leave through the exit, and its answer be the wrong gateway's.
-        let is_direct = !self.told.has_exit() && self.map.is_some();
-        let wish = NonZeroU16::new(port).filter(|_| is_direct);
-        let wish = wish.and_then(|port| {
-            let gateway = gateway(self.interface.name())?;
-            Some(Wish { gateway, port, overlay: self.told.overlay().to_vec() })
-        });
-        ports.want(wish, is_changed);
-    }
-
-    /// Takes what came of it.
-    pub(crate) fn take_ports(&mut self, mapping: Option<Mapping>) -> Result<(), Fault> {
-        let external = match &mapping {
-            Some(Mapping::Held { external, .. }) => Some(*external),
-            _ => None,
-        };
-        self.mapping = mapping;
-        self.tell_opened(external)
-    }
-
-    /// For `status` and `netcheck`.
-    pub(crate) fn port_mapping(&self) -> Value {
-        match &self.mapping {
-            None => Value::Null,
-            Some(Mapping::Held { gateway, protocol, external, until }) => json!({
-                "gateway": gateway,
-                "protocol": protocol,
-                "external": external,
-                "expires_in_s": until.saturating_duration_since(Instant::now()).as_secs(),
-                "trouble": null,
-            }),
-            Some(Mapping::None { gateway, why }) => json!({
-                "gateway": gateway,
-                "protocol": null,
-                "external": null,
-                "expires_in_s": null,
-                "trouble": why,
-            }),
-        }
-    }
-}
-
 /// The gateway of the default route for IPv4, other than through our `own` interface.
-fn gateway(own: &str) -> Option<Ipv4Addr> {
+pub(crate) fn gateway(own: &str) -> Option<Ipv4Addr> {
     let mut netlink = Netlink::open().ok()?;
     let own = netlink.link(own).ok()?.map_or(0, |link| link.index);
     let routes = netlink.routes().ok()?.into_iter().filter(|route| {

@@ -40,7 +40,8 @@ use place::Place;
 use routes::Routes;
 use settings::Saved;
 
-pub use routes::{MARK, TABLE};
+pub use place::TABLE;
+pub use script::MARK;
 
 /// The nftables table, of the family `inet`.
 const NFT_TABLE: &str = "warren";

@@ -2,10 +2,11 @@
 
 use node::Prefix;
 
-use super::script::of;
-use super::{Error, TABLE, settings};
+use super::{Error, settings};
 use crate::netlink::{Family, Link, Netlink, Route};
 
+/// The routing table of subnets and exits.
+pub const TABLE: u32 = 30561;
 /// A route is to a network and not to everything if its prefix is at least this long.
 const NETWORK_BITS_MIN: u8 = 8;
 /// The table of the machine's own addresses (RT_TABLE_LOCAL).
@@ -55,6 +56,22 @@ fn near(routes: &[Route], own_link: u32) -> Vec<Prefix> {
         .filter(is_near)
         .map(|r| r.destination)
         .collect()
+}
+
+/// Prefixes of a family without those that lie in others, which a set would refuse.
+pub(super) fn of(family: Family, lists: &[&[Prefix]]) -> Vec<Prefix> {
+    let of_family = |p: &&Prefix| Family::of(p.address()) == family;
+    let mut all: Vec<Prefix> =
+        lists.iter().flat_map(|l| l.iter()).filter(of_family).copied().collect();
+    all.sort_unstable_by_key(|p| (p.address(), p.bits()));
+    let mut kept: Vec<Prefix> = Vec::new();
+    for prefix in all {
+        // What lies in another comes behind it, with nothing but its kin between.
+        if !kept.last().is_some_and(|last| last.contains(prefix.address())) {
+            kept.push(prefix);
+        }
+    }
+    kept
 }
 
 #[cfg(test)]

@@ -9,13 +9,10 @@
 use node::Prefix;
 
 use super::Setup;
-use super::script::PRIVATE;
+use super::place::TABLE;
+use super::script::{MARK, PRIVATE};
 use crate::netlink::{self, Family, Link, MAIN_TABLE, Netlink, Route, Rule};
 
-/// The mark (SO_MARK) of outer packets, and of all else that must not go through an exit.
-pub const MARK: u32 = 30561;
-/// The routing table of subnets and exits.
-pub const TABLE: u32 = 30561;
 /// The maker (RTPROT_*) of our rules.
 const MADE_BY_GATEWAY: u8 = 121;
 /// Where our rules stand: before the main table (32766), and before others' usual places.

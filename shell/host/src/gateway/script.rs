@@ -6,8 +6,7 @@ use std::net::IpAddr;
 
 use node::Prefix;
 
-use super::place::Place;
-use super::routes::MARK;
+use super::place::{Place, of};
 use super::{NFT_TABLE, Setup};
 use crate::netlink::Family;
 
@@ -39,11 +38,14 @@ const CLOSED: [&str; 23] = [
     "fec0::/10",
     "ff00::/8",
 ];
+/// The mark (SO_MARK) of outer packets, and of all else that must not go through an exit.
+pub const MARK: u32 = 30561;
 /// Private networks, which a node with an exit may still reach directly if that is wished.
 pub(super) const PRIVATE: [&str; 6] =
     ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
 /// What every host needs on its own link, exit or not: groups, and neighbours.
 const ON_LINK: [&str; 4] = ["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// Ports that translated traffic gets: above those that the kernel gives to programs of this
 /// machine, and where nobody listens (threat GW-03).
 const NAT_PORTS: &str = "61000-65535";
@@ -86,24 +88,6 @@ fn words(family: Family) -> (&'static str, &'static str) {
         Family::V4 => ("ip", "ipv4"),
         Family::V6 => ("ip6", "ipv6"),
     }
-}
-
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-
-/// Prefixes of a family without those that lie in others, which a set would refuse.
-pub(super) fn of(family: Family, lists: &[&[Prefix]]) -> Vec<Prefix> {
-    let of_family = |p: &&Prefix| Family::of(p.address()) == family;
-    let mut all: Vec<Prefix> =
-        lists.iter().flat_map(|l| l.iter()).filter(of_family).copied().collect();
-    all.sort_unstable_by_key(|p| (p.address(), p.bits()));
-    let mut kept: Vec<Prefix> = Vec::new();
-    for prefix in all {
-        // What lies in another comes behind it, with nothing but its kin between.
-        if !kept.last().is_some_and(|last| last.contains(prefix.address())) {
-            kept.push(prefix);
-        }
-    }
-    kept
 }
 
 /// The names of interfaces as a set has them.

@@ -1,11 +1,10 @@
 //! Doing a plan, and undoing it.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::process::Command;
 
-use super::facts::SRC_VALID_MARK;
-use super::leftovers::source_mark_is_ours;
+use super::error::ApplyError;
+use super::leftovers::{set_source_mark, source_mark_is_ours};
 use super::{Plan, Step};
 use crate::netlink::{self, Link, MAIN_TABLE, Netlink, Route, Rule};
 use crate::program::feed;
@@ -29,37 +28,6 @@ enum Undo {
     Rule(Rule),
     SourceMark,
     Firewall(String),
-}
-
-/// Why a plan could not be carried out; what had been done was undone.
-#[derive(Debug)]
-pub enum ApplyError {
-    /// There is no such interface.
-    NoLink(String),
-    /// The kernel refused.
-    Netlink(netlink::Error),
-    /// A setting or a program refused.
-    Other(String),
-}
-
-impl fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLink(name) => {
-                write!(f, "there is no interface {name}; did the program that serves it end?")
-            }
-            Self::Netlink(e) => e.fmt(f),
-            Self::Other(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for ApplyError {}
-
-impl From<netlink::Error> for ApplyError {
-    fn from(e: netlink::Error) -> Self {
-        Self::Netlink(e)
-    }
 }
 
 /// Carries out `plan` on its interface, which must exist, in the network namespace of the calling
@@ -184,19 +152,6 @@ impl Drop for Applied {
 fn is_gone(e: &netlink::Error) -> bool {
     let gone = [libc::ENODEV, libc::ESRCH, libc::ENOENT, libc::EADDRNOTAVAIL];
     e.errno().is_some_and(|errno| gone.contains(&errno))
-}
-
-/// Whether reverse-path filters look at marks.
-pub(super) fn set_source_mark(on: bool) -> Result<(), ApplyError> {
-    let value = if on { "1" } else { "0" };
-    // what is right already is not written: /proc/sys may be read-only
-    if std::fs::read_to_string(SRC_VALID_MARK).is_ok_and(|now| now.trim() == value) {
-        return Ok(());
-    }
-    let mend = "set net.ipv4.conf.all.src_valid_mark outside (docker run --sysctl)";
-    let mend = crate::advice("run as root", mend);
-    std::fs::write(SRC_VALID_MARK, value)
-        .map_err(|e| ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}; {mend}")))
 }
 
 /// The scripts of a file, with the right to run them or without it.

@@ -3,12 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::leftovers::source_mark_is_ours;
+use super::leftovers::{SRC_VALID_MARK, source_mark_is_ours};
 use crate::netlink::{self, Family, MAIN_TABLE, Netlink};
 use crate::program;
-
-/// The setting that makes reverse-path filters look at marks.
-pub(super) const SRC_VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
 
 /// What a plan depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 //! its rules stay, and with them what reverse-path filters were told. They carry our number as
 //! their maker, so that the next start can tell them from everybody else's.
 
-use super::ApplyError;
-use super::apply::set_source_mark;
+use super::error::ApplyError;
 use crate::netlink::{self, Family, Netlink, Rule};
 
+/// The setting that makes reverse-path filters look at marks.
+pub(super) const SRC_VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
 /// The maker (RTPROT_*) of our rules.
 pub(super) const MADE_BY_LINK: u8 = 119;
 /// The maker of a rule whose link also saw to it that reverse-path filters look at marks.
@@ -55,4 +56,17 @@ fn ours(netlink: &mut Netlink, family: Family) -> Vec<Rule> {
     let makers = [MADE_BY_LINK, MADE_WITH_SOURCE_MARK];
     let rules = netlink.rules(family).unwrap_or_default();
     rules.into_iter().filter(|r| makers.contains(&r.protocol)).collect()
+}
+
+/// Whether reverse-path filters look at marks.
+pub(super) fn set_source_mark(on: bool) -> Result<(), ApplyError> {
+    let value = if on { "1" } else { "0" };
+    // what is right already is not written: /proc/sys may be read-only
+    if std::fs::read_to_string(SRC_VALID_MARK).is_ok_and(|now| now.trim() == value) {
+        return Ok(());
+    }
+    let mend = "set net.ipv4.conf.all.src_valid_mark outside (docker run --sysctl)";
+    let mend = crate::advice("run as root", mend);
+    std::fs::write(SRC_VALID_MARK, value)
+        .map_err(|e| ApplyError::Other(format!("cannot write {SRC_VALID_MARK}: {e}; {mend}")))
 }

@@ -15,6 +15,7 @@
 //! - `SaveConfig` has no effect: a file written by people is not rewritten by a program.
 
 mod apply;
+mod error;
 mod facts;
 mod leftovers;
 mod parse;
@@ -34,7 +35,8 @@ use std::time::Duration;
 use node::{AllowedIp, Change, PeerChange, Prefix};
 use noise::{PresharedKey, PrivateKey, PublicKey};
 
-pub use apply::{Applied, ApplyError, Scripts, apply};
+pub use apply::{Applied, Scripts, apply};
+pub use error::ApplyError;
 pub use facts::Facts;
 pub use leftovers::clear_leftovers;
 pub use parse::parse;

@@ -6,14 +6,11 @@ use std::ops::RangeInclusive;
 use node::Prefix;
 use noise::{PresharedKey, PrivateKey, PublicKey};
 
+use super::resolve::{cut, is_host_name};
 use super::{Fault, HOLD_MS_MAX, Host, Interface, ORDER_MS_MAX, Peer, Settings, Table};
 
 /// Faults told at once; who has more has the wrong file.
 const FAULTS_MAX: usize = 20;
-
-/// From this length on, a word that could be base64 or hexadecimal could be a key: one has 44
-/// characters or 64, and some may have got lost.
-const SECRET_CHARS_MIN: usize = 32;
 
 /// The smallest MTU IPv4 allows (RFC 791, section 3.2), and the kernel for a TUN device.
 pub(super) const MTU_MIN: u32 = 68;
@@ -403,34 +400,12 @@ fn address(item: &str) -> Result<(IpAddr, u8), Wrong> {
     Ok((address, prefix.bits()))
 }
 
-pub(super) fn is_host_name(text: &str) -> bool {
-    let label = |l: &str| {
-        (1..=63).contains(&l.len())
-            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-            && !l.starts_with('-')
-    };
-    let text = text.strip_suffix('.').unwrap_or(text);
-    text.len() <= 253 && text.split('.').all(label)
-}
-
 fn bad_key(maker: &str) -> Wrong {
     format!("this is not a key; write the 44 characters of base64 that `{maker}` prints")
 }
 
 fn not_an(what: &str, item: &str) -> Wrong {
     format!("`{}` is not an {what}", cut(item))
-}
-
-/// A text as it may be shown: short, on one line, without control characters. A word that could be
-/// a secret in the wrong place is not shown at all.
-pub(super) fn cut(text: &str) -> String {
-    let encoded = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
-    if text.split(|c| !encoded(c)).any(|word| word.len() >= SECRET_CHARS_MIN) {
-        return "…".to_owned();
-    }
-    let shown: String =
-        text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
-    if text.chars().count() > 40 { format!("{shown}…") } else { shown }
 }
 
 /// The known key that is meant by a misspelt one, if one is near enough.

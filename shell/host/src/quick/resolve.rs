@@ -10,8 +10,10 @@ use node::{Change, PeerChange};
 use noise::PublicKey;
 
 use super::Settings;
-use super::parse::{cut, is_host_name};
 
+/// From this length on, a word that could be base64 or hexadecimal could be a key: one has 44
+/// characters or 64, and some may have got lost.
+const SECRET_CHARS_MIN: usize = 32;
 /// How often a name that cannot be looked up just now is tried again, as `wg` does.
 const RETRIES: u32 = 15;
 
@@ -206,4 +208,26 @@ unsafe fn from_raw(info: &libc::addrinfo, port: u16) -> Option<SocketAddr> {
         }
         _ => None,
     }
+}
+
+pub(super) fn is_host_name(text: &str) -> bool {
+    let label = |l: &str| {
+        (1..=63).contains(&l.len())
+            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !l.starts_with('-')
+    };
+    let text = text.strip_suffix('.').unwrap_or(text);
+    text.len() <= 253 && text.split('.').all(label)
+}
+
+/// A text as it may be shown: short, on one line, without control characters. A word that could be
+/// a secret in the wrong place is not shown at all.
+pub(super) fn cut(text: &str) -> String {
+    let encoded = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
+    if text.split(|c| !encoded(c)).any(|word| word.len() >= SECRET_CHARS_MIN) {
+        return "…".to_owned();
+    }
+    let shown: String =
+        text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
+    if text.chars().count() > 40 { format!("{shown}…") } else { shown }
 }

@@ -381,7 +381,7 @@ fn state() -> String {
     {
         all += &ip(what);
     }
-    all + &std::fs::read_to_string(facts::SRC_VALID_MARK).unwrap()
+    all + &std::fs::read_to_string(leftovers::SRC_VALID_MARK).unwrap()
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn a_plan_is_done_and_undone_without_a_trace() {
         assert!(!way(&mut netlink, "192.0.2.77", 0), "and what is near");
         assert!(ip("-4 rule").contains("32764:\tfrom all lookup main suppress_prefixlength 0"));
         assert!(ip("-6 route").contains("fd07::/32 dev wt0"));
-        assert_eq!(std::fs::read_to_string(facts::SRC_VALID_MARK).unwrap().trim(), "1");
+        assert_eq!(std::fs::read_to_string(leftovers::SRC_VALID_MARK).unwrap().trim(), "1");
 
         // a second link with a default route gets its own table and rules
         ip("tuntap add wt1 mode tun");
@@ -470,7 +470,7 @@ fn what_a_killed_link_leaves_the_next_start_clears() {
         assert_eq!(rules(), all - 4);
         let shown = ip("-4 rule");
         assert!(!shown.contains("lookup 51820") && shown.contains("lookup 51821"), "{shown}");
-        let source_mark = || std::fs::read_to_string(facts::SRC_VALID_MARK).unwrap();
+        let source_mark = || std::fs::read_to_string(leftovers::SRC_VALID_MARK).unwrap();
         assert_eq!(source_mark().trim(), "1", "the living link still needs it");
         std::mem::forget(living);
         ip("link delete wt1");

@@ -20,6 +20,7 @@ pub use self::arena::{Arena, Received};
 pub(crate) use self::messages::name_of;
 use self::messages::{Messages, address_of};
 use crate::batch::{Batch, Run};
+pub use crate::batch::{SEGMENTS_MAX, UNIT_LEN_MAX};
 use crate::sys::{self, check};
 
 /// Receive buffer that is asked for: 40 ms at 1.4 Gbit/s. Both are forced past the system's limit
@@ -30,12 +31,8 @@ pub const RECEIVE_BUFFER_LEN: libc::c_int = 7 << 20;
 pub const SEND_BUFFER_LEN: libc::c_int = 128 << 10;
 /// Messages that one system call takes or gives.
 pub const MESSAGES_MAX: usize = 64;
-/// Datagrams that the kernel takes as one unit (UDP_MAX_SEGMENTS was 64 until kernel 6.9).
-pub const SEGMENTS_MAX: usize = 64;
 /// Bytes of the largest datagram that is usual: what a link of 1500 carries over IPv4.
 pub const USUAL_LEN: usize = 1_472;
-/// Bytes of one unit: the largest UDP payload over IPv4.
-pub const UNIT_LEN_MAX: usize = 65_507;
 
 const SOL_UDP: libc::c_int = 17;
 const UDP_SEGMENT: libc::c_int = 103;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use link::{Outbox, Source};
 
 use super::*;
-use crate::batch::Outgoing;
 use crate::netlink::tests::{in_fresh_namespace, ip};
+use crate::outgoing::Outgoing;
 
 /// Two ports, the first with a batch for the second.
 struct Ends {

@@ -26,8 +26,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::app::lock;
-use crate::tls;
+use crate::held::held;
+use crate::roots;
 
 /// A request and its answer may take so long together.
 const REQUEST_WITHIN: Duration = Duration::from_secs(30);
@@ -56,7 +56,7 @@ impl Https {
     /// # Errors
     /// If nothing is to be trusted.
     pub(super) fn new(file: Option<&Path>, wait: Wait, proxies: Proxies) -> Result<Self, String> {
-        let roots = file.map_or_else(of_this_machine, tls::roots)?;
+        let roots = file.map_or_else(of_this_machine, roots::roots)?;
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|why| why.to_string())?
@@ -92,7 +92,7 @@ impl HttpClient for Https {
             let answer = answer.unwrap_or_else(|_| Err(format!("no answer in {within} s").into()));
             let answer = answer.map_err(|why| Error::Other(format!("{uri}: {why}").into()))?;
             if let Some(pause) = asked_to_wait(&answer) {
-                *lock(&wait) = Some(pause);
+                *held(&wait) = Some(pause);
             }
             Ok(answer.into())
         })

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use control::{Poll, Relay};
 
 use super::{Change, Network, Shared};
-use crate::app::Moment;
+use crate::clock::Moment;
 use crate::policy::Rulebook;
 use crate::resolvers::Resolvers;
 use crate::store::{Node, PolicyText, Store, Stored};

@@ -29,9 +29,10 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{Door, Members, Relay, sweep, upgrade};
 use crate::acme::{self, Acme};
-use crate::app::{lock, unix_s};
+use crate::clock::unix_s;
+use crate::connection::{ACCEPT_PAUSE, READ_WITHIN, listen, talk, unless_cut};
 use crate::doorstep::{Doorstep, Place, STRANGERS_MAX};
-use crate::http::{ACCEPT_PAUSE, READ_WITHIN, listen, talk, unless_cut};
+use crate::held::held;
 use crate::keys::{self, SystemRandom};
 use crate::limits::Limits;
 use crate::patience::Patience;
@@ -81,18 +82,18 @@ struct Told(Mutex<Option<(BTreeSet<PublicKey>, Instant)>>);
 
 impl Told {
     fn ask<T: Default>(&self, now: Instant, ask: impl FnOnce(&BTreeSet<PublicKey>) -> T) -> T {
-        match &*lock(&self.0) {
+        match &*held(&self.0) {
             Some((keys, until)) if now < *until => ask(keys),
             _ => T::default(),
         }
     }
 
     fn tell(&self, keys: BTreeSet<PublicKey>, good_for: Duration, now: Instant) {
-        *lock(&self.0) = Some((keys, now + good_for));
+        *held(&self.0) = Some((keys, now + good_for));
     }
 
     fn renew(&self, good_for: Duration, now: Instant) {
-        if let Some((_, until)) = &mut *lock(&self.0) {
+        if let Some((_, until)) = &mut *held(&self.0) {
             *until = now + good_for;
         }
     }

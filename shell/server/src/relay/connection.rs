@@ -20,8 +20,8 @@ use super::place::Place;
 use super::strangers::Stranger;
 use super::stream::{Came, Stream};
 use super::{Floor, Relay};
-use crate::app::lock;
-use crate::http::unless_cut;
+use crate::connection::unless_cut;
+use crate::held::held;
 use crate::keys::SystemRandom;
 use crate::patience::Patience;
 use crate::protocol::unproven;
@@ -211,7 +211,7 @@ impl Connection {
         let is_blocked = sent.is_pending();
         let (relay, id) = (&self.place.relay, self.place.id);
         let now = relay.now();
-        let mut floor = lock(&relay.floor);
+        let mut floor = held(&relay.floor);
         let Floor { switch, ports } = &mut *floor;
         let Some(port) = ports.get_mut(&id) else { return Ok((Some(None), false)) };
         if let Some(notice) = port.cut {

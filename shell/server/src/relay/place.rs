@@ -11,7 +11,7 @@ use noise::{Instant, PublicKey};
 use wire::relay::{Decoder, Frame};
 
 use super::{Floor, Relay};
-use crate::app::lock;
+use crate::held::held;
 
 /// Of those who are not here, so many are told of after a read: no more would be in a second.
 const ABSENT_MAX: usize = GONE_A_SECOND as usize;
@@ -46,7 +46,7 @@ impl Place {
         let now = self.relay.now();
         let mut absent = [None; ABSENT_MAX];
         let mut was_ping = false;
-        let mut floor = lock(&self.relay.floor);
+        let mut floor = held(&self.relay.floor);
         let Floor { switch, ports } = &mut *floor;
         let mut end = Ok(());
         loop {
@@ -80,7 +80,7 @@ impl Place {
             if !self.may_ask(now) || !self.relay.members.may_know(&self.key, &key) {
                 continue;
             }
-            let mut floor = lock(&self.relay.floor);
+            let mut floor = held(&self.relay.floor);
             let is_to_wake = floor.switch.handle_absent(self.id, &key, now);
             let port = floor.ports.get_mut(&self.id).filter(|_| is_to_wake);
             if let Some(waker) = port.and_then(|port| port.waker.take()) {

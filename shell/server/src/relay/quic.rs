@@ -26,8 +26,8 @@ use super::connection::judge;
 use super::place::Place;
 use super::strangers::Stranger;
 use super::{Floor, Relay};
-use crate::app::lock;
-use crate::http::unless_cut;
+use crate::connection::unless_cut;
+use crate::held::held;
 
 /// The handshake and the proof of a key, together.
 const PROVE_WITHIN: Duration = Duration::from_secs(10);
@@ -191,7 +191,7 @@ async fn drive(reader: &mut Reader, writer: &mut Writer) -> End {
 
 /// Whether the connection is to be cut; from now on the switch wakes this task.
 fn cut(relay: &Relay, id: ConnectionId, context: &Context<'_>) -> Option<Option<Notice>> {
-    let mut floor = lock(&relay.floor);
+    let mut floor = held(&relay.floor);
     let Some(port) = floor.ports.get_mut(&id) else { return Some(None) };
     if port.cut.is_none() && !port.waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
         port.waker = Some(context.waker().clone());
@@ -285,7 +285,7 @@ impl Writer {
     fn poll_frames(&self) -> Poll<Vec<u8>> {
         let mut plain = Vec::new();
         let now = self.relay.now();
-        lock(&self.relay.floor).switch.poll_frames(self.id, &mut plain, WRITE_LEN, now);
+        held(&self.relay.floor).switch.poll_frames(self.id, &mut plain, WRITE_LEN, now);
         if plain.is_empty() { Poll::Pending } else { Poll::Ready(plain) }
     }
 
@@ -314,7 +314,7 @@ async fn noting<F: Future>(relay: &Relay, id: ConnectionId, mut work: Pin<&mut F
         if polled.is_pending() != is_blocked {
             is_blocked = polled.is_pending();
             let since = is_blocked.then(|| relay.now());
-            let mut floor = lock(&relay.floor);
+            let mut floor = held(&relay.floor);
             let Floor { ports, .. } = &mut *floor;
             if let Some(port) = ports.get_mut(&id) {
                 port.blocked = since;

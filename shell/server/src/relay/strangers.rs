@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use admit::{Crowd, Number, Source};
 use tokio::sync::oneshot;
 
-use crate::app::lock;
 use crate::doorstep::cut;
+use crate::held::held;
 
 /// Connections of one address that have proven nothing.
 const OF_ONE_MAX: usize = 32;
@@ -34,19 +34,19 @@ impl Strangers {
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> (Stranger, oneshot::Receiver<()>) {
         let source = Source::from(address);
         let (tell, told) = oneshot::channel();
-        let (number, lost) = lock(&self.0).enter(source.wide(), source, tell);
+        let (number, lost) = held(&self.0).enter(source.wide(), source, tell);
         cut(lost);
         (Stranger { among: Arc::clone(self), number }, told)
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        lock(&self.0).len()
+        held(&self.0).len()
     }
 
     /// How many lost their places since the start.
     pub(super) fn displaced(&self) -> u64 {
-        lock(&self.0).displaced()
+        held(&self.0).displaced()
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        lock(&self.among.0).leave(self.number);
+        held(&self.among.0).leave(self.number);
     }
 }
 

@@ -4,7 +4,8 @@
 use ring::digest::{Context, SHA256};
 use serde::Serialize;
 
-use super::db::{Db, Row, Tx, values};
+use super::db::{Db, Tx};
+use super::row::{Row, values};
 use super::{Store, StoreError, Stored, set, setting};
 
 /// Entries in one page.

@@ -11,13 +11,11 @@ use ring::hmac;
 use serde_json::json;
 
 use super::audit::record;
-use super::db::{Tx, values};
+use super::db::Tx;
+use super::life::Life;
 use super::nodes::{by_id, by_machine, object};
+use super::row::values;
 use super::{Node, Store, StoreError, Stored, keys, released, to_json};
-
-/// A key that ended by its time is renewed by its own machine for as long again as it lasted,
-/// and for so long at most, in seconds: a week.
-const RENEWABLE_S_MAX: u64 = 7 * 86_400;
 
 /// A request to join, its machine proven by the channel.
 pub struct Joining<'a> {
@@ -49,23 +47,6 @@ pub struct Registered {
     pub node: Node,
     /// Whether the join key was used for it, rather than the machine's own.
     pub is_new: bool,
-}
-
-/// The life of a node's key that begins now.
-#[derive(Clone, Copy)]
-pub(super) struct Life {
-    pub(super) begun: u64,
-    pub(super) expires: Option<u64>,
-    /// Until when its machine may renew it although it is over.
-    pub(super) renewable: Option<u64>,
-}
-
-impl Life {
-    pub(super) fn new(lifetime_s: Option<u64>, now: u64) -> Self {
-        let expires = lifetime_s.map(|s| now.saturating_add(s));
-        let longer = lifetime_s.map_or(0, |s| s.min(RENEWABLE_S_MAX));
-        Self { begun: now, expires, renewable: expires.map(|at| at.saturating_add(longer)) }
-    }
 }
 
 impl Store {

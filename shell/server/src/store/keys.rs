@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::audit::record;
-use super::db::{Db, Row, Tx, values};
+use super::db::{Db, Tx};
+use super::row::{Row, values};
 use super::{Store, StoreError, Stored, list, relays, to_json, users};
 
 /// Join keys, and API tokens, that are kept; the oldest dead ones are no reason to refuse new ones.

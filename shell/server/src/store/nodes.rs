@@ -8,9 +8,10 @@ use noise::PublicKey;
 use serde_json::json;
 
 use super::audit::record;
-use super::db::{Db, Row, values};
-use super::enrol::Life;
+use super::db::Db;
 use super::keys::check_tags;
+use super::life::Life;
+use super::row::{Row, values};
 use super::{Store, StoreError, Stored, list, released, to_json};
 
 /// A node as it is in the books.

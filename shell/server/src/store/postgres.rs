@@ -32,7 +32,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use session::{Answered, Failed, Session};
 pub use url::PostgresUrl;
 
-use super::db::{Row, Value};
+use super::row::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order.

@@ -4,7 +4,8 @@
 use serde_json::json;
 
 use super::audit::record;
-use super::db::{Db, values};
+use super::db::Db;
+use super::row::values;
 use super::{Store, StoreError, Stored};
 use crate::resolvers::{Resolvers, Zone};
 

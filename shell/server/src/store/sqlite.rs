@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, Statement, ToSql, TransactionBehavior};
 
-use super::db::{Row, Value};
+use super::row::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order; a database is as new as the number that it has seen.

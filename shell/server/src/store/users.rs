@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::audit::record;
-use super::db::{Db, Row, values};
+use super::db::Db;
+use super::row::{Row, values};
 use super::{Store, StoreError, Stored};
 
 /// Characters of a user's name: an address of mail has so many at most (RFC 5321, 4.5.3.1.3).

@@ -3,14 +3,23 @@
 use core::net::IpAddr;
 
 use super::{FINDINGS_MAX, Reader};
-use crate::compile::NODES_MAX;
-use crate::directory::{Directory, Node, NodeId, User};
+use crate::directory::{Directory, NODES_MAX, Node, NodeId, User};
 use crate::document::LIST_MAX;
 use crate::hujson::{self, Field, Json, Value};
 use crate::place::{Finding, quoted};
 
-/// Reads a directory.
-pub(crate) fn directory(bytes: &[u8]) -> Result<Directory, Vec<Finding>> {
+impl Directory {
+    /// Reads a directory from a file: HuJSON with `users`, `nodes` and `reserved`, whose fields are
+    /// those of [`User`] and [`Node`].
+    ///
+    /// # Errors
+    /// Up to 20 mistakes in the order of the file, each with its place and how to mend it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Vec<Finding>> {
+        directory(bytes)
+    }
+}
+
+fn directory(bytes: &[u8]) -> Result<Directory, Vec<Finding>> {
     let mut reader = Reader::default();
     let Some(json) = hujson::parse(bytes).map_err(|finding| vec![finding])? else {
         return Ok(Directory::default());

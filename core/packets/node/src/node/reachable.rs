@@ -2,7 +2,7 @@
 
 use link::{Candidate, PathStatus};
 use noise::PublicKey;
-use wire::{icmp, tcp};
+use wire::{tcp, too_big};
 
 use super::*;
 use crate::reach::{Reach, ReachStatus};
@@ -144,8 +144,8 @@ impl Node {
         if self.replies.len() >= REPLIES_MAX {
             return;
         }
-        let mut reply = vec![0; icmp::TOO_BIG_LEN_MAX];
-        if let Some(len) = icmp::write_too_big(packet, room, &mut reply) {
+        let mut reply = vec![0; too_big::TOO_BIG_LEN_MAX];
+        if let Some(len) = too_big::write_too_big(packet, room, &mut reply) {
             reply.truncate(len);
             self.replies.push_back(reply);
         }

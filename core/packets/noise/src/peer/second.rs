@@ -1,7 +1,7 @@
 //! The second cipher of a peer's sessions: its indices are drawn, told and heard here.
 
+use super::Peer;
 use super::sessions::of;
-use super::{Peer, Session};
 use crate::{Cipher, Index, Indices, Random};
 
 impl Peer {
@@ -44,16 +44,6 @@ impl Peer {
         let slots = [&self.current, &self.previous, &self.next];
         let mut live = slots.into_iter().flatten();
         live.find(|session| session.cipher_of(index).is_some()).map(|session| session.index())
-    }
-}
-
-/// Drops a session and gives its indices back.
-pub(super) fn release(indices: &mut Indices, session: Option<Box<Session>>) {
-    if let Some(session) = session {
-        indices.release(session.index());
-        if session.second_index() != 0 {
-            indices.release(Index(session.second_index()));
-        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use core::cmp::Ordering;
 
-use super::second::release;
 use super::{Action, Context, Peer, Session};
 use crate::session::Agreed;
 use crate::timers::REKEY_TIMEOUT;
@@ -97,4 +96,14 @@ fn crossed_word(session: &Session, now: Instant) -> Option<u32> {
 pub(super) fn of(slots: [&mut Option<Box<Session>>; 2], index: Index) -> Option<&mut Session> {
     let mut live = slots.into_iter().flatten();
     live.find(|session| session.index() == index).map(|session| &mut **session)
+}
+
+/// Drops a session and gives its indices back.
+pub(super) fn release(indices: &mut Indices, session: Option<Box<Session>>) {
+    if let Some(session) = session {
+        indices.release(session.index());
+        if session.second_index() != 0 {
+            indices.release(Index(session.second_index()));
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! opened at the other end, so one that nothing is known of yet counts as young as the next one.
 
 use super::{Assembler, BLOCKS_MAX, Block};
-use crate::spread::DEPTH_MAX;
+use crate::bounds::DEPTH_MAX;
 
 impl Assembler {
     /// All blocks that were opened before this time are settled. `grace_us` is how old a block is

@@ -41,7 +41,7 @@ impl Connector {
                 builder.dangerous().with_custom_certificate_verifier(any)
             }
             Some(path) => builder.with_root_certificates(
-                crate::tls::roots(path)
+                crate::roots::roots(path)
                     .map_err(|why| StoreError::Invalid(format!("sslrootcert={why}")))?,
             ),
         };

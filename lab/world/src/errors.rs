@@ -1,27 +1,29 @@
 //! What the code under test logs as an error, which a world must not have.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-use crate::app::lock;
-
 /// Takes errors from every thread that has its [`Dispatch`].
 #[derive(Clone, Default)]
 pub(super) struct Errors(Arc<Mutex<Vec<String>>>);
 
 impl Errors {
+    fn held(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn dispatch(&self) -> Dispatch {
         Dispatch::new(self.clone())
     }
 
     /// The first one, if there was any.
     pub(super) fn first(&self) -> Option<String> {
-        lock(&self.0).first().cloned()
+        self.held().first().cloned()
     }
 }
 
@@ -53,7 +55,7 @@ impl Subscriber for Errors {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(event.metadata().target().to_owned());
         event.record(&mut text);
-        lock(&self.0).push(text.0);
+        self.held().push(text.0);
     }
 
     fn enter(&self, _: &Id) {}

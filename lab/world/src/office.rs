@@ -7,22 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use control::client::{Ask, AskId, Lane, OPEN_PATH, Outcome};
-use control::{Relay, ServerUrl, SigningKey};
+use control::{ServerUrl, SigningKey};
 use noise::{Instant, PrivateKey, PublicKey};
+use server::service::{Founding, Service};
+use server::store::Enrolment;
 use sim::rng::Rng;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, yield_now};
 
 use super::errors::Errors;
-use crate::app::{App, Clock, Moment};
-use crate::copies::Copies;
-use crate::doorstep::Way;
-use crate::keys::Keys;
-use crate::network::{Network, Shared};
-use crate::protocol::{self, Failure};
-use crate::resolvers::Resolvers;
-use crate::store::{Enrolment, Place, Store};
-use crate::tls::Outer;
 
 /// When a world begins, in Unix seconds.
 const BEGIN_S: u64 = 1_800_000_000;
@@ -56,12 +49,12 @@ impl Drop for Folder {
 struct Waiting {
     machine: usize,
     ask: AskId,
-    task: JoinHandle<Result<Vec<u8>, Failure>>,
+    task: JoinHandle<Outcome>,
 }
 
 struct Running {
     runtime: Runtime,
-    app: Arc<App>,
+    service: Service,
     polls: Vec<Waiting>,
 }
 
@@ -117,38 +110,19 @@ impl Office {
 
     /// Starts as `warren serve` does: from the books, in a new epoch.
     pub(super) fn start(&mut self) {
-        let place = Place::File(self.folder.0.join("warren.db"));
-        let pepper = &self.secrets[2];
-        let mut store = Store::open(&place, pepper, None, &mut self.rng).unwrap();
-        store.claim().unwrap();
-        let noise = self.noise();
-        let shared = Shared {
-            pool: store.pool(),
-            domain: "warren.internal".to_owned(),
-            stun: self.stun.clone(),
-            reserved: Vec::new(),
-            relays: vec![Relay {
-                id: 0,
-                url: self.url.clone(),
-                key: noise.public(),
-                stun: Vec::new(),
-                quic: false,
-            }],
-            urls: Vec::new(),
-            resolvers: Resolvers::default(),
-        };
         let time_ns = Arc::clone(&self.time_ns);
-        let clock: Clock = Box::new(move || {
-            let up_s = time_ns.load(Ordering::Relaxed) / 1_000_000_000;
-            Moment { unix_s: BEGIN_S + up_s, up_s }
-        });
-        let network = Network::read(&mut store, shared, clock()).unwrap();
-        let signing = SigningKey::from_seed(&self.secrets[1]).unwrap();
-        let keys = Keys { noise, signing, pepper: *pepper };
-        let urls = vec![self.url.clone()];
-        let outer = Outer::open(&self.folder.0, None, &urls).unwrap();
-        let copies = Copies::new(PathBuf::new());
-        let app = App::new(store, network, (keys, copies), urls, self.terms, clock, outer);
+        let founding = Founding {
+            folder: &self.folder.0,
+            noise: self.noise(),
+            signing: SigningKey::from_seed(&self.secrets[1]).unwrap(),
+            pepper: self.secrets[2],
+            url: self.url.clone(),
+            stun: self.stun.clone(),
+            terms: self.terms,
+            begin_s: BEGIN_S,
+            up_s: Box::new(move || time_ns.load(Ordering::Relaxed) / 1_000_000_000),
+        };
+        let service = Service::start(founding, &mut self.rng).unwrap();
         let errors = self.errors.clone();
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -159,15 +133,17 @@ impl Office {
             })
             .build()
             .unwrap();
-        self.running = Some(Running { runtime, app, polls: Vec::new() });
+        self.running = Some(Running { runtime, service, polls: Vec::new() });
     }
 
     /// Ends as if it was killed: who waits gets no answer. Those who waited.
     pub(super) fn stop(&mut self) -> Vec<(usize, AskId)> {
-        let Some(Running { runtime, app, polls }) = self.running.take() else { return Vec::new() };
+        let Some(Running { runtime, service, polls }) = self.running.take() else {
+            return Vec::new();
+        };
         let waited = polls.iter().map(|poll| (poll.machine, poll.ask)).collect();
         drop((polls, runtime));
-        assert_eq!(Arc::strong_count(&app), 1, "nothing goes on behind its end");
+        assert!(service.is_alone(), "nothing goes on behind its end");
         waited
     }
 
@@ -175,32 +151,30 @@ impl Office {
         self.running.is_some()
     }
 
-    pub(super) fn app(&self) -> &Arc<App> {
-        &self.running.as_ref().expect("it runs").app
+    pub(super) fn service(&self) -> &Service {
+        &self.running.as_ref().expect("it runs").service
     }
 
     /// The epoch and the sequence of the latest change.
     pub(super) fn version(&self) -> (u64, u64) {
-        let network = self.app().network();
-        (network.version() >> 32, network.sequence())
+        self.service().version()
     }
 
     /// Takes a request. A poll may wait; all else is answered at once.
     pub(super) fn take(&mut self, machine: usize, ask: &Ask) -> Option<Outcome> {
         let Some(running) = &mut self.running else { return Some(Outcome::Failed) };
-        let (app, body) = (Arc::clone(&running.app), ask.body.clone());
+        let body = ask.body.clone();
         if ask.path == OPEN_PATH {
-            return Some(outcome(running.runtime.block_on(protocol::open(app, None, body))));
+            return Some(running.runtime.block_on(running.service.open(body)));
         }
-        let answer = protocol::ask(app, Way::default(), body);
+        let answer = running.service.ask(body);
         if ask.lane == Lane::Command {
-            return Some(outcome(running.runtime.block_on(answer)));
+            return Some(running.runtime.block_on(answer));
         }
         let task = running.runtime.spawn(answer);
         running.runtime.block_on(yield_often());
         if task.is_finished() {
-            let ended = running.runtime.block_on(task).unwrap_or(Err(Failure::Busy));
-            return Some(outcome(ended));
+            return Some(running.runtime.block_on(task).unwrap_or(Outcome::Failed));
         }
         running.polls.push(Waiting { machine, ask: ask.id, task });
         None
@@ -225,15 +199,15 @@ impl Office {
             std::mem::take(&mut running.polls).into_iter().partition(|p| p.task.is_finished());
         running.polls = waiting;
         let answer = |poll: Waiting| {
-            let ended = running.runtime.block_on(poll.task).unwrap_or(Err(Failure::Busy));
-            (poll.machine, poll.ask, outcome(ended))
+            let ended = running.runtime.block_on(poll.task).unwrap_or(Outcome::Failed);
+            (poll.machine, poll.ask, ended)
         };
         Vec::into_iter(done).map(answer).collect()
     }
 
     /// What it does every second.
     pub(super) fn sweep(&self) {
-        self.app().sweep(EPHEMERAL_AWAY_S);
+        self.service().sweep(EPHEMERAL_AWAY_S);
     }
 
     /// A machine's connections break.
@@ -257,15 +231,5 @@ impl Office {
 async fn yield_often() {
     for _ in 0..3 {
         yield_now().await;
-    }
-}
-
-/// What becomes of an answer on its way through HTTP.
-fn outcome(answer: Result<Vec<u8>, Failure>) -> Outcome {
-    match answer {
-        Ok(body) => Outcome::Answered(body),
-        Err(Failure::Malformed) => Outcome::NotUnderstood,
-        Err(Failure::NoChannel) => Outcome::NoChannel,
-        Err(Failure::Busy) => Outcome::Failed,
     }
 }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use control::{Kind, Secret, SecretId, Token};
 use noise::PrivateKey;
+use server::service::Refused;
+use server::store::{NewJoinKey, Node, Store, Stored};
 
 use super::machine::Way;
-use super::model::{Key, Member};
+use super::member::Member;
+use super::model::Key;
 use super::stage::Stage;
 use super::words::{self, PORTS, Said, TAGS, USERS};
-use crate::app::Unset;
-use crate::store::{NewJoinKey, Node, Store, Stored};
 
 /// Join keys that are remembered.
 const KEYS_MAX: usize = 24;
@@ -87,7 +88,7 @@ impl Stage {
         };
         let now = self.office.now_s();
         let (id, secret) = (SecretId(token.id.0), Secret(token.secret.0));
-        let made = self.office.app().store().add_join_key(&new, id, &secret, ACTOR, now);
+        let made = self.office.service().store().add_join_key(&new, id, &secret, ACTOR, now);
         let made = made.map(|made| made.id);
         let id = made.unwrap_or_else(|error| self.fail(&format!("no join key: {error}")));
         let until_s = lifetime_s.map(|s| now + s);
@@ -151,7 +152,7 @@ impl Stage {
     }
 
     fn write(&mut self, what: &str, work: impl FnOnce(&mut Store, u64) -> Stored<Node>) {
-        if let Err(error) = self.office.app().write_node(true, work) {
+        if let Err(error) = self.office.service().write_node(work) {
             self.fail(&format!("{what}: {error}"));
         }
     }
@@ -173,7 +174,7 @@ impl Stage {
         self.expect_gone(number, member.key);
         if is_ghost || self.rng.chance(0.5) {
             self.tell(&format!("{} is removed", member.name));
-            if let Err(error) = self.office.app().remove_node(id, ACTOR) {
+            if let Err(error) = self.office.service().remove_node(id, ACTOR) {
                 self.fail(&format!("remove: {error}"));
             }
             self.model.gone(id, now_s);
@@ -193,8 +194,8 @@ impl Stage {
         if self.rng.chance(0.5) {
             let name = NAMES[self.pick(NAMES.len())];
             let is_taken = self.model.books.members.iter().any(|m| m.name == name && m.id != id);
-            let app = self.office.app();
-            let renamed = app.write_node(true, |store, now| store.rename(id, name, ACTOR, now));
+            let service = self.office.service();
+            let renamed = service.write_node(|store, now| store.rename(id, name, ACTOR, now));
             if renamed.is_ok() == is_taken {
                 self.fail(&format!("m{number} is to be {name}, taken: {is_taken}: {renamed:?}"));
             }
@@ -217,9 +218,9 @@ impl Stage {
             return;
         }
         if self.rng.chance(0.1) {
-            let bad = self.office.app().set_policy("{\"grants\": [{\"src\": [7]}]}", None, ACTOR);
+            let bad = self.office.service().set_policy("{\"grants\": [{\"src\": [7]}]}", ACTOR);
             match bad {
-                Err(Unset::Findings(_)) => return,
+                Err(Refused::Findings(_)) => return,
                 _ => self.fail("a policy with a mistake was taken"),
             }
         }
@@ -227,12 +228,12 @@ impl Stage {
         let addresses: Vec<_> = members.iter().flat_map(|member| member.addresses).collect();
         let text = words::invent(&mut self.rng, &addresses);
         let printed = words::print(&text);
-        match self.office.app().set_policy(&printed, None, ACTOR) {
+        match self.office.service().set_policy(&printed, ACTOR) {
             Ok(_) => {}
-            Err(Unset::Findings(findings)) => {
+            Err(Refused::Findings(findings)) => {
                 self.fail(&format!("a good policy is refused: {findings:?}\n{printed}"));
             }
-            Err(Unset::Store(error)) => self.fail(&format!("a policy cannot be stored: {error}")),
+            Err(Refused::Store(error)) => self.fail(&format!("a policy cannot be stored: {error}")),
         }
         self.tell(&format!("policy {}", printed.replace('\n', " ")));
         self.model.change(|books| books.text = text);
@@ -326,7 +327,7 @@ impl Stage {
         }
         let which = self.pick(self.model.keys.len());
         let (id, now) = (self.model.keys[which].id, self.office.now_s());
-        if let Err(error) = self.office.app().store().revoke_join_key(id, ACTOR, now) {
+        if let Err(error) = self.office.service().store().revoke_join_key(id, ACTOR, now) {
             self.fail(&format!("revoke: {error}"));
         }
         self.model.keys[which].is_revoked = true;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use sim::rng::Rng;
 
-use super::model::Member;
+use super::member::Member;
 
 /// All users of a world.
 pub(super) const USERS: [&str; 3] = ["ann", "ben", "eva"];

@@ -13,6 +13,7 @@ use std::time::Duration;
 use control::Relay;
 use control::client::{Ask, AskId, Outcome};
 use noise::{Instant, PrivateKey, PublicKey};
+use server::store::Node;
 use sim::nat::Behaviour;
 use sim::rng::Rng;
 use sim::world::{NatId, Route, World};
@@ -20,10 +21,10 @@ use tracing::dispatcher::DefaultGuard;
 
 use super::errors::Errors;
 use super::machine::{Machine, Way};
-use super::model::{Member, Model, difference};
+use super::member::Member;
+use super::model::{Model, difference};
 use super::office::{EPHEMERAL_AWAY_S, Office};
 use super::words::{self, Said};
-use crate::store::Node;
 
 /// Length of a turn.
 const TURN: Duration = Duration::from_millis(20);
@@ -144,16 +145,14 @@ impl Stage {
     /// The first start of the server, its users, and the relay beside its own.
     fn found(&mut self) {
         self.office.start();
-        let app = self.office.app();
+        let service = self.office.service();
         for user in words::USERS {
-            app.write_users(|store, now| store.add_user(user, "world", now)).unwrap();
+            service.write_users(|store, now| store.add_user(user, "world", now)).unwrap();
         }
         let url = "https://relay.test".parse().unwrap();
-        let (now, key) = (self.office.now_s(), PublicKey([7; 32]));
+        let key = PublicKey([7; 32]);
         let relay = Relay { id: 0, url, key, stun: Vec::new(), quic: false };
-        app.store().put_relay(relay, None, true, "world", now).unwrap();
-        let relays = app.store().relays().unwrap();
-        app.touch(|network| network.set_relays(relays));
+        service.put_relay(relay, "world").unwrap();
         self.noted();
         for number in 0..MACHINES {
             self.place_anywhere(number);
@@ -490,7 +489,7 @@ impl Stage {
     /// something, or after the server's regular work.
     pub(super) fn compare_books(&mut self, by: Option<usize>) {
         let (now_s, before) = (self.office.now_s(), Rc::clone(&self.model.books));
-        let nodes = self.office.app().store().nodes().unwrap();
+        let nodes = self.office.service().store().nodes().unwrap();
         for node in &nodes {
             if let Err(what) = self.compare_node(node, by, now_s) {
                 self.fail(&what);
@@ -514,7 +513,7 @@ impl Stage {
         match (known, by) {
             (None, None) => return Err(format!("{node:?} is there and never asked")),
             (None, Some(number)) => {
-                let (v4, v6) = self.office.app().store().pool().addresses(node.number);
+                let (v4, v6) = self.office.service().store().pool().addresses(node.number);
                 let asking = self.machines[number].asking();
                 self.model.joined(&asking, node, [v4.into(), v6.into()], now_s)?;
                 self.tell(&format!("m{number} is {} {v4} with node {}", node.name, node.id));

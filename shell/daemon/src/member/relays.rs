@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dial::relay::{Admitted, Answered, Connected};
 use dial::relays::{Hand, OnEnd};
-use host::mail::Remote;
+use host::driver::mail::Remote;
 use host::relay::{Carrier, NewStream, StreamEnd};
 
-use crate::member::Daemon;
+use super::Daemon;
 
 /// How long it is told that another machine was seen to use this node's key.
 const TWIN_FOR: Duration = Duration::from_secs(300);

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use control::Map;
 use node::Reach;
 
+use super::{Daemon, Fault, Input};
 use crate::home::Answering;
-use crate::member::{Daemon, Fault, Input};
 use crate::{plan, system};
 
 /// STUN servers that are asked, by name.

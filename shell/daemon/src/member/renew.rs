@@ -11,7 +11,7 @@ use dial::SystemRandom;
 use node::Change;
 use noise::{PrivateKey, PublicKey};
 
-use crate::member::{Daemon, Fault};
+use super::{Daemon, Fault};
 
 /// After a renewal that got no answer, another try: an eighth of the life later, and so much at
 /// most.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::machine::{Machine, Way};
-use super::model::Member;
+use super::member::Member;
 use super::stage::Stage;
 use super::words::{PORTS, Said};
 use control::limits::ENDPOINTS_MAX;

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::driver::Desk;
+use super::Desk;
 
 /// Orders that wait for the loop.
 const ORDERS_MAX: usize = 64;

@@ -1,0 +1,21 @@
+//! What must exist for a whole file, at each of its providers.
+
+use crate::file::{File, Provider};
+use crate::graph::{Known, Resource};
+use crate::number::Numbering;
+use crate::{aws, ssh};
+
+/// What must exist for the whole file, in no order.
+#[must_use]
+pub fn desired(file: &File, numbering: &Numbering, known: &Known) -> Vec<Resource> {
+    let mut all = Vec::new();
+    for index in 0..file.sites.len() {
+        match file.sites[index].provider {
+            Provider::Ssh => ssh::desired(file, numbering, index, known, &mut all),
+            Provider::Aws => aws::desired(file, numbering, index, known, &mut all),
+            // Numbered and checked; nothing is made there yet.
+            Provider::Azure | Provider::OpenStack => {}
+        }
+    }
+    all
+}
