@@ -15,7 +15,9 @@ SOAK_SEEDS ?= 10000
 TESTS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-WARREN := $(TARGET)/release/warren
+PROGRAMS := $(TARGET)/programs
+WARREN := $(PROGRAMS)/warren
+LAB := $(PROGRAMS)/warren-lab
 RIVALS := $(abspath $(TARGET))/rivals
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$(PATH):/usr/sbin:/sbin")
@@ -30,10 +32,12 @@ PROFILE := checked
 # Tests that run at once: nearly all wait for a timer or a process most of their time.
 AT_ONCE := 4
 
-# A program that must be there : the Debian package that has it.
-PROGRAMS := cc:gcc git:git ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump ethtool:ethtool \
-	ping:iputils-ping wg:wireguard-tools wg-quick:wireguard-tools wireguard-go:wireguard-go \
-	curl:curl dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 busybox:busybox-static \
+# A program that must be there : the Debian package that has it. First what builds and what the
+# demonstration runs, then what measurements run, then what only tests run.
+FOR_DEMO := cc:gcc objcopy:binutils ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump \
+	ping:iputils-ping wg:wireguard-tools curl:curl busybox:busybox-static
+FOR_BENCH := $(FOR_DEMO) git:git ethtool:ethtool wg-quick:wireguard-tools wireguard-go:wireguard-go
+FOR_TEST := $(FOR_BENCH) dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 \
 	mke2fs:e2fsprogs strip:binutils miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql \
 	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon ssh:openssh-client
 
@@ -46,22 +50,46 @@ RESOLVERS := $(TARGET)/tools/resolvers
 # The server of OpenSSH, unpacked as well: installed it would listen on the user's machine.
 SSHD := $(TARGET)/tools/sshd
 
-.PHONY: help setup build demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall clean
+.PHONY: help setup setup-demo setup-bench build demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall clean
 
 help:
 	printf '%s\n' \
 	  'make demo     build, make a lab of a server and five nodes, and show the network at work' \
 	  'make test     gates and every test; the only thing that CI calls' \
-	  'make build    the release binary' \
+	  'make build    the release programs, warren and warren-lab, in $(PROGRAMS)' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
 	  'make bench    the measurements, written to docs/measurements' \
 	  'make chart    the chart of the README, out of committed runs' \
 	  'make grid     one stream over delay, loss and rate, likewise; an hour' \
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
-	  'make install  binary, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
+	  'make install  programs, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
 	  'make setup    Debian packages and tools that are missing' \
 	  'make clean    remove what was built'
+
+# $(call installed,PROGRAMS): installs the packages of those that are missing.
+define installed
+missing=()
+for entry in $(1); do
+  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${entry%%:*}" >/dev/null || missing+=("$${entry##*:}")
+done
+if (( $${#missing[@]} )); then
+  printf 'setup: installing %s\n' "$${missing[*]}"
+  if ! command -v apt-get >/dev/null; then
+    printf 'setup: this is no Debian; install what these packages contain yourself\n' >&2; exit 1
+  fi
+  $(ROOT) apt-get update -qq
+  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    $$(printf '%s\n' "$${missing[@]}" | sort -u) >/dev/null
+fi
+endef
+
+# What a clean clone needs to build and to show itself.
+setup-demo:
+	$(call installed,$(FOR_DEMO))
+
+setup-bench:
+	$(call installed,$(FOR_BENCH))
 
 setup: $(DENY)
 	if ! test -x $(MITM)/bin/mitmdump; then
@@ -69,19 +97,7 @@ setup: $(DENY)
 	  python3 -m venv $(MITM) && $(MITM)/bin/pip install --quiet 'mitmproxy==$(MITM_VERSION)' \
 	    || { rm -rf $(MITM); printf '\n*** NO MITMPROXY: the test with it will be skipped ***\n\n' >&2; }
 	fi
-	missing=()
-	for entry in $(PROGRAMS); do
-	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${entry%%:*}" >/dev/null || missing+=("$${entry##*:}")
-	done
-	if (( $${#missing[@]} )); then
-	  printf 'setup: installing %s\n' "$${missing[*]}"
-	  if ! command -v apt-get >/dev/null; then
-	    printf 'setup: this is no Debian; install what these packages contain yourself\n' >&2; exit 1
-	  fi
-	  $(ROOT) apt-get update -qq
-	  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-	    $$(printf '%s\n' "$${missing[@]}" | sort -u) >/dev/null
-	fi
+	$(call installed,$(FOR_TEST))
 	if ! test -d $(RESOLVERS) && command -v apt-get >/dev/null; then
 	  printf 'setup: openresolv and systemd-resolved, unpacked\n'
 	  rm -rf $(RESOLVERS).new && mkdir -p $(RESOLVERS).new
@@ -123,11 +139,23 @@ $(DENY):
 	rm -rf $(TARGET)/tools/build
 	$@ --version
 
+# Two programs without symbols, and beside each a file that has them, which debuggers and the
+# story of a panic find by its name.
 build:
-	cargo build --release --locked
+	printf 'build: warren and warren-lab, optimised: some minutes the first time\n'
+	cargo build --release --locked --package warren --package warren-laboratory
+	mkdir -p $(PROGRAMS)
+	for program in warren warren-lab; do
+	  built=$(TARGET)/release/$$program; to=$(PROGRAMS)/$$program
+	  if ! test "$$to" -nt "$$built"; then
+	    objcopy --only-keep-debug --compress-debug-sections "$$built" "$$to.debug"
+	    objcopy --strip-all --add-gnu-debuglink="$$to.debug" "$$built" "$$to"
+	  fi
+	done
 
-demo: setup build
-	$(ROOT) $(WARREN) demo
+demo: setup-demo build
+	printf 'demo: a server and five nodes, for less than a minute\n'
+	$(ROOT) $(LAB) demo
 
 lint: deny
 	printf 'lint: format\n'
@@ -169,8 +197,8 @@ test: setup lint
 # $(call measured,NAME,WORDS): runs a comparison and puts its report into docs/measurements/NAME.
 define measured
 $(ROOT) rm -rf $(TARGET)/bench/$(1)
-$(ROOT) $(WARREN) bench run $(2) --out $(TARGET)/bench/$(1)
-$(ROOT) $(WARREN) bench report $(TARGET)/bench/$(1)
+$(ROOT) $(LAB) bench run $(2) --out $(TARGET)/bench/$(1)
+$(ROOT) $(LAB) bench report $(TARGET)/bench/$(1)
 install -D -m 644 -t docs/measurements/$(1) $(TARGET)/bench/$(1)/report.md $(TARGET)/bench/$(1)/run.json
 endef
 
@@ -196,11 +224,11 @@ RING ?= --peers none,warren,warren-plain,wireguard-go,easytier,easytier-kcp --se
 # second weighs less in it.
 THIRTY ?= --peers none,warren,wireguard-go,easytier-kcp --tests tcp --links 3 --repeat 1
 
-bench: setup build rivals
+bench: setup-bench build rivals
 	$(newest_rivals)
-	$(ROOT) $(WARREN) bench link --out $(TARGET)/bench
-	$(ROOT) $(WARREN) bench link --frames --out $(TARGET)/bench
-	$(ROOT) $(WARREN) bench network --out $(TARGET)/bench
+	$(ROOT) $(LAB) bench link --out $(TARGET)/bench
+	$(ROOT) $(LAB) bench link --frames --out $(TARGET)/bench
+	$(ROOT) $(LAB) bench network --out $(TARGET)/bench
 	install -m 644 -t docs/measurements $(TARGET)/bench/link.md $(TARGET)/bench/link-frames.md $(TARGET)/bench/network.md
 	$(call measured,ring,$(RING))
 	$(call measured,thirty,$(THIRTY))
@@ -208,12 +236,12 @@ bench: setup build rivals
 
 # The chart of the README, out of the medians of committed runs.
 chart: build
-	$(WARREN) bench chart docs/measurements/thirty docs/measurements/ring --out docs/measurements/stream.svg
+	$(LAB) bench chart docs/measurements/thirty docs/measurements/ring --out docs/measurements/stream.svg
 
 # One stream over 48 lines, without a VPN and with Warren, with repair and without: an hour.
 GRID ?= --peers none,warren,warren-plain --grid-only --seconds 10
 
-grid: setup build
+grid: setup-bench build
 	$(call measured,grid,$(GRID))
 
 soak: setup
@@ -236,15 +264,17 @@ fuzz:
 install:
 	test -x $(WARREN) || { printf 'install: run make build first\n' >&2; exit 1; }
 	to=$(DESTDIR)$(PREFIX)
-	install -D -m 755 $(WARREN) "$$to/bin/warren"
+	install -d "$$to/share/man/man1" "$$to/share/bash-completion/completions" \
+	  "$$to/share/zsh/site-functions" "$$to/share/fish/vendor_completions.d"
+	for program in warren warren-lab; do
+	  made=$(PROGRAMS)/$$program
+	  install -D -m 755 "$$made" "$$to/bin/$$program"
+	  "$$made" man "$$to/share/man/man1"
+	  "$$made" completions bash > "$$to/share/bash-completion/completions/$$program"
+	  "$$made" completions zsh > "$$to/share/zsh/site-functions/_$$program"
+	  "$$made" completions fish > "$$to/share/fish/vendor_completions.d/$$program.fish"
+	done
 	ln -sf warren "$$to/bin/warren-wg"
-	install -d "$$to/share/man/man1"
-	$(WARREN) man "$$to/share/man/man1"
-	install -d "$$to/share/bash-completion/completions" "$$to/share/zsh/site-functions" \
-	  "$$to/share/fish/vendor_completions.d"
-	$(WARREN) completions bash > "$$to/share/bash-completion/completions/warren"
-	$(WARREN) completions zsh > "$$to/share/zsh/site-functions/_warren"
-	$(WARREN) completions fish > "$$to/share/fish/vendor_completions.d/warren.fish"
 	# Pages that --help names, at docs/NAME.md below this folder.
 	install -D -m 644 -t "$$to/share/doc/warren" README.md CHANGELOG.md SECURITY.md LICENSE LICENSE-APACHE LICENSE-MIT
 	install -D -m 644 -t "$$to/share/doc/warren/docs" docs/*.md
@@ -255,9 +285,10 @@ install:
 
 uninstall:
 	to=$(DESTDIR)$(PREFIX)
-	rm -f "$$to/bin/warren" "$$to/bin/warren-wg" "$$to"/share/man/man1/warren{,-*}.1 \
-	  "$$to/share/bash-completion/completions/warren" "$$to/share/zsh/site-functions/_warren" \
-	  "$$to/share/fish/vendor_completions.d/warren.fish" \
+	rm -f "$$to"/bin/warren{,-wg,-lab} "$$to"/share/man/man1/warren{,-*}.1 \
+	  "$$to"/share/bash-completion/completions/warren{,-lab} \
+	  "$$to"/share/zsh/site-functions/_warren{,-lab} \
+	  "$$to"/share/fish/vendor_completions.d/warren{,-lab}.fish \
 	  "$$to"/lib/systemd/system/warren{,-server}.service
 	rm -rf "$$to/share/doc/warren"
 

@@ -40,7 +40,14 @@ enum Verb {
     Metrics(Metrics),
 }
 
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren link up wg0              as /etc/wireguard/wg0.conf says
+  warren link up ./office.conf    as another file says";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 struct Up {
     /// The file, or a bare name for /etc/wireguard/NAME.conf
     file: String,

@@ -11,11 +11,10 @@
 //!   `key`, `node`, `route`, `policy`, `token` and `audit` call its API through [`dial`], here or
 //!   far away; `backup` copies its files.
 //! - `circuit` opens circuits and runs commands in them.
-//! - `lab` makes networks to test on, out of namespaces; `bench` measures in them.
-//! - `demo` shows the link at work in one of them.
 //! - `sites` joins whole sites through gateways: [`sites`] decides, [`clouds`] acts.
+//! - `lab`, `bench` and `demo` say where they went: into a program of their own, `warren-lab`.
 //! - `policy check` checks a policy file without a server.
-//! - `completions` and `man` print what a package installs beside the program.
+//! - `completions` and `man` print what a package installs beside the program ([`pages`]).
 //!
 //! An error ends the program with exit code 1 and one line on standard error: what failed, why,
 //! and how to mend it. A reader that goes away early, as in `warren genkey | head -c 0`, is no
@@ -24,23 +23,20 @@
 mod admin;
 mod audit;
 mod backup;
-mod bench;
 mod circuit;
 mod cleanup;
 mod client;
-mod completions;
 mod daemon;
-mod demo;
 mod dns;
 mod down;
 mod frames;
+mod groups;
 mod key;
 mod keys;
-mod lab;
 mod link;
 mod listen;
 mod log;
-mod man;
+mod moved;
 mod netcheck;
 mod node;
 mod ping;
@@ -63,7 +59,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// A private network for a group of machines, wherever they are.
 #[derive(Debug, Parser)]
@@ -113,19 +109,19 @@ enum Command {
     Audit(audit::Args),
     Backup(backup::Args),
     Restore(backup::RestoreArgs),
-    Lab(lab::Args),
-    /// Measure beside other VPNs and beside none.
-    Bench(bench::Args),
-    Demo(demo::Args),
     Policy(policy::Args),
     Sites(sites::Args),
     Dns(dns::Args),
-    Completions(completions::Args),
-    Man(man::Args),
+    Completions(pages::Completions),
+    Man(pages::Man),
+    #[command(flatten)]
+    Moved(moved::Words),
 }
 
 fn main() -> ExitCode {
-    let mut cli = Cli::parse_from(words(std::env::args_os().collect()));
+    let words = words(std::env::args_os().collect());
+    let parsed = Cli::from_arg_matches(&groups::shown(Cli::command()).get_matches_from(words));
+    let mut cli = parsed.unwrap_or_else(|error| error.exit());
     if let (Some(path), Some(socket)) = (cli.socket.take(), socket_of(&mut cli.command)) {
         socket.get_or_insert(path);
     }
@@ -160,14 +156,12 @@ fn main() -> ExitCode {
         Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Restore(args) => backup::restore(args),
-        Command::Lab(args) => lab::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Demo(args) => demo::run(args),
         Command::Policy(args) => policy::run(args),
         Command::Sites(args) => sites::run(args),
         Command::Dns(args) => dns::run(args),
-        Command::Completions(args) => completions::run(args),
-        Command::Man(args) => man::run(args),
+        Command::Completions(args) => args.print(&Cli::command()),
+        Command::Man(args) => args.write(Cli::command()),
+        Command::Moved(words) => return words.tell(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,8 +14,16 @@ use crate::client::say;
 /// The longest policy that is read for a server, in bytes; the server takes less.
 const TEXT_MAX: u64 = 16 * 1024 * 1024;
 
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren policy check policy.hujson     tell mistakes, and run the tests in the file
+  warren policy set policy.hujson       check it, and have the server on this machine use it
+  warren policy get > policy.hujson     what is used now";
+
 /// Check policy files, and administrate a server's policy; see docs/policy.md for the language.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Words,

@@ -17,6 +17,11 @@ use crate::log::{self, Level};
 
 /// What a server answers that lives.
 const HEALTH: &str = "/api/v1/health";
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren serve --url https://vpn.example.com             a server at port 443
+  warren serve --data /tmp/trial --url https://10.0.0.1  one to try, in a folder of its own";
 
 /// Run the coordination service: names, addresses, keys and policy, and no traffic.
 ///
@@ -26,6 +31,7 @@ const HEALTH: &str = "/api/v1/health";
 /// key. For programs that call the API over plain HTTPS, `--acme` gets one that is trusted. Ends on
 /// SIGTERM and SIGINT.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The directory of the server, which is made if it is missing
     #[arg(long, value_name = "DIR", default_value = DATA, env = "WARREN_DATA")]

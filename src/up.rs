@@ -19,11 +19,19 @@ const ASK_LATER_EVERY: Duration = Duration::from_millis(200);
 /// How long nothing is said of waiting.
 const SILENT_FOR: Duration = Duration::from_secs(2);
 
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren up warren-join-…                  join the network of a token, and be up
+  warren up file:/etc/warren/token         the same, with the token from a file
+  warren up                                be up again, as it was left";
+
 /// Join a network, if that is yet to be done, and be up.
 ///
 /// Returns when the node is running, or with what keeps it. Settings that are not mentioned stay
 /// as they are if none is mentioned; else they must be repeated, or dropped with --reset.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) target: Target,

@@ -11,10 +11,19 @@ use crate::admin::{self, plain};
 use crate::client::{self, text};
 use crate::status::path;
 
-/// Tell whether a packet gets from one node to another, by which rule, route and path, and what
-/// happens to it on the way. A node answers about itself; a server, about the policy of any two.
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren why db:5432           from this node to port 5432 of db
+  warren why laptop db:5432    from one node to another";
+
+/// Tell whether a packet gets from one node to another, and why.
+///
+/// By which rule, route and path, and what happens to it on the way. A node answers about itself; a
+/// server, about the policy of any two.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "warren why [OPTIONS] [SRC] DST[:PORT]")]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) target: client::Target,

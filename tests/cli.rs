@@ -80,7 +80,8 @@ fn failure(words: &[&str], input: &[u8]) -> String {
 
 #[test]
 fn help_and_version_succeed_and_mistakes_are_exit_code_2() {
-    for words in [&["--help"][..], &["wg", "--help"], &["link", "up", "--help"], &["help", "lab"]] {
+    for words in [&["--help"][..], &["wg", "--help"], &["link", "up", "--help"], &["help", "link"]]
+    {
         let output = run(words);
         assert_eq!(output.status.code(), Some(0), "{words:?}");
         assert!(text(&output.stdout).contains("Usage:"), "{words:?}");
@@ -105,6 +106,30 @@ fn help_and_version_succeed_and_mistakes_are_exit_code_2() {
     }
     let near = text(&run(&["genkye"]).stderr);
     assert!(near.contains("genkey"), "a near miss is helped: {near}");
+}
+
+#[test]
+fn what_went_into_another_program_says_where() {
+    for (words, line) in [
+        (&["lab", "up", "net.toml"][..], "warren-lab up net.toml"),
+        (&["bench", "--help"], "warren-lab bench --help"),
+        (&["demo", "--link"], "warren-lab demo --link"),
+    ] {
+        let output = run(words);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
+        let told = text(&output.stderr);
+        assert!(told.contains(&format!("type `{line}`")) && told.lines().count() == 1, "{told}");
+    }
+}
+
+#[test]
+fn long_helps_have_examples_that_begin_with_the_program() {
+    for words in [&["up"][..], &["serve"], &["link", "up"], &["policy"], &["why"]] {
+        let told = text(&run(&[words, &["--help"]].concat()).stdout);
+        let examples = told.split("Examples:\n").nth(1).expect("examples");
+        let begin = format!("  warren {}", words.join(" "));
+        assert!(examples.lines().all(|line| line.starts_with(&begin)), "{told}");
+    }
 }
 
 #[test]
@@ -184,8 +209,8 @@ fn completions_and_manual_pages_are_there() {
         let output = run(&["completions", shell]);
         let printed = text(&output.stdout);
         assert!(output.status.success() && printed.contains("genkey"), "{shell}");
-        assert!(printed.contains("allow-scripts") && printed.contains("impair"), "{shell}");
-        assert!(!printed.contains("pump"), "what is hidden is not completed by {shell}");
+        assert!(printed.contains("allow-scripts") && printed.contains("netcheck"), "{shell}");
+        assert!(!printed.contains("warren-lab"), "what is hidden is not completed by {shell}");
     }
     let folder = Folder::new("man");
     let inner = folder.0.join("new/man1");
@@ -194,29 +219,9 @@ fn completions_and_manual_pages_are_there() {
         let roff = fs::read_to_string(inner.join(format!("{page}.1"))).unwrap();
         assert!(roff.contains(".SH NAME") && roff.contains(".SH SYNOPSIS"), "{page}");
     }
-    assert!(!inner.join("warren-lab-wire-pump.1").exists(), "what is hidden has no page");
+    assert!(!inner.join("warren-demo.1").exists(), "what is hidden has no page");
     let said = failure(&["man", "/proc/nowhere"], b"");
     assert!(said.contains("cannot make the folder /proc/nowhere"), "{said}");
-}
-
-#[test]
-fn the_bench_lists_what_can_be_measured_and_says_where_there_is_no_run() {
-    let output = run(&["bench", "list", "--json"]);
-    assert!(output.status.success());
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let words = |key: &str, name: &str| {
-        let all = json[key].as_array().expect("a list").iter();
-        all.map(|one| one[name].as_str().expect("text").to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(words("profiles", "name"), ["baseline", "low", "medium", "high"]);
-    assert!(words("peers", "word").iter().any(|word| word == "easytier-kcp"));
-    let list = text(&run(&["bench", "list"]).stdout);
-    assert!(words("tests", "word").iter().all(|word| list.contains(word)), "{list}");
-    for words in [&["bench", "report", "/nowhere"][..], &["bench", "compare", "/nowhere", "/x"]] {
-        assert!(failure(words, b"").contains("no run in /nowhere"));
-    }
-    let wrong = ["bench", "run", "--out", "/nowhere/x", "--peers", "nobody"];
-    assert!(failure(&wrong, b"").contains("unknown peer \"nobody\": use none, warren"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A link in bad weather, and frames toward those who do not know them.
 //!
 //! The weather is that of the profiles, made by the lab's impaired wire. What is compared runs
-//! in the same test; how fast it is beside rivals is the business of `warren bench`.
+//! in the same test; how fast it is beside rivals is the business of `warren-lab bench`.
 
 mod support;
 

@@ -289,7 +289,7 @@ fn crowd(nodes: usize) {
     assert!(found.joined_s < 60.0 && found.back_s < 30.0, "{found:?}");
     assert!(found.change.p99_s < 2.0, "{found:?}");
     // A million entries, which a thousand nodes on these same two cores have to read: 1.8 to 2.3 s
-    // in this build, and less in one for users (`warren bench network`).
+    // in this build, and less in one for users (`warren-lab bench network`).
     assert!(found.meeting.p99_s < 5.0, "{found:?}");
     assert!(found.rss_mib < 250.0, "{found:?}");
 }

@@ -1,11 +1,13 @@
 //! The packet walk in ARCHITECTURE.md is a promise about the code: between the marks `walk: NAME`
 //! and `walk end` every code span with a path (`crate::module::Type::function`) names a function
 //! that exists, in that module, on that type. The walk is short on purpose; its length is a rule.
+//!
+//! So is the drawing of the crates there: each stands in it once, above all that it uses.
 
 use std::path::{Path, PathBuf};
 
 /// Functions that one direction may name; more means that a packet is handed around too much.
-const STEPS_AT_MOST: usize = 10;
+const STEPS_AT_MOST: usize = 12;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -118,13 +120,111 @@ fn missing(path: &str) -> Option<String> {
     (!found).then(|| format!("{path}: no such function in {}", modules.join("::")))
 }
 
+/// The lines of the drawing of the crates, without the one that names the wings.
+fn drawing(document: &str) -> Vec<Vec<&str>> {
+    let drawing = document.split("<!-- graph -->").nth(1).expect("a drawing");
+    let drawing = drawing.split("<!-- graph end -->").next().unwrap_or_default();
+    let lines = drawing.lines().filter(|line| !line.contains("```") && !line.trim().is_empty());
+    lines.skip(1).map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// Crates of this project and what each uses, by the names under which code knows them.
+fn crates() -> Vec<(String, Vec<String>)> {
+    let root_manifest =
+        std::fs::read_to_string(root().join("Cargo.toml")).expect("a workspace has a manifest");
+    let members = root_manifest.split("members = [").nth(1).expect("a list of members");
+    let members = members.split(']').next().unwrap_or_default();
+    let members = members.split('"').skip(1).step_by(2).map(|member| root().join(member));
+    let crates = std::iter::once(root()).chain(members).map(|folder| {
+        let text = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        named(&text)
+    });
+    let crates: Vec<_> = crates.collect();
+    let ours: Vec<String> = crates.iter().map(|(name, _)| name.clone()).collect();
+    let keep = |uses: Vec<String>| uses.into_iter().filter(|name| ours.contains(name)).collect();
+    crates.into_iter().map(|(name, uses)| (name, keep(uses))).collect()
+}
+
+/// The name of a manifest's library, or else its program, or else its package; and what it uses.
+fn named(manifest: &str) -> (String, Vec<String>) {
+    let mut section = "";
+    let mut names = [None; 3];
+    let mut uses = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[dependencies]" {
+            let end = line.find(['.', ' ', '=']).unwrap_or(line.len());
+            uses.extend((end > 0).then(|| line[..end].to_owned()));
+        } else if let Some(name) = line.strip_prefix("name = ") {
+            let at = ["[lib]", "[[bin]]", "[package]"].iter().position(|known| *known == section);
+            let Some(at) = at else { continue };
+            names[at] = Some(name.trim_matches('"'));
+        }
+    }
+    let name = names.into_iter().flatten().next().expect("a package has a name");
+    (name.to_owned(), uses)
+}
+
+/// What is wrong with a drawing of these crates.
+fn misdrawn(floors: &[Vec<&str>], crates: &[(String, Vec<String>)]) -> Vec<String> {
+    let floor = |name: &str| floors.iter().position(|floor| floor.contains(&name));
+    let mut wrong = Vec::new();
+    for (name, uses) in crates {
+        let Some(at) = floor(name) else {
+            wrong.push(format!("{name} is not drawn"));
+            continue;
+        };
+        let below = |used: &&String| floor(used).is_none_or(|floor| floor > at);
+        let not_below = uses.iter().filter(|used| !below(used));
+        wrong.extend(not_below.map(|used| format!("{name} uses {used}, which is not below it")));
+    }
+    let drawn: Vec<&str> = floors.iter().flatten().copied().collect();
+    for (at, name) in drawn.iter().enumerate() {
+        let is_known = crates.iter().any(|(known, _)| known == name);
+        if !is_known || drawn[..at].contains(name) {
+            wrong.push(format!("{name} is drawn, and is no crate or stands there twice"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn crates_are_drawn_once_and_above_all_that_they_use() {
+    let document =
+        std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let crates = crates();
+    assert!(crates.len() > 20, "the crates were not found: {crates:?}");
+    let wrong = misdrawn(&drawing(&document), &crates);
+    assert!(wrong.is_empty(), "the drawing in ARCHITECTURE.md is wrong:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_drawing_is_found() {
+    let manifest = "[package]\nname = \"warren-noise\"\n[lib]\nname = \"noise\"\n\
+        [dependencies]\nwire.workspace = true\nring = \"1\"\n[dev-dependencies]\nsim = \"1\"\n";
+    let (name, uses) = named(manifest);
+    assert_eq!((name.as_str(), &uses[..]), ("noise", &["wire".to_owned(), "ring".to_owned()][..]));
+    let crates = [(name, vec!["wire".to_owned()]), ("wire".to_owned(), Vec::new())];
+    let wrong = |text: &str| {
+        let marked = format!("<!-- graph -->\n```\nwings\n{text}\n```\n<!-- graph end -->");
+        misdrawn(&drawing(&marked), &crates).len()
+    };
+    assert_eq!(wrong(" noise\n\n wire"), 0);
+    assert_eq!(wrong("noise wire"), 1, "side by side");
+    assert_eq!(wrong("wire\nnoise"), 1, "the wrong way round");
+    assert_eq!(wrong("noise"), 1, "one is missing");
+    assert_eq!(wrong("noise\nwire sim"), 1, "one is not there");
+}
+
 #[test]
 fn every_function_of_the_packet_walk_exists() {
     let document =
         std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     let walks = walks(&document);
     let names: Vec<&str> = walks.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["out", "in"], "ARCHITECTURE.md marks both walks");
+    let expected = ["out", "in", "out-frames", "in-frames"];
+    assert_eq!(names, expected, "ARCHITECTURE.md marks all walks");
     let paths = walks.iter().flat_map(|(_, paths)| paths);
     let wrong: Vec<String> = paths.filter_map(|path| missing(path)).collect();
     assert!(wrong.is_empty(), "ARCHITECTURE.md walks past the code:\n{}", wrong.join("\n"));

@@ -1,6 +1,7 @@
 //! Where, when and with what a run was made.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -8,6 +9,15 @@ use serde::{Deserialize, Serialize};
 
 /// Load average above which a machine counts as busy.
 pub const BUSY_LOAD: f64 = 1.0;
+
+/// What was typed, and which program is measured.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// The words, for the report.
+    pub command: String,
+    /// The file of `warren`.
+    pub program: PathBuf,
+}
 
 /// What a reader must know to judge a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +44,14 @@ pub struct Facts {
     pub iperf3: String,
 }
 
+#[cfg(test)]
+impl Origin {
+    /// For tests that run nothing.
+    pub(crate) fn of_nothing() -> Self {
+        Self { command: "x".to_owned(), program: "/proc/self/exe".into() }
+    }
+}
+
 impl Facts {
     /// Those of a run that nobody made.
     #[cfg(test)]
@@ -43,7 +61,7 @@ impl Facts {
             date: said("2026-01-01 00:00:00 UTC"),
             commit: said("abc"),
             program: said("0123456789abcdef"),
-            command: said("warren bench run"),
+            command: said("warren-lab bench run"),
             cpu: said("A Processor"),
             cores: 2,
             kernel: said("Linux 6"),
@@ -54,15 +72,15 @@ impl Facts {
 
     /// Asks this machine; what it does not know is `unknown`.
     #[must_use]
-    pub fn gather(command: &str) -> Self {
+    pub fn gather(origin: &Origin) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let unknown = || "unknown".to_owned();
         let first = |text: String| text.lines().next().map(str::to_owned);
         Self {
             date: said(&["date", "-u", "+%Y-%m-%d %H:%M:%S UTC"]).unwrap_or_else(unknown),
             commit: commit().unwrap_or_else(unknown),
-            program: fs::read("/proc/self/exe").map_or_else(|_| unknown(), |bytes| digest(&bytes)),
-            command: command.to_owned(),
+            program: fs::read(&origin.program).map_or_else(|_| unknown(), |bytes| digest(&bytes)),
+            command: origin.command.clone(),
             cpu: cpu_name(&cpuinfo).unwrap_or_else(unknown),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             kernel: said(&["uname", "-srm"]).unwrap_or_else(unknown),
@@ -77,7 +95,7 @@ impl Facts {
     /// Returns an error when the program, the processors, the kernel or iperf3 is another one.
     pub fn ensure_same(&self, now: &Self) -> Result<()> {
         let pairs = [
-            ("this program", &self.program, &now.program),
+            ("the program", &self.program, &now.program),
             ("the processor", &self.cpu, &now.cpu),
             ("the number of processors", &self.cores.to_string(), &now.cores.to_string()),
             ("the kernel", &self.kernel, &now.kernel),
@@ -154,7 +172,7 @@ mod tests {
     fn a_run_goes_on_with_the_same_program_on_the_same_machine() {
         // Of the authors of FNV.
         assert_eq!(digest(b"foobar"), "85944171f73967e8");
-        let then = Facts::gather("x");
+        let then = Facts::gather(&Origin::of_nothing());
         let now = Facts { date: String::new(), load_before: [9.0; 3], ..then.clone() };
         assert!(then.ensure_same(&now).is_ok());
         let other = |change: fn(&mut Facts)| {

@@ -1,6 +1,6 @@
 //! # bench: what Warren does beside others, measured by one command
 //!
-//! The life of one figure. `warren bench link` gives [`link::run`] its settings and the path of
+//! The life of one figure. `warren-lab bench link` gives [`link::run`] its settings and the path of
 //! the program that is measured. The contestants are looked up ([`vpn`]): Warren, each rival that
 //! is on this machine, and no VPN at all; one that is absent is skipped and named, with a hint
 //! how to get it. Then rounds begin, and in each round every [`scenario`] is measured for every
@@ -20,15 +20,15 @@
 //! JSON; [`markdown`] writes it as a table for people. A run that proves nothing, because the
 //! machine was busy, the run too short or the build unfit, is marked so in both.
 //!
-//! `warren bench run` leads the same life on larger ground: [`ring`] has three hosts on one wire,
-//! four kinds of weather and ten tests, and every VPN that is on the machine. Its samples lie in a
-//! folder, one line each ([`ring::sample`]), so that hours of work survive an interrupt, and
+//! `warren-lab bench run` leads the same life on larger ground: [`ring`] has three hosts on one
+//! wire, four kinds of weather and ten tests, and every VPN that is on the machine. Its samples lie
+//! in a folder, one line each ([`ring::sample`]), so that hours of work survive an interrupt, and
 //! [`page`] makes the report of them: cells that a failure empties, verdicts, tables, charts.
 //! docs/bench.md says what each test does and which traps are avoided.
 //!
-//! `warren bench network` is about a whole network of ours ([`network`]): how long it takes to be
-//! there, how it bears changes, what its relay carries; and what a server has to do for a thousand
-//! nodes that are members and nothing else ([`crowd`]).
+//! `warren-lab bench network` is about a whole network of ours ([`network`]): how long it takes to
+//! be there, how it bears changes, what its relay carries; and what a server has to do for a
+//! thousand nodes that are members and nothing else ([`crowd`]).
 //!
 //! What it is not: it makes no claim about other machines (all hosts share one), it judges no
 //! protocol by its handshake, and it never tunes a contestant: each runs as its documentation

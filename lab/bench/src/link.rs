@@ -1,9 +1,9 @@
-//! `warren bench link`: a static link, round after round.
+//! `warren-lab bench link`: a static link, round after round.
 
 use anyhow::{Context, Result, ensure};
 use lab::sys;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Origin};
 use crate::ground::{Ground, INNER_MTU, OUTER_MTU};
 use crate::load::{self, Outcome, PINGS, UDP_BYTES};
 use crate::progress::Progress;
@@ -34,8 +34,8 @@ pub struct Settings {
     pub scenarios: Vec<Scenario>,
     /// Whether Warren speaks frames with itself.
     pub frames: bool,
-    /// The words that the user typed, for the report.
-    pub command: String,
+    /// What was typed, and what is measured.
+    pub origin: Origin,
 }
 
 /// Measures every scenario for each contestant, round after round.
@@ -47,7 +47,7 @@ pub struct Settings {
 pub fn run(settings: &Settings, contestants: &[Box<dyn Vpn>]) -> Result<Report> {
     settings.check()?;
     sys::catch_interrupts();
-    let facts = Facts::gather(&settings.command);
+    let facts = Facts::gather(&settings.origin);
     let (present, skipped) = attendance(contestants);
     if let Some(absent) = skipped.iter().find(|skipped| skipped.name == WARREN) {
         anyhow::bail!("Warren itself cannot be measured: {}; {}", absent.why, absent.hint);
@@ -254,12 +254,12 @@ mod tests {
             rounds: 5,
             frames: false,
             scenarios: Scenario::ALL.to_vec(),
-            command: "warren bench link".to_owned(),
+            origin: Origin::of_nothing(),
         }
     }
 
     fn facts(load: f64) -> Facts {
-        Facts { load_before: [load, 0.0, 0.0], ..Facts::gather("x") }
+        Facts { load_before: [load, 0.0, 0.0], ..Facts::gather(&Origin::of_nothing()) }
     }
 
     fn words(settings: &Settings, load: f64) -> Vec<&'static str> {

@@ -266,7 +266,7 @@ mod tests {
         report.skipped.push(Skipped { name, why, hint });
         let page = render(&report);
         assert!(page.contains("> **busy**: load 3. Not to be used for a claim.\n>\n> **short**"));
-        assert!(page.contains("claim.\n\n    warren bench link\n"), "{page}");
+        assert!(page.contains("claim.\n\n    warren-lab bench link\n"), "{page}");
         assert!(page.contains("**Skipped**: other, because: no PATH. To have it: get it."));
     }
 

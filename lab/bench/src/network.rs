@@ -1,17 +1,16 @@
-//! `warren bench network`: how long a network of ours takes to be there, how it bears changes, and
-//! what its relay carries, beside the relay of Headscale where that is on the machine.
+//! `warren-lab bench network`: how long a network of ours takes to be there, how it bears changes,
+//! and what its relay carries, beside the relay of Headscale where that is on the machine.
 
 mod ground;
 mod steps;
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use anyhow::Result;
 use lab::sys;
 use serde::Serialize;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Origin};
 use crate::markdown::bound_line;
 use crate::progress::Progress;
 use crate::ratio::Spread;
@@ -31,8 +30,8 @@ pub struct Settings {
     pub seconds: u32,
     /// Rounds, 1 to 100.
     pub rounds: u32,
-    /// The words that the user typed, for the report.
-    pub command: String,
+    /// What was typed, and what is measured.
+    pub origin: Origin,
 }
 
 /// Everything that is known of a run.
@@ -103,10 +102,10 @@ const FIGURES: [Figure; 32] = {
 /// # Errors
 /// Returns an error when the prefix is in use or a signal asks this process to end; all that was
 /// made is removed. A step that fails is in the report.
-pub fn run(settings: &Settings, warren: &Path) -> Result<Report> {
+pub fn run(settings: &Settings) -> Result<Report> {
     sys::catch_interrupts();
-    let facts = Facts::gather(&settings.command);
-    let (steps, skipped) = Step::all(settings, warren);
+    let facts = Facts::gather(&settings.origin);
+    let (steps, skipped) = Step::all(settings, &settings.origin.program);
     let whole: f64 = steps.iter().map(Step::expected_s).sum::<f64>() * f64::from(settings.rounds);
     let mut progress = Progress::new(whole);
     for one in &skipped {

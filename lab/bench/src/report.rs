@@ -255,7 +255,7 @@ pub(crate) mod tests {
             kind: "link",
             marks: Vec::new(),
             facts: Facts {
-                command: "warren bench link".to_owned(),
+                command: "warren-lab bench link".to_owned(),
                 load_before: [0.1, 0.2, 0.3],
                 ..Facts::of_nothing()
             },

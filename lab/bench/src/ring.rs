@@ -1,4 +1,4 @@
-//! `warren bench run`: three hosts in a ring, every test in every profile for every peer.
+//! `warren-lab bench run`: three hosts in a ring, every test in every profile for every peer.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use lab::sys;
 use sim::impair::Impairment;
 use sim::profile;
 
-use crate::facts::{BUSY_LOAD, Facts, load_averages_now};
+use crate::facts::{BUSY_LOAD, Facts, Origin, load_averages_now};
 use crate::progress::Progress;
 use crate::report::Mark;
 use crate::vpn::Vpn;
@@ -231,7 +231,7 @@ pub fn run(
     peers: &[Box<dyn Vpn>],
     dir: &Path,
     prefix: &str,
-    command: &str,
+    origin: &Origin,
 ) -> Result<()> {
     check(&settings)?;
     let (present, skipped) = call(peers);
@@ -239,7 +239,7 @@ pub fn run(
     ensure!(sys::is_root(), "network namespaces need root: run this with sudo");
     let store = Store::create(dir)?;
     make_ready(&settings, prefix)?;
-    let facts = Facts::gather(command);
+    let facts = Facts::gather(origin);
     let note = Note {
         schema: SCHEMA,
         kind: "ring".to_owned(),
@@ -279,10 +279,10 @@ fn call(peers: &[Box<dyn Vpn>]) -> (Vec<Peer>, Vec<Absent>) {
 /// # Errors
 /// As [`run`]; also when a peer that takes part is gone or has another version, or this program
 /// or the machine is another one.
-pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, command: &str) -> Result<()> {
+pub fn resume(peers: &[Box<dyn Vpn>], dir: &Path, prefix: &str, origin: &Origin) -> Result<()> {
     let (store, mut note, samples) = Store::resume(dir)?;
     check(&note.settings)?;
-    let mut facts = Facts::gather(command);
+    let mut facts = Facts::gather(origin);
     note.facts.ensure_same(&facts)?;
     for peer in &note.peers {
         let vpn = peers.iter().find(|vpn| vpn.name() == peer.name);

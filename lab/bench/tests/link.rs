@@ -6,17 +6,22 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use bench::facts::Origin;
 use bench::link::{Settings, run};
 use bench::markdown;
 use bench::scenario::Scenario;
 use bench::vpn::{End, Member, NO_VPN, NoVpn, Vpn, WARREN, contestants};
 use serde_json::Value;
 
-/// The program, which cargo builds beside the tests of the whole project.
+/// A program, which cargo builds beside the tests of the whole project.
 fn warren() -> PathBuf {
+    program("warren")
+}
+
+fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test is a file");
     let folder = test.parent().and_then(|deps| deps.parent()).expect("a folder of the profile");
-    let program = folder.join("warren");
+    let program = folder.join(name);
     assert!(program.is_file(), "build {} first: cargo build", program.display());
     program
 }
@@ -27,7 +32,7 @@ fn settings(prefix: &str, scenarios: &[Scenario]) -> Settings {
         seconds: 1,
         rounds: 1,
         scenarios: scenarios.to_vec(),
-        command: "the test".to_owned(),
+        origin: Origin { command: "the test".to_owned(), program: warren() },
         frames: false,
     }
 }
@@ -143,7 +148,7 @@ fn one_that_fails_is_in_the_report_and_the_others_go_on() {
 
 #[test]
 fn an_interrupt_ends_a_run_and_leaves_nothing() {
-    let mut child = Command::new(warren())
+    let mut child = Command::new(program("warren-lab"))
         .args(["bench", "link", "--scenario", "tcp1", "--seconds", "60"])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -7,15 +7,20 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use bench::facts::Origin;
 use bench::page;
 use bench::ring::{self, BASELINE, SLOW_LINE, Test, sample};
 use bench::vpn::{Address, Daemon, End, Member, NoVpn, Vpn, WARREN, WireGuard};
 
-/// The program, which cargo builds beside the tests of the whole project.
+/// A program, which cargo builds beside the tests of the whole project.
 fn warren() -> PathBuf {
+    program("warren")
+}
+
+fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test is a file");
     let folder = test.parent().and_then(|deps| deps.parent()).expect("a folder of the profile");
-    let program = folder.join("warren");
+    let program = folder.join(name);
     assert!(program.is_file(), "build {} first: cargo build", program.display());
     program
 }
@@ -63,7 +68,8 @@ fn run(
     dir: &Path,
     prefix: &str,
 ) -> (sample::Note, Vec<sample::Sample>) {
-    ring::run(settings, peers, dir, prefix, "warren bench run").expect("a run");
+    let origin = Origin { command: "warren-lab bench run".to_owned(), program: warren() };
+    ring::run(settings, peers, dir, prefix, &origin).expect("a run");
     assert_eq!(namespaces(prefix), [""; 0]);
     sample::read(dir).expect("it can be read")
 }
@@ -297,7 +303,7 @@ fn an_interrupted_run_goes_on_where_it_stopped() {
     let tests = ["--tests", "connect,reconnect", "--profiles", "baseline,low,medium"];
     let words = ["bench", "run", "--peers", "none", "--seconds", "1", "--out", dir];
     let start = || {
-        let mut command = Command::new(warren());
+        let mut command = Command::new(program("warren-lab"));
         command.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     };

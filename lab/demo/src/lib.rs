@@ -1,6 +1,6 @@
 //! # demo: the network and the link at work, to be watched
 //!
-//! The life of one demonstration. [`run`] is asked by `warren demo`: it makes sure that it is
+//! The life of one demonstration. [`run`] is asked by `warren-lab demo`: it makes sure that it is
 //! root and that the programs are there with which anybody would try a network (curl, ping,
 //! iperf3, tcpdump, wg), and builds a network in a [`lab`]. From then on it does what a user would
 //! do, with the commands that a user would type, and shows each with the host in which it runs.
@@ -59,6 +59,8 @@ pub struct Options {
     pub lab: String,
     /// The program to show: `warren` itself.
     pub program: PathBuf,
+    /// The laboratory's program, which the demonstration's proxy is.
+    pub laboratory: PathBuf,
     /// Smaller amounts, for tests.
     pub quick: bool,
     /// What is shown.
@@ -75,7 +77,7 @@ pub enum Play {
 }
 
 impl Play {
-    /// Its network, which `warren lab up` can build as well, and that file's name.
+    /// Its network, which `warren-lab up` can build as well, and that file's name.
     const fn topology(self) -> (&'static str, &'static str) {
         match self {
             Self::Network => {
@@ -101,7 +103,7 @@ impl Play {
 pub fn run(options: &Options, screen: &mut Screen) -> Result<()> {
     ensure!(
         sys::is_root(),
-        "the demo needs root, because its hosts are network namespaces: run `sudo warren demo`"
+        "the demo needs root, because its hosts are network namespaces: run `sudo warren-lab demo`"
     );
     check_programs()?;
     sys::catch_interrupts();

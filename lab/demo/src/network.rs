@@ -70,7 +70,7 @@ fn serve(stage: &mut Stage<'_>) -> Result<()> {
 /// Five nodes.
 fn join(stage: &mut Stage<'_>, summary: &mut Summary) -> Result<()> {
     stage.screen.heading("Five nodes, each where it is")?;
-    stage.stay("proxy", &format!("warren lab proxy --listen {PROXY}"), "proxy at")?;
+    stage.stay("proxy", &format!("warren-lab proxy --listen {PROXY}"), "proxy at")?;
     let mut worst = Duration::ZERO;
     for (host, place) in NODES {
         let daemon = "warren daemon --state .";

@@ -119,16 +119,16 @@ const fn next(play: Play) -> &'static [(&'static str, &'static str)] {
         Play::Network => &[
             ("sudo make install", "warren, its manual pages and its systemd units"),
             ("sudo warren serve --url https://HOST", "a server of your own: see README.md"),
-            ("sudo warren demo --link", "a link without a server, and who sees what of it"),
-            ("sudo warren lab up lab/lab/topologies/five-nodes.toml", "this network, to stay"),
-            ("sudo warren lab down", "and away with it"),
+            ("sudo warren-lab demo --link", "a link without a server, and who sees what of it"),
+            ("sudo warren-lab up lab/lab/topologies/five-nodes.toml", "this network, to stay"),
+            ("sudo warren-lab down", "and away with it"),
         ],
         Play::Link => &[
             ("sudo make install", "warren and warren-wg, for wg-quick: see README.md"),
             ("sudo warren link up FILE", "a wg-quick file of your own"),
-            ("sudo warren lab up lab/lab/topologies/two-hosts.toml", "this network, to stay"),
-            ("sudo warren lab exec alice ping -c 3 bob", "a command in one of its hosts"),
-            ("sudo warren lab down", "and away with it"),
+            ("sudo warren-lab up lab/lab/topologies/two-hosts.toml", "this network, to stay"),
+            ("sudo warren-lab exec alice ping -c 3 bob", "a command in one of its hosts"),
+            ("sudo warren-lab down", "and away with it"),
         ],
     }
 }

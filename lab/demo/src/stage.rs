@@ -58,8 +58,10 @@ impl<'a> Stage<'a> {
         for name in names.iter().map(String::as_str).chain(["bin"]) {
             fs::create_dir(stage.folder.0.join(name))?;
         }
-        symlink(&options.program, stage.folder.0.join("bin/warren"))
-            .context("cannot name the program for its hosts")?;
+        for (program, name) in [(&options.program, "warren"), (&options.laboratory, "warren-lab")] {
+            symlink(program, stage.folder.0.join("bin").join(name))
+                .context("cannot name the programs for their hosts")?;
+        }
         stage.screen.done(
             &format!("{} network namespaces, joined by veth pairs", names.len()),
             Some(begin.elapsed()),

@@ -1,6 +1,6 @@
 //! # lab: networks to test on, made of namespaces
 //!
-//! The life of one lab. A test, a benchmark or `warren lab up` asks [`netns::Net`] for a set of
+//! The life of one lab. A test, a benchmark or `warren-lab up` asks [`netns::Net`] for a set of
 //! network namespaces under one prefix. Each [`netns::Host`] is one namespace with its loopback
 //! up, IPv6 on, CUBIC as its congestion control and its own `/etc`: what a program inside writes
 //! to `/etc/resolv.conf` lands in the host's directory under `/run/warren-lab` and never in the

@@ -72,7 +72,7 @@ impl Net {
         let lock = take_lock(prefix)?;
         ensure!(
             !is_kept(prefix),
-            "the lab {prefix} is up: use it, or take it down with `warren lab down {prefix}`"
+            "the lab {prefix} is up: use it, or take it down with `warren-lab down {prefix}`"
         );
         remove::clear(prefix)?;
         fs::create_dir_all(hosts_dir(prefix)).context("cannot make the lab's directory")?;
@@ -92,7 +92,7 @@ impl Net {
     pub fn adopt(prefix: &str) -> Result<Self> {
         ensure!(sys::is_root(), "network namespaces need root: run this with sudo");
         check_name("prefix", prefix)?;
-        ensure!(is_kept(prefix), "no lab {prefix} is up: start it with `warren lab up FILE`");
+        ensure!(is_kept(prefix), "no lab {prefix} is up: start it with `warren-lab up FILE`");
         let lock = take_lock(prefix)?;
         let hosts = kept_hosts(prefix);
         Ok(Self { prefix: prefix.to_owned(), hosts, _lock: lock, kept: false, own_run: true })

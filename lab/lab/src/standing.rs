@@ -1,4 +1,4 @@
-//! Labs that stand while no command runs: what `warren lab` does.
+//! Labs that stand while no command runs: what `warren-lab` does.
 //!
 //! `up` builds a network, leaves its wires to one process in the background (the *pump*) and
 //! ends. The others find the lab by its records under `/run/warren-lab/<name>`: the topology
@@ -54,7 +54,7 @@ pub fn up(file: &Path, pump_command: impl FnOnce(&str) -> Result<Command>) -> Re
 /// # Errors
 /// Returns only on failure.
 pub fn exec(lab: Option<&str>, host: &str, argv: &[&str]) -> Result<std::convert::Infallible> {
-    ensure!(!argv.is_empty(), "nothing to run: write `warren lab exec HOST COMMAND...`");
+    ensure!(!argv.is_empty(), "nothing to run: write `warren-lab exec HOST COMMAND...`");
     let lab = find(lab)?;
     let hosts = netns::kept_hosts(&lab);
     let known = || hosts.iter().map(Host::name).collect::<Vec<_>>().join(", ");
@@ -111,7 +111,7 @@ pub fn find(lab: Option<&str>) -> Result<String> {
         return Ok(lab.to_owned());
     }
     match labs.len() {
-        0 => bail!("no lab is up: start one with `warren lab up FILE`"),
+        0 => bail!("no lab is up: start one with `warren-lab up FILE`"),
         1 => Ok(labs.remove(0)),
         _ => bail!("several labs are up: name one with --lab: {}", labs.join(", ")),
     }

@@ -3,8 +3,8 @@
 //!
 //! Two loops, each with one owner. The data loop is [`host::driver`]'s: packets, sessions, timers.
 //! The other one is here (`member`): it owns what is kept, the membership and the plan, and asks
-//! the data loop for changes through [`host::mail`]. It may wait for a disk or for the kernel; no
-//! packet waits for it.
+//! the data loop for changes through [`host::driver::mail`]. It may wait for a disk or for the
+//! kernel; no packet waits for it.
 //!
 //! The life of `warren up TOKEN`:
 //!
@@ -51,6 +51,7 @@ mod socket;
 pub mod state;
 mod status;
 mod system;
+mod trouble;
 mod why;
 
 use std::fmt;

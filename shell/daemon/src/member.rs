@@ -28,14 +28,15 @@ use crate::promise::Promise;
 use crate::seen::Seen;
 use crate::socket::Asked;
 use crate::state::{Member, State};
-use crate::status::told;
 use crate::system::{self, Interface};
+use crate::trouble::told;
 
 mod ports;
 mod reach;
 mod relays;
 mod renew;
 mod set;
+mod stamps;
 
 use self::reach::Told;
 pub(crate) use self::reach::stun_names;

@@ -8,7 +8,6 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::member::{Daemon, Fault};
 use crate::state::StateError;
 
 const FILE: &str = "stamps";
@@ -68,19 +67,6 @@ impl Promise {
             .map_err(|error| StateError::Io("write", self.path.clone(), error))?;
         self.next = 1 - self.next;
         Ok(promised)
-    }
-}
-
-impl Daemon {
-    /// What cannot be kept is told once, and wished for again.
-    pub(crate) fn keep_promise(&mut self, promised_unix_s: u64) -> Result<(), Fault> {
-        let Some(promise) = &mut self.promise else { return Ok(()) };
-        match promise.keep(promised_unix_s) {
-            Ok(kept_s) => self.remote.post(move |desk| desk.promise(kept_s))?,
-            Err(error) if self.complaint.as_ref() == Some(&error.to_string()) => {}
-            Err(error) => self.complain(&error),
-        }
-        Ok(())
     }
 }
 

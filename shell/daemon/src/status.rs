@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use control::client::Trouble;
 use control::{Map, Peer};
 use host::relay::StreamStatus;
 use host::weather;
@@ -34,23 +33,6 @@ fn health(daemon: &Daemon) -> Vec<String> {
     let texts = [&refusal, &twin, &daemon.trouble, &daemon.complaint];
     let texts = texts.into_iter().flatten().chain(daemon.gate.said()).cloned();
     texts.chain(daemon.map.as_deref().into_iter().flat_map(shared_addresses)).collect()
-}
-
-/// What is told of a trouble with the server.
-pub(crate) fn told(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Unreachable => "the server cannot be reached".to_owned(),
-        Trouble::NotTheServer => {
-            "somebody answers in the server's place who does not hold its key".to_owned()
-        }
-        Trouble::OtherSigner => {
-            "the server signs with another key than before; was it set up anew? then `warren \
-             logout` and join again"
-                .to_owned()
-        }
-        Trouble::Refused(refusal) => format!("the server cannot do it now: {}", refusal.detail),
-        Trouble::Map(bad) => bad.to_string(),
-    }
 }
 
 /// What `warren status --json` prints.

@@ -22,9 +22,10 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use problem::Problem;
 
-use crate::app::{self, App};
+use crate::app::App;
 use crate::doorstep::{Known, Way};
 use crate::store::Bearer;
+use crate::waits;
 
 /// Bytes of a body: a policy with room for its JSON.
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;
@@ -256,7 +257,7 @@ async fn identify(
         return Err(nothing());
     }
     let held = Arc::clone(app);
-    let bearer = app::blocking(move || held.store().bearer(id, &secret, held.now())).await;
+    let bearer = waits::blocking(move || held.store().bearer(id, &secret, held.now())).await;
     match bearer.map_err(|_| Problem::busy())?? {
         Some(_) if !app.limits.call(id) => Err(Problem::too_often()),
         Some(bearer) => {
@@ -287,7 +288,7 @@ pub(crate) async fn run(
         // It asks neither the books nor a disk, so nobody waits for it, nor it for anybody.
         return (route.handler)(&call);
     }
-    app::blocking(move || (route.handler)(&call)).await.map_err(|_| Problem::busy())?
+    waits::blocking(move || (route.handler)(&call)).await.map_err(|_| Problem::busy())?
 }
 
 /// A call inside a node's channel.

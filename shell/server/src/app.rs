@@ -75,17 +75,6 @@ pub(crate) struct App {
     pub(crate) ends: watch::Sender<Option<String>>,
 }
 
-/// The work did not end: it panicked, or the server ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unfinished;
-
-/// Runs what may wait for the disk or for a lock where that holds nobody up.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Unfinished> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| Unfinished)
-}
-
 impl App {
     pub(crate) fn new(
         store: Store,

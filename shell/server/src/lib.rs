@@ -60,6 +60,7 @@ pub mod service;
 pub mod store;
 mod stun;
 mod tls;
+mod waits;
 mod watchdog;
 
 pub use acme::{Acme, LETS_ENCRYPT, Pace};

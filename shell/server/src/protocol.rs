@@ -14,17 +14,17 @@ use control::join::Refused;
 use control::limits::REQUEST_BYTES_MAX;
 use control::{Answer, Code, Enrol, Enrolled, Envelope, HostInfo, Poll, Request};
 use noise::PublicKey;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api;
-use crate::app::{App, Unfinished, blocking};
+use crate::app::App;
 use crate::channels::{Found, Opened};
 use crate::doorstep::{Known, Way};
 use crate::held::held;
 use crate::limits::Kind;
 use crate::network::News;
 use crate::store::{Joining, StoreError};
+use crate::waits::{Unfinished, blocking, unproven};
 
 /// Bytes of a request with everything around it.
 pub(crate) const ASK_BYTES_MAX: usize = ASK_HEAD_LEN + REQUEST_BYTES_MAX + 1024;
@@ -106,21 +106,6 @@ fn seal(channel: &Channel, number: u64, answer: &Answer) -> Result<Vec<u8>, Fail
     channel.seal(number, &answer.print()).map_err(|_| Failure::Busy)
 }
 
-/// Runs what somebody who has proven nothing asks for on a thread of few, so that all others are
-/// left to those who have.
-pub(crate) async fn unproven<T: Send + 'static>(
-    places: &Arc<Semaphore>,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failure> {
-    let place = Arc::clone(places).acquire_owned().await.map_err(|_| Failure::Busy)?;
-    let work = move || {
-        let done = work();
-        drop(place);
-        done
-    };
-    Ok(blocking(work).await?)
-}
-
 fn too_often() -> Answer {
     Answer::refused(Code::Busy, "this asks too often; it asks again in a while")
 }
@@ -163,7 +148,7 @@ impl Asked {
             if !self.may(Kind::Enrol) {
                 return Ok(too_often());
             }
-            return blocking(move || self.enrol(&enrol)).await;
+            return Ok(blocking(move || self.enrol(&enrol)).await?);
         }
         if !limits.may_try(self.way.source) || !limits.may_join(enrol.id) {
             let detail = "too many nodes join at once, or with keys that open nothing; wait";
@@ -173,7 +158,7 @@ impl Asked {
             limits.failed(self.way.source);
             return Ok(refuse(&StoreError::Key(Refused::Unknown)));
         }
-        blocking(move || self.enrol(&enrol)).await
+        Ok(blocking(move || self.enrol(&enrol)).await?)
     }
 
     fn enrol(&self, enrol: &Enrol) -> Answer {

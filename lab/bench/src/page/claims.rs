@@ -145,7 +145,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
         "CPU-limited veth: throughput ≥ 2 × wireguard-go, CPU per GB ≤ 0.4 ×",
         "veth, offloads off: throughput ≥ 1.5 × wireguard-go, CPU per GB ≤ 0.6 ×",
     ] {
-        all.push(judge.elsewhere(what, "measured by `warren bench link`"));
+        all.push(judge.elsewhere(what, "measured by `warren-lab bench link`"));
     }
     all
 }

@@ -12,7 +12,7 @@ use control::Map;
 use serde_json::{Value, json};
 
 use super::{Daemon, Fault};
-use crate::exits::{no_exit, no_internet};
+use crate::exits::no_exit;
 use crate::protocol::{How, SCHEMA, refused};
 use crate::{Changes, Settings};
 

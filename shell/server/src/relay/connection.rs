@@ -24,7 +24,7 @@ use crate::connection::unless_cut;
 use crate::held::held;
 use crate::keys::SystemRandom;
 use crate::patience::Patience;
-use crate::protocol::unproven;
+use crate::waits::unproven;
 
 /// What an HTTP connection is made of; without it an upgrade comes to nothing.
 type Tls = TlsStream<Patience<TcpStream>>;

@@ -331,7 +331,7 @@ impl Store {
     pub fn remove(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
             let node = by_id(tx, id)?;
-            released::release(tx, &node, now)?;
+            released::release(tx, id, now)?;
             tx.execute("DELETE FROM nodes WHERE id = $1", values![id])?;
             let detail = json!({ "name": node.name, "key": node.node_key.to_string() });
             record(tx, now, actor, "node.remove", &object(id), &detail)

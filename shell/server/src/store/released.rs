@@ -8,22 +8,23 @@
 use control::address::Pool;
 use noise::PublicKey;
 
-use super::db::{Tx, values};
-use super::{Node, StoreError, Stored, set, setting};
+use super::db::Tx;
+use super::row::values;
+use super::{StoreError, Stored, set, setting};
 
 /// How long an address and a name wait after their node is gone, in seconds.
 const QUARANTINE_S: u64 = 7 * 86_400;
 /// The setting with the number after the last that was given.
 const NEXT: &str = "next_number";
 
-/// Keeps what a node had that is about to go.
-pub(super) fn release(tx: &Tx<'_>, node: &Node, now: u64) -> Stored<()> {
+/// Keeps what the node `id` had, which is about to go.
+pub(super) fn release(tx: &Tx<'_>, id: u64, now: u64) -> Stored<()> {
     let sql = "INSERT INTO released (number, until, name, machine, join_key)
                SELECT number, CAST($2 AS BIGINT), name, machine_key, join_key
                FROM nodes WHERE id = $1
                ON CONFLICT (number) DO UPDATE SET until = excluded.until, name = excluded.name,
                  machine = excluded.machine, join_key = excluded.join_key";
-    tx.execute(sql, values![node.id, now.saturating_add(QUARANTINE_S)])?;
+    tx.execute(sql, values![id, now.saturating_add(QUARANTINE_S)])?;
     Ok(())
 }
 

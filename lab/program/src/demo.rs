@@ -1,8 +1,12 @@
-//! `warren demo`: a server and five nodes, or a link between two hosts, at work.
+//! `warren-lab demo`: a server and five nodes, or a link between two hosts, at work.
+
+use std::path::PathBuf;
 
 use ::demo::screen::Screen;
 use ::demo::{Options, Play};
-use anyhow::{Context, Result};
+use anyhow::Result;
+
+use crate::warren;
 
 /// Show a network at work: a server and five nodes, made for it and removed again.
 ///
@@ -25,9 +29,10 @@ pub(crate) struct Args {
 }
 
 /// Shows it.
-pub(crate) fn run(args: Args) -> Result<()> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
+pub(crate) fn run(args: Args, program: Option<PathBuf>) -> Result<()> {
+    let program = warren::find(program)?;
+    let laboratory = warren::own()?;
     let play = if args.link { Play::Link } else { Play::Network };
-    let options = Options { lab: args.lab, program, quick: args.quick, play };
+    let options = Options { lab: args.lab, program, laboratory, quick: args.quick, play };
     ::demo::run(&options, &mut Screen::stdout())
 }

@@ -1,20 +1,16 @@
-//! `warren lab`: networks to test on, made of namespaces.
+//! Networks to test on, made of namespaces, that stand while no command runs.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use ::lab::standing;
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-/// Make networks to test on, out of namespaces.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Words,
-}
+use crate::warren;
 
+/// What can be done with them.
 #[derive(Debug, clap::Subcommand)]
-enum Words {
+pub(crate) enum Words {
     /// Build the network of a topology file and leave it standing.
     Up {
         /// The topology, in TOML; lab/lab/topologies has examples.
@@ -39,7 +35,7 @@ enum Words {
         /// Only one direction, as the link's `between` has them: forth or back.
         #[arg(long, value_parser = ["forth", "back"])]
         direction: Option<String>,
-        /// The link's name; `warren lab status` shows them.
+        /// The link's name; `warren-lab status` shows them.
         link: String,
         /// A profile (baseline, low, medium, high) or KEY=VALUE: delay=5ms jitter=1ms loss=1%
         /// burst=4 reorder=1% correlation=25% duplicate=1% rate=100mbit limit=1000.
@@ -75,11 +71,11 @@ enum Words {
 }
 
 /// Does what the words say.
-pub(crate) fn run(args: Args) -> Result<()> {
-    match args.command {
+pub(crate) fn run(words: Words) -> Result<()> {
+    match words {
         Words::Up { file } => {
             let plan = standing::up(&file, pump_command)?;
-            say(&format!("{} is up; `warren lab down {}` removes it", plan.name, plan.name))
+            say(&format!("{} is up; `warren-lab down {}` removes it", plan.name, plan.name))
         }
         Words::Exec { lab, host, command } => {
             let argv: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -106,9 +102,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 fn pump_command(lab: &str) -> Result<Command> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut command = Command::new(program);
-    command.args(["lab", "wire-pump", lab]);
+    let mut command = Command::new(warren::own()?);
+    command.args(["wire-pump", lab]);
     Ok(command)
 }
 

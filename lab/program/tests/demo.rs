@@ -1,5 +1,5 @@
-//! `warren demo` as somebody meets it who watches: to its end, interrupted, failing, without the
-//! rights. Whatever happens, nothing is left.
+//! `warren-lab demo` as somebody meets it who watches: to its end, interrupted, failing, without
+//! the rights. Whatever happens, nothing is left.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,7 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const WARREN: &str = env!("CARGO_BIN_EXE_warren");
+const LAB: &str = env!("CARGO_BIN_EXE_warren-lab");
+
+/// The program that is shown, which cargo builds beside this one with the whole project.
+fn warren() -> PathBuf {
+    let program = Path::new(LAB).with_file_name("warren");
+    assert!(program.is_file(), "build {} first: cargo build", program.display());
+    program
+}
 
 /// A name for one demonstration, and what it may not leave behind.
 struct Name(String);
@@ -18,7 +25,8 @@ impl Name {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(WARREN);
+        let mut command = Command::new(LAB);
+        command.arg("--warren").arg(warren());
         command.args(["demo", "--link", "--quick", "--lab", &self.0]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -63,7 +71,7 @@ fn interfaces() -> String {
 fn failure(output: &Output) -> (String, String) {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
-    assert!(err.starts_with("warren: ") && !err.contains("panicked"), "{err}");
+    assert!(err.starts_with("warren-lab: ") && !err.contains("panicked"), "{err}");
     (out, err)
 }
 
@@ -90,7 +98,7 @@ fn it_shows_everything_and_leaves_nothing() {
         "  ✓ the control, beside the link: the marker ",
         "  ✓ nothing is left: no namespace, process, file or interface",
         "  marker, seen by the router  ",
-        "  sudo warren lab down ",
+        "  sudo warren-lab down ",
     ];
     let mut rest = out.as_str();
     for line in lines {
@@ -112,7 +120,7 @@ fn it_shows_everything_and_leaves_nothing() {
 #[test]
 fn source_000_1_the_network_is_shown_to_its_end_and_leaves_nothing() {
     let name = Name::new("net");
-    let mut command = Command::new(WARREN);
+    let mut command = Command::new(LAB);
     command.args(["demo", "--quick", "--lab", &name.0]).stdin(Stdio::null());
     let output = command.output().expect("the program starts");
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -210,13 +218,19 @@ fn what_is_missing_is_said_before_anything_is_made() {
     let nobody = ["--reuid", "65534", "--clear-groups", "--regid", "65534"];
     // The build's folder may be closed to others: the program is reached through a copy.
     let copy = std::env::temp_dir().join(format!("{}-warren", name.0));
-    std::fs::copy(WARREN, &copy).expect("the folder for temporary files");
+    std::fs::copy(LAB, &copy).expect("the folder for temporary files");
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).expect("our file");
-    let output = Command::new("setpriv").args(nobody).arg(&copy).args(["demo"]).output();
+    let output = Command::new("setpriv")
+        .args(nobody)
+        .arg(&copy)
+        .arg("demo")
+        .arg("--warren")
+        .arg("/bin/true")
+        .output();
     let (out, err) = failure(&output.expect("setpriv is of util-linux"));
     std::fs::remove_file(&copy).expect("the test's own file");
     assert_eq!(out, "");
-    assert!(err.contains("needs root") && err.contains("`sudo warren demo`"), "{err}");
+    assert!(err.contains("needs root") && err.contains("`sudo warren-lab demo`"), "{err}");
 
     let empty = std::env::temp_dir().join(format!("{}-empty", name.0));
     std::fs::create_dir(&empty).expect("the folder for temporary files");
@@ -227,7 +241,7 @@ fn what_is_missing_is_said_before_anything_is_made() {
     assert!(err.contains("iperf3") && err.contains("`make setup`"), "{err}");
     assert!(!err.contains("curl"), "what is there is not missing: {err}");
 
-    let output = Command::new(WARREN).args(["demo", "--lab", "a/b"]).output().expect("it starts");
+    let output = Command::new(LAB).args(["demo", "--lab", "a/b"]).output().expect("it starts");
     let (_, err) = failure(&output);
     assert!(err.contains("1 to 40 letters"), "{err}");
     name.assert_nothing_left();

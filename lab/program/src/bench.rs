@@ -1,8 +1,9 @@
-//! `warren bench`: measurements beside other VPNs and beside none.
+//! `warren-lab bench`: measurements beside other VPNs and beside none.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use ::bench::facts::Origin;
 use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
 use ::bench::network;
 use ::bench::ring::{self, TUNINGS, Test};
@@ -12,6 +13,8 @@ use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, value_parser};
+
+use crate::warren;
 
 /// Measure beside other VPNs and beside none.
 #[derive(Debug, clap::Args)]
@@ -176,12 +179,12 @@ struct Network {
 }
 
 /// Does what the words say.
-pub(crate) fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args, warren: Option<PathBuf>) -> Result<()> {
     match args.command {
-        Words::Link(args) => run_link(&args),
-        Words::Network(args) => run_network(&args),
-        Words::List(args) => list(&args),
-        Words::Run(args) => run_ring(&args),
+        Words::Link(args) => run_link(&args, warren),
+        Words::Network(args) => run_network(&args, warren),
+        Words::List(args) => list(&args, warren),
+        Words::Run(args) => run_ring(&args, warren),
         Words::Report(args) => {
             let written = ::bench::page::write(&args.dir)?;
             print(&format!("{}\n", written.map(|path| path.display().to_string()).join("\n")))
@@ -191,14 +194,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-fn list(args: &List) -> Result<()> {
-    let peers = vpn::all(&own_program()?);
+fn list(args: &List, warren: Option<PathBuf>) -> Result<()> {
+    let peers = vpn::all(&warren::find(warren)?);
     print(&if args.json { ::bench::page::list_json(&peers)? } else { ::bench::page::list(&peers) })
 }
 
-fn run_ring(args: &Run) -> Result<()> {
-    let peers = ring::select(vpn::all(&own_program()?), &args.peers)?;
-    let command = own_words();
+fn run_ring(args: &Run, warren: Option<PathBuf>) -> Result<()> {
+    let origin = origin(warren)?;
+    let peers = ring::select(vpn::all(&origin.program), &args.peers)?;
     let prefix = "warren-bench";
     if args.resume {
         let (note, _) = ring::sample::read(&args.out)?;
@@ -206,9 +209,9 @@ fn run_ring(args: &Run) -> Result<()> {
         if !args.peers.is_empty() {
             note.ensure_peers(&peers.iter().map(|vpn| vpn.name()).collect::<Vec<_>>())?;
         }
-        return ring::resume(&peers, &args.out, prefix, &command);
+        return ring::resume(&peers, &args.out, prefix, &origin);
     }
-    ring::run(settings(args), &peers, &args.out, prefix, &command)
+    ring::run(settings(args), &peers, &args.out, prefix, &origin)
 }
 
 /// The words of `bench run` that were said, and not left to their defaults.
@@ -239,20 +242,22 @@ fn settings(args: &Run) -> ring::sample::Settings {
     }
 }
 
-fn run_link(args: &Link) -> Result<()> {
+fn run_link(args: &Link, warren: Option<PathBuf>) -> Result<()> {
     prepare(args.out.as_deref())?;
     let wanted = |scenario: &Scenario| {
         args.scenario.is_empty() || args.scenario.iter().any(|name| name == scenario.name())
     };
+    let origin = origin(warren)?;
+    let contestants = vpn::contestants(&origin.program, args.frames);
     let settings = Settings {
         prefix: "warren-bench".to_owned(),
         seconds: args.seconds,
         rounds: args.rounds,
         scenarios: Scenario::ALL.into_iter().filter(wanted).collect(),
         frames: args.frames,
-        command: own_words(),
+        origin,
     };
-    let report = link::run(&settings, &vpn::contestants(&own_program()?, args.frames))?;
+    let report = link::run(&settings, &contestants)?;
     let name = if args.frames { "link-frames" } else { "link" };
     let report = Written { page: markdown::render(&report), json: report.to_json()? };
     report.give(args.out.as_deref(), name, args.json)
@@ -283,27 +288,28 @@ fn prepare(folder: Option<&Path>) -> Result<()> {
         .with_context(|| format!("cannot make the folder {}", folder.display()))
 }
 
-fn run_network(args: &Network) -> Result<()> {
+fn run_network(args: &Network, warren: Option<PathBuf>) -> Result<()> {
     prepare(args.out.as_deref())?;
     let settings = network::Settings {
         prefix: "warren-bench".to_owned(),
         seconds: args.seconds,
         rounds: args.rounds,
-        command: own_words(),
+        origin: origin(warren)?,
     };
-    let report = network::run(&settings, &own_program()?)?;
+    let report = network::run(&settings)?;
     let report = Written { page: network::render(&report), json: network::to_json(&report)? };
     report.give(args.out.as_deref(), "network", args.json)
 }
 
-fn own_program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot find this program's own file")
+/// What was typed, and the program that is measured.
+fn origin(warren: Option<PathBuf>) -> Result<Origin> {
+    Ok(Origin { command: own_words(), program: warren::find(warren)? })
 }
 
 /// The words that were typed.
 fn own_words() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    format!("warren {}", words.collect::<Vec<_>>().join(" "))
+    format!("warren-lab {}", words.collect::<Vec<_>>().join(" "))
 }
 
 fn print(text: &str) -> Result<()> {
@@ -320,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_is_said_is_told_from_what_is_left_to_its_default() {
-        let words = "warren bench run --out d --repeat 1 --resume --grid-only";
+        let words = "warren-lab bench run --out d --repeat 1 --resume --grid-only";
         let mut said = said(&crate::Cli::command().get_matches_from(words.split(' ')));
         said.sort();
         said.retain(|word| word != "Run");
