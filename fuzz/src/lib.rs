@@ -74,7 +74,7 @@ pub use text::{control, link_file, sites, topology};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 20] = [
+pub const TARGETS: [(&str, Body); 21] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("stun", stun),

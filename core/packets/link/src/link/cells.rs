@@ -48,8 +48,8 @@ impl Link {
     pub fn note_cell(&mut self, index: Index, datagram: &[u8], now: Instant) -> bool {
         let len = datagram.len().saturating_sub(wireguard::OVERHEAD_LEN);
         self.peer.data_received(now, 1, len as u64);
-        self.note_received(true, now);
         let counter = wireguard::counter(datagram);
+        self.note_received(true, (index, counter), now);
         self.frames.as_mut().map(|frames| frames.note_bare(index, counter, true, now)).is_some()
     }
 }
