@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::process::ExitStatus;
+use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use ::daemon::Client;
@@ -104,8 +104,8 @@ impl Args {
 }
 
 /// Does what is asked.
-pub(crate) fn run(args: Args) -> Result<()> {
-    match args.command {
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let done = match args.command {
         CircuitCommand::Open { target, path } => open(&target, path),
         CircuitCommand::List { target } => {
             let answer = ask(&mut target.connect()?, CircuitAsk::List)?;
@@ -122,8 +122,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let answer = ask(&mut target.connect()?, CircuitAsk::Close { id })?;
             target.print(&answer, |_| String::new())
         }
-        CircuitCommand::Run { target, path, command } => inside(&target, path, &command),
-    }
+        CircuitCommand::Run { target, path, command } => {
+            return inside(&target, path, &command);
+        }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn ask(client: &mut Client, ask: CircuitAsk) -> Result<Value> {
@@ -170,8 +173,8 @@ fn warn(circuit: &Value, is_named: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command in a room of its own.
-fn inside(target: &Target, path: Path, command: &[OsString]) -> Result<()> {
+/// Runs a command in a room of its own, and ends as it ended.
+fn inside(target: &Target, path: Path, command: &[OsString]) -> Result<ExitCode> {
     let mut client = target.connect()?;
     let is_named = !path.via.is_empty();
     let circuit = begin(&mut client, path.wanted(true))?;
@@ -181,10 +184,8 @@ fn inside(target: &Target, path: Path, command: &[OsString]) -> Result<()> {
     let ended = accompany(target, &mut client, id, &circuit, command);
     let _ = ask(&mut client, CircuitAsk::Close { id });
     let status = ended?;
-    if !status.success() {
-        std::process::exit(status.code().unwrap_or_else(|| SIGNALLED + signal(status)));
-    }
-    Ok(())
+    let code = status.code().unwrap_or_else(|| SIGNALLED + signal(status));
+    Ok(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 fn signal(status: ExitStatus) -> i32 {

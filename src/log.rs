@@ -90,6 +90,7 @@ pub(crate) fn end_on_panic() {
         if std::thread::current().name() != Some("main") {
             let text = "warren: the program ends, for one of its threads panicked; report this";
             let _ = writeln!(io::stderr(), "{text}");
+            #[expect(clippy::disallowed_methods, reason = "no loop is left that could tidy up")]
             std::process::abort();
         }
     }));

@@ -142,7 +142,10 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(args),
         Command::Wait(args) => status::wait(args),
         Command::Why(args) => why::run(args),
-        Command::Circuit(args) => circuit::run(args),
+        Command::Circuit(args) => match circuit::run(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Netcheck(args) => netcheck::run(args),
         Command::Metrics(args) => status::metrics(args),
         Command::Debug(args) => status::debug(args),

@@ -125,7 +125,7 @@ fn without_server(lan: &mut Lan) -> Result<()> {
         lan.reaches(A, "100.64.0.2")?;
         worst = worst.max(begin.elapsed());
     }
-    println!("a, started anew three times without a server, reached b after {worst:?} at most");
+    eprintln!("a, started anew three times without a server, reached b after {worst:?} at most");
     ensure!(worst < Duration::from_millis(1_500), "{worst:?}");
     ensure!(lan.status(B)?["server"]["in_touch"] == false);
     Ok(())

@@ -313,8 +313,8 @@ mod tests {
     fn both_runs_say_what_is_compared() {
         assert_eq!(either(vec!["low", "high"], vec!["high", "grid"]), ["low", "high", "grid"]);
         let of = |test| figures(test, false).collect::<Vec<_>>();
-        assert_eq!(of(Test::Tcp), [sections::FORTH, sections::BACK]);
-        assert_eq!(of(Test::Both), ["sum_mbit_s", sections::FORTH, sections::BACK]);
+        assert_eq!(of(Test::Tcp), [cells::FORTH, cells::BACK]);
+        assert_eq!(of(Test::Both), ["sum_mbit_s", cells::FORTH, cells::BACK]);
         assert_eq!(of(Test::Parallel)[1..], ["forward_sum_mbit_s", "back_sum_mbit_s"]);
         assert_eq!(figures(Test::Both, true).count(), metric::METRICS.len());
     }

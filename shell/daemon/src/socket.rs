@@ -270,7 +270,7 @@ mod tests {
             let accepted = has_accepted.then(|| listener.accept().unwrap());
             drop(accepted);
             if !has_accepted {
-                client.stream.get_mut().shutdown(std::net::Shutdown::Both).unwrap();
+                client.stream.get_mut().shutdown(Shutdown::Both).unwrap();
             }
             let error = client.ask(&Request::Status).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::Other, "no broken pipe of ours: {error}");

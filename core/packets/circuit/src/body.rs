@@ -57,7 +57,8 @@ impl Numbers {
     }
 }
 
-const _: () = assert!(CLASSES[0] - LAYERS_LEN >= 72 && (CLASSES[0] - LAYERS_LEN) % UNIT == 0);
+const _: () =
+    assert!(CLASSES[0] - LAYERS_LEN >= 72 && (CLASSES[0] - LAYERS_LEN).is_multiple_of(UNIT));
 
 #[cfg(test)]
 mod tests {
@@ -70,7 +71,7 @@ mod tests {
         for hops in 1..=HOPS_MAX {
             for len in 20..=room(hops) {
                 let inner = inner_len(len, room(hops)).expect("it fits");
-                assert!(inner >= len && inner % UNIT == 0);
+                assert!(inner >= len && inner.is_multiple_of(UNIT));
                 let classes = (0..hops).map(|layers| class_of(inner + layers * TAG_LEN));
                 let mut classes: Vec<_> = classes.collect();
                 classes.dedup();

@@ -137,16 +137,22 @@ impl Circuits {
             Next::Asked { side, .. } | Next::Made { side, .. } => side.peer == peer,
             Next::None => false,
         };
-        let over = |(&id, hop): (&u32, &Box<Hop>)| {
-            (hop.previous.peer == peer || is_through(hop)).then_some(id)
-        };
-        for id in self.hops.iter().filter_map(over).collect::<Vec<_>>() {
+        let mut over = Vec::new();
+        for (&id, hop) in &self.hops {
+            if hop.previous.peer == peer || is_through(hop) {
+                over.push(id);
+            }
+        }
+        for id in over {
             self.end_hop(id, Some(peer), End::Unreachable);
         }
-        let over = |(&id, circuit): (&CircuitId, &Box<Circuit>)| {
-            circuit.entry.as_ref().is_some_and(|entry| entry.peer == peer).then_some(id)
-        };
-        for id in self.own.iter().filter_map(over).collect::<Vec<_>>() {
+        let mut over = Vec::new();
+        for (&id, circuit) in &self.own {
+            if circuit.entry.as_ref().is_some_and(|entry| entry.peer == peer) {
+                over.push(id);
+            }
+        }
+        for id in over {
             self.end_own(id, End::Unreachable, Instant::ZERO);
         }
         self.neighbours.forget(peer);
@@ -451,9 +457,13 @@ impl Circuits {
         }
         if !self.hops.is_empty() && now >= self.sweep_at {
             self.sweep_at = now.after(SWEEP_EVERY);
-            let over =
-                |(&id, hop): (&u32, &Box<Hop>)| hop.heard.is_older_than(IDLE, now).then_some(id);
-            for id in self.hops.iter().filter_map(over).collect::<Vec<_>>() {
+            let mut over = Vec::new();
+            for (&id, hop) in &self.hops {
+                if hop.heard.is_older_than(IDLE, now) {
+                    over.push(id);
+                }
+            }
+            for id in over {
                 self.end_hop(id, None, End::Silent);
             }
         }
@@ -478,6 +488,19 @@ pub enum Claim {
     Own(CircuitId),
     /// It is an answer to something that left here.
     Answer,
+}
+
+/// Where an answer goes that came for the exit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// The circuit, by the exit's own number.
+    pub circuit: u32,
+    /// The hop before the exit.
+    pub to: PeerId,
+    /// How long its frame is, in bytes.
+    pub frame_len: usize,
+    /// How long the translated packet is, in bytes.
+    pub len: usize,
 }
 
 fn address(id: u32) -> Ipv4Addr {

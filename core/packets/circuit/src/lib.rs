@@ -56,7 +56,7 @@ mod word;
 use std::net::Ipv4Addr;
 
 pub use body::{ROTATE_AFTER, room};
-pub use circuits::{CircuitId, Circuits, Claim, IDLE, Refused, Turn, World};
+pub use circuits::{Answer, CircuitId, Circuits, Claim, IDLE, Refused, Turn, World};
 pub use client::{BUILD_AGAIN, BUILD_WITHIN, DEAD_AFTER, PING_EVERY, State, Status};
 pub use exit::{ExitRules, FLOWS_MAX, FLOWS_PER_CIRCUIT_MAX, FRAGMENTED_MAX};
 pub use handshake::PROLOGUE;

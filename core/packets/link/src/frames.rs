@@ -268,7 +268,7 @@ impl Frames {
     /// Whether the peer reads of what went elsewhere, on a session whose Hello is yet to come as on
     /// the one before: there is no time to wait for it.
     fn reads_elsewhere(&self, index: Index) -> bool {
-        let hello = self.hello(index).or(self.heard.latest());
+        let hello = self.hello(index).or_else(|| self.heard.latest());
         hello.is_some_and(|hello| hello.features.has(Features::ELSEWHERE))
     }
 

@@ -469,7 +469,7 @@ fn nt_05_a_strangers_datagram_is_no_hint_and_many_are_few() {
     world.fault(&Fault::Restart(a));
     let mut datagram = [7; 64];
     datagram[..4].copy_from_slice(&[4, 0, 0, 0]);
-    let mut flood = |world: &mut World, from: &str| {
+    let flood = |world: &mut World, from: &str| {
         let before = world.watch().count(a, sim::world::Kind::Initiation);
         for _ in 0..1_000 {
             world.inject(from.parse().expect("an address"), a, &datagram);

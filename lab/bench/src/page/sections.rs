@@ -177,7 +177,8 @@ fn required(cells: &Cells<'_>) -> Section {
         ]
     };
     let head = ["of", "what", "required", "found", "verdict"].map(str::to_owned).to_vec();
-    let is_known = |verdict: &&claims::Verdict| verdict.holds.is_some() || verdict.found != "";
+    let is_known =
+        |verdict: &&claims::Verdict| verdict.holds.is_some() || !verdict.found.is_empty();
     let (known, unknown): (Vec<_>, Vec<_>) = verdicts.iter().partition(is_known);
     let found = Table {
         head: head.clone(),

@@ -186,7 +186,7 @@ impl Table<'_> {
             }
         }
         if setup.is_gateway() {
-            self.to_served();
+            self.write_served();
         } else {
             self.line("drop");
         }
@@ -201,7 +201,7 @@ impl Table<'_> {
     }
 
     /// What peers send to what is served.
-    fn to_served(&mut self) {
+    fn write_served(&mut self) {
         let setup = self.setup;
         self.line("ct state invalid drop");
         for family in FAMILIES {

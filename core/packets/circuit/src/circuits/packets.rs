@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use noise::{Instant, PeerId};
 
-use super::{CircuitId, Circuits, Claim, leave, of_local};
+use super::{Answer, CircuitId, Circuits, Claim, leave, of_local};
 use crate::{Drop, EXIT_ADDRESS};
 
 impl Circuits {
@@ -78,8 +78,8 @@ impl Circuits {
         written
     }
 
-    /// Takes an answer that came for the exit, and translates it in place. Returns the circuit, to
-    /// whom its packet goes, the length of its frame, and that of the packet.
+    /// Takes an answer that came for the exit, and translates it in place. Returns where it
+    /// goes.
     ///
     /// # Errors
     /// The reason, which is counted; with [`Drop::TooBig`] how large it may be.
@@ -87,13 +87,13 @@ impl Circuits {
         &mut self,
         packet: &mut [u8],
         now: Instant,
-    ) -> Result<(u32, PeerId, usize, usize), (Drop, Option<usize>)> {
+    ) -> Result<Answer, (Drop, Option<usize>)> {
         let hops = &self.hops;
         let planned = match self.exit.handle_in(packet, |id| Some(hops.get(&id)?.address), now) {
             Ok((id, len)) => match hops.get(&id) {
                 Some(hop) => hop
                     .frame_len(len)
-                    .map(|frame| (id, hop.previous.peer, frame, len))
+                    .map(|frame_len| Answer { circuit: id, to: hop.previous.peer, frame_len, len })
                     .map_err(|reason| (reason, Some(hop.room()))),
                 None => Err((Drop::NoFlow, None)),
             },

@@ -148,10 +148,10 @@ impl Net {
     fn answer(&mut self, exit: usize, mut packet: Vec<u8>) -> Result<(), Drop> {
         let machine = &mut self.machines[exit];
         let planned = machine.plan_answer(&mut packet, self.now).map_err(|error| error.0);
-        let (circuit, to, frame, len) = planned?;
-        let mut bytes = vec![0; frame];
-        machine.write_answer(circuit, &packet[..len], &mut bytes, self.now)?;
-        self.queue.push_back(Frame { from: exit, to: to.0 as usize, bytes });
+        let answer = planned?;
+        let mut bytes = vec![0; answer.frame_len];
+        machine.write_answer(answer.circuit, &packet[..answer.len], &mut bytes, self.now)?;
+        self.queue.push_back(Frame { from: exit, to: answer.to.0 as usize, bytes });
         Ok(())
     }
 
@@ -255,7 +255,7 @@ fn ci_04_equal_packets_have_equal_frames_on_every_link_whatever_the_depth() {
     }
     assert_eq!(sizes.len(), 1, "{sizes:?}");
     // On a path of 1500: IP, UDP, the link's session, a cell's header, two tags.
-    assert!(20 + 8 + 32 + Cell::HEADER_LEN + 2 * TAG_LEN <= 104);
+    const { assert!(20 + 8 + 32 + Cell::HEADER_LEN + 2 * TAG_LEN <= 104) };
     assert_eq!(crate::frame_len(room(3) + 2 * TAG_LEN), Cell::HEADER_LEN + 1408);
 }
 

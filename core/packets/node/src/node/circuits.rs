@@ -93,7 +93,9 @@ impl Node {
         let (to, frame) = planned.ok()?;
         let (circuits, link) = (&mut self.circuits, self.peers.link(to)?);
         let write = |slot: &mut [u8]| {
-            let segment = |place: &mut [u8]| drop(packet.write_segment(index, place));
+            let segment = |place: &mut [u8]| {
+                packet.write_segment(index, place);
+            };
             circuits.write(id, len, slot, segment, now).is_ok()
         };
         let sent = link.send_cell(frame, now, out, write).ok();
@@ -119,11 +121,14 @@ impl Node {
         if let Err((circuit::Drop::TooBig, Some(room))) = planned {
             self.refuse_size(packet.packet().bytes(), room);
         }
-        let (of, to, frame, len) = planned.ok()?;
-        let (circuits, link) = (&mut self.circuits, self.peers.link(to)?);
-        let write = |slot: &mut [u8]| circuits.write_answer(of, &place[..len], slot, now).is_ok();
-        let sent = link.send_cell(frame, now, out, write).ok();
-        self.touch(to);
+        let answer = planned.ok()?;
+        let link = self.peers.link(answer.to)?;
+        let circuits = &mut self.circuits;
+        let packet = &place[..answer.len];
+        let write =
+            |slot: &mut [u8]| circuits.write_answer(answer.circuit, packet, slot, now).is_ok();
+        let sent = link.send_cell(answer.frame_len, now, out, write).ok();
+        self.touch(answer.to);
         sent
     }
 
