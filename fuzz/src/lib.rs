@@ -23,7 +23,7 @@
 //!   on the way; nothing goes round without end, and a circuit can be built afterwards.
 //! - [`relay`]: any bytes as the streams of three connections of a relay's switch; the same frames
 //!   however they are cut, one out for one in at most, everything counted.
-//! - [`control()`], [`link_file`], [`topology`], [`sites`]: the texts of the control socket, of
+//! - [`control()`], [`link_file`], [`topology`], [`sites()`]: the texts of the control socket, of
 //!   wg-quick, of the lab and of sites; good or refused with a place, and good ones mean what they
 //!   say.
 //! - [`policy()`]: a policy file; refused with a place, or enforced by both ends as it is

@@ -14,7 +14,7 @@
 //!    What came by a stream of TLS to a relay ([`relay`]) is opened the same way.
 //! 4. Handshakes get a few milliseconds at most, timers fire, and what peers want done is done.
 //! 5. The rest: the control socket ([`uapi`]), signals ([`signals`]), changes of links and routes
-//!    ([`monitor`]), and what other threads ask for ([`mail`]).
+//!    ([`monitor`]), and what other threads ask for ([`driver::mail`]).
 //!
 //! When the link carries less than the machine sends, the ring between device and loop would
 //! overflow in silence; [`pressure`] makes the sending sockets wait instead.
