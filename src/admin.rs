@@ -135,7 +135,8 @@ pub(crate) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
     for row in rows {
         lines.push(columns.iter().map(|(_, field)| cell(&row[*field])).collect());
     }
-    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut text = String::new();
     for line in &lines {

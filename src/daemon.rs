@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ::daemon::{Options, SOCKET, state};
 use anyhow::Result;
-use host::quick::ORDER_MS;
+use host::quick::{ORDER_MS, REPAIR_PERCENT};
 
 use crate::frames::{self, Frames};
 use crate::log::{self, Level};
@@ -45,6 +45,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", env = "WARREN_ORDER_MS", default_value_t = ORDER_MS)]
     #[arg(help = frames::ORDER, value_parser = frames::order_ms())]
     order_ms: u16,
+    #[arg(long, value_name = "SHARE", env = "WARREN_REPAIR_MAX", help = frames::REPAIR_MAX)]
+    #[arg(default_value_t = REPAIR_PERCENT, value_parser = frames::repair_max)]
+    repair_max: u8,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
 }
@@ -61,6 +64,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         mtu: args.mtu,
         frames: args.frames == Frames::On,
         order: Duration::from_millis(args.order_ms.into()),
+        repair_percent: args.repair_max,
         port_mapping: !args.no_port_mapping,
         metrics: args.metrics,
     };

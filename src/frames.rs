@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use clap::builder::RangedI64ValueParser;
-use host::quick::{HOLD_MS_MAX, ORDER_MS_MAX};
+use host::quick::{HOLD_MS_MAX, ORDER_MS_MAX, REPAIR_PERCENT};
 
 /// What the option does, in its help.
 pub(crate) const HELP: &str = "Whether to repair loss and disorder between Warren nodes; off is \
@@ -19,6 +19,17 @@ pub(crate) const HOLD: &str = "Milliseconds that a small packet to a Warren node
 /// What `--order-ms` does, in its help.
 pub(crate) const ORDER: &str = "Milliseconds that TCP from a Warren node waits for what is late \
                                 or repaired, at most; 0 passes everything at once";
+
+/// What `--repair-max` does, in its help.
+pub(crate) const REPAIR_MAX: &str = "Bytes of repair for what goes to Warren nodes, at most, as in \
+                                     20%; less for lines that are paid for by the byte";
+
+/// Reads what `--repair-max` says, percent.
+pub(crate) fn repair_max(text: &str) -> Result<u8, String> {
+    let digits = text.trim().strip_suffix('%').unwrap_or(text).trim();
+    let percent = digits.parse().ok().filter(|percent| *percent <= REPAIR_PERCENT);
+    percent.ok_or_else(|| format!("write a share from 0% to {REPAIR_PERCENT}%"))
+}
 
 /// Reads what `--order-ms` says.
 pub(crate) fn order_ms() -> RangedI64ValueParser<u16> {
@@ -64,5 +75,20 @@ impl Compress {
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {
         if self == Self::On { "on" } else { "off" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_with_their_sign_and_without_and_no_more_than_half() {
+        for (text, percent) in [("20%", Some(20)), ("0", Some(0)), (" 50 % ", Some(50))] {
+            assert_eq!(repair_max(text).ok(), percent, "{text}");
+        }
+        for text in ["51%", "", "%", "0.2", "-1", "a lot"] {
+            assert!(repair_max(text).is_err(), "{text}");
+        }
     }
 }

@@ -72,6 +72,9 @@ struct Up {
     #[arg(long, value_name = "N", env = "WARREN_ORDER_MS", value_parser = frames::order_ms())]
     #[arg(help = format!("{} [default: the file's OrderMs, or 30]", frames::ORDER))]
     order_ms: Option<u16>,
+    #[arg(long, value_name = "SHARE", env = "WARREN_REPAIR_MAX", value_parser = frames::repair_max)]
+    #[arg(help = format!("{} [default: the file's RepairMax, or 50%]", frames::REPAIR_MAX))]
+    repair_max: Option<u8>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
 }
@@ -98,6 +101,7 @@ fn serve(args: Up) -> Result<()> {
         settings.interface.frames = Some(frames == Frames::On);
     }
     settings.interface.order_ms = args.order_ms.or(settings.interface.order_ms);
+    settings.interface.repair_percent = args.repair_max.or(settings.interface.repair_percent);
     let name = args.name.or_else(|| quick::name_of(&path)).with_context(|| {
         format!(
             "{} names no interface: it is not 1 to 15 letters and digits before .conf; use --name",

@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Print nothing; exit 0 if the daemon lives, or if the node is running
     #[arg(long, value_enum, value_name = "WHAT")]
     check: Option<Check>,
+    /// How the links are, too: what is lost, what is done about it, where they lead
+    #[arg(long, conflicts_with = "check")]
+    links: bool,
 }
 
 /// What `--check` asks.
@@ -91,11 +94,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
             "running" => Ok(()),
             other => bail!("the node is not running: {other}"),
         },
-        None => args.target.print(&status, show),
+        None => args.target.print(&status, |status| show(status, args.links)),
     }
 }
 
-fn show(status: &Value) -> String {
+fn show(status: &Value, with_links: bool) -> String {
     let mut out = String::new();
     let own = &status["self"];
     match text(status, "state") {
@@ -111,33 +114,121 @@ fn show(status: &Value) -> String {
     if own["name"].is_null() {
         return out;
     }
-    let mut rows = vec![row(own, "this node")];
-    for peer in status["peers"].as_array().into_iter().flatten() {
-        rows.push(row(peer, &path(peer)));
+    let first = |node: &Value| texts(&node["addresses"]).next().map(plain);
+    out += &format!("this node: {} ({})", plain(text(own, "name")), first(own).unwrap_or_default());
+    if own["online"] != true {
+        out += ", out of touch with the server";
     }
-    let columns = [
-        ("ADDRESS", "address"),
-        ("NAME", "name"),
-        ("ONLINE", "online"),
-        ("PATH", "path"),
-        ("RTT", "rtt"),
-        ("RECEIVED", "rx"),
-        ("SENT", "tx"),
-    ];
-    out + &table(&Value::Array(rows), &columns) + &links(status)
+    out += "\n\n";
+    let peers = || status["peers"].as_array().into_iter().flatten();
+    let rows: Vec<Value> = peers().map(row).collect();
+    if rows.is_empty() {
+        out += "No peers: there are none yet, or the policy lets this node talk to nobody.\n";
+    } else {
+        let columns = [
+            ("NAME", "name"),
+            ("ADDRESS", "address"),
+            ("PATH", "path"),
+            ("RTT", "rtt"),
+            ("QUALITY", "quality"),
+        ];
+        out += &table(&Value::Array(rows), &columns);
+    }
+    let below = routes(status);
+    if !below.is_empty() {
+        out += &format!("\n{below}");
+    }
+    if with_links { out + &links(status) } else { out }
 }
 
-fn row(node: &Value, path: &str) -> Value {
-    let rtt = node["rtt_ms"].as_f64().map(|ms| format!("{ms:.1} ms"));
+/// What is longer is cut, so that a line fits a terminal.
+const NAME_SHOWN: usize = 20;
+/// The same of a path.
+const PATH_SHOWN: usize = 28;
+
+fn row(peer: &Value) -> Value {
+    // What was measured long ago is not of now.
+    let is_of_now = peer["rtt_age_s"].as_f64().is_none_or(|age_s| age_s <= RTT_FRESH_S);
+    let rtt = peer["rtt_ms"].as_f64().filter(|_| is_of_now).map(|ms| format!("{ms:.1} ms"));
     json!({
-        "address": texts(&node["addresses"]).next(),
-        "name": node["name"],
-        "online": node["online"],
-        "path": path,
+        "name": cut(text(peer, "name"), NAME_SHOWN),
+        "address": texts(&peer["addresses"]).next(),
+        "path": cut(&short_path(peer), PATH_SHOWN),
         "rtt": rtt,
-        "rx": bytes(&node["rx_bytes"]),
-        "tx": bytes(&node["tx_bytes"]),
+        "quality": peer["quality"],
     })
+}
+
+/// A round trip is shown for so long.
+const RTT_FRESH_S: f64 = 15.0;
+
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// "direct", or the relay's host and how it is reached.
+fn short_path(peer: &Value) -> String {
+    let path = &peer["path"];
+    match text(path, "kind") {
+        "direct" => "direct".to_owned(),
+        "relay" => {
+            let url = text(path, "relay");
+            let host = url.split_once("://").map_or(url, |(_, host)| host);
+            format!("relay {} by {}", host.trim_end_matches('/'), text(path, "carrier"))
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+/// The exit in use, subnets used and served, and what waits for approval: a line each.
+fn routes(status: &Value) -> String {
+    let (own, settings) = (&status["self"], &status["settings"]);
+    let is_default = |route: &&str| route.ends_with("/0");
+    let peers = || status["peers"].as_array().into_iter().flatten();
+    let mut out = String::new();
+    let mut line = |what: &str, said: String| out += &format!("{what:<14}{}\n", plain(&said));
+    if let Some(exit) = settings["exit_node"].as_str() {
+        let found = peers().find(|peer| {
+            text(peer, "name").eq_ignore_ascii_case(exit)
+                || texts(&peer["addresses"]).any(|address| address == exit)
+        });
+        let is = match found {
+            None => "no peer of this node: nothing leaves to the Internet",
+            Some(peer) if !texts(&peer["routes"]).any(|route| is_default(&route)) => {
+                "not approved as an exit: nothing leaves to the Internet"
+            }
+            Some(peer) => text(peer, "quality"),
+        };
+        line("exit", format!("{exit}, {is}"));
+    }
+    if settings["accept_routes"] == true {
+        for peer in peers() {
+            let used: Vec<&str> =
+                texts(&peer["routes"]).filter(|route| !is_default(route)).collect();
+            if !used.is_empty() {
+                line("uses", format!("{} by {}", used.join(", "), text(peer, "name")));
+            }
+        }
+    }
+    let served: Vec<&str> = texts(&own["routes"]).collect();
+    if !served.is_empty() {
+        line("serves", served.join(", "));
+    }
+    let is_served = |route: &str| served.contains(&route);
+    let mut waiting: Vec<&str> =
+        texts(&settings["advertise_routes"]).filter(|route| !is_served(route)).collect();
+    if settings["advertise_exit_node"] == true && !served.iter().any(is_default) {
+        waiting.push("to be an exit");
+    }
+    if !waiting.is_empty() {
+        let name = text(own, "name");
+        let mend = format!("`warren route approve {name}` on the server");
+        line("waits", format!("{}; {mend}", waiting.join(", ")));
+    }
+    out
 }
 
 /// A peer's path in a few words.
@@ -148,14 +239,6 @@ pub(crate) fn path(peer: &Value) -> String {
         "relay" => format!("relay {} {}", text(path, "relay"), text(path, "carrier")),
         _ => "-".to_owned(),
     }
-}
-
-fn bytes(count: &Value) -> String {
-    let count = count.as_u64().unwrap_or(0);
-    let units = [("GB", 1_000_000_000_u64), ("MB", 1_000_000), ("kB", 1000)];
-    let fit = units.into_iter().find(|(_, size)| count >= *size);
-    let shown = |(unit, size): (&str, u64)| format!("{:.1} {unit}", count as f64 / size as f64);
-    fit.map_or_else(|| format!("{count} B"), shown)
 }
 
 /// The peer that is meant by a name or an address.
@@ -214,4 +297,62 @@ pub(crate) fn debug(args: Debug) -> Result<()> {
             .with_context(|| format!("cannot write {}", path.display()))?,
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Value {
+        let long = "a-robot-with-a-name-of-63-letters-and-digits-and-nothing-else-x";
+        let v6 = "[2001:db8:1234:5678:9abc:def0:1234:5678]:41820";
+        json!({
+            "state": "running",
+            "health": [],
+            "settings": { "exit_node": "gw", "accept_routes": true, "advertise_exit_node": true,
+                          "advertise_routes": ["192.168.5.0/24", "10.9.0.0/24"] },
+            "self": { "name": "a", "addresses": ["100.64.0.1"], "online": true,
+                      "routes": ["192.168.5.0/24"] },
+            "peers": [
+                { "name": "gw", "addresses": ["100.64.0.2"], "rtt_ms": 1.25, "rtt_age_s": 3.0,
+                  "path": { "kind": "direct", "carrier": "udp", "endpoint": v6 },
+                  "routes": ["0.0.0.0/0", "::/0", "10.7.0.0/24"], "quality": "good",
+                  "link": { "cipher": "AES-256-GCM", "chunk_bytes": 1368,
+                    "out": { "loss_before": 0.0251, "loss_after": 0.001, "age_s": 200.0 },
+                    "in": { "loss_before": 0.01, "loss_after": 0.0, "reorder_ms": 14.96,
+                            "order_waited": 123456, "order_waited_ms": 300000.0 },
+                    "repair": { "ratio": 0.1712, "state": "on, short packets" } } },
+                { "name": long, "addresses": ["100.127.255.254"], "rtt_ms": 5.6,
+                  "rtt_age_s": 90.0, "quality": "idle",
+                  "path": { "kind": "relay", "carrier": "https",
+                            "relay": "https://relay-of-the-institute.robotics.ua.pt:8443" } },
+            ],
+        })
+    }
+
+    #[test]
+    fn it_fits_100_columns_and_tells_what_is_used_served_and_waited_for() {
+        let shown = show(&status(), false);
+        let due = [
+            "this node: a (100.64.0.1)",
+            "",
+            "NAME                  ADDRESS          PATH                          RTT     QUALITY",
+            "gw                    100.64.0.2       direct                        1.2 ms  good",
+            "a-robot-with-a-name…  100.127.255.254  relay relay-of-the-institut…  -       idle",
+            "",
+            "exit          gw, good",
+            "uses          10.7.0.0/24 by gw",
+            "serves        192.168.5.0/24",
+            "waits         10.9.0.0/24, to be an exit; `warren route approve a` on the server",
+        ];
+        assert_eq!(shown.lines().collect::<Vec<_>>(), due);
+        for line in show(&status(), true).lines() {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        let mut lost = status();
+        lost["settings"]["exit_node"] = json!("gatewya");
+        assert!(show(&lost, false).contains("exit          gatewya, no peer of this node"));
+        lost["settings"]["exit_node"] = json!(lost["peers"][1]["name"]);
+        assert!(show(&lost, false).contains("not approved as an exit"));
+    }
 }

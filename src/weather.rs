@@ -14,32 +14,46 @@ pub(crate) fn links(status: &Value) -> String {
     }
     let columns = [
         ("LINK", "name"),
-        ("CIPHER", "cipher"),
-        ("CHUNK", "chunk"),
-        ("LOST OUT", "out"),
-        ("LOST IN", "in"),
-        ("REPAIR", "ratio"),
-        ("DISORDER", "disorder"),
-        ("WAITED", "waited"),
-        ("REPAIR IS", "state"),
+        ("LOST OUT (LEFT)", "out"),
+        ("LOST IN (LEFT)", "in"),
+        ("REPAIR", "state"),
+        ("ADDS", "ratio"),
+        ("LATE", "late"),
+        ("TOLD", "told"),
     ];
     format!("\n{}", table(&Value::Array(rows), &columns))
 }
 
+/// Letters of a name, or of a key, that are shown.
+const NAME_SHOWN: usize = 12;
+
 fn row(peer: &Value) -> Value {
     let link = &peer["link"];
-    let chunk = link["chunk_bytes"].as_u64().filter(|bytes| *bytes > 0);
+    let name = text(peer, "name");
+    let cut = name.char_indices().nth(NAME_SHOWN).map_or(name, |(at, _)| &name[..at]);
+    let ages = ["out", "in"].map(|way| link[way]["age_s"].as_f64());
+    let age_s = ages.into_iter().flatten().reduce(f64::min);
     json!({
-        "name": peer["name"],
-        "cipher": text(link, "cipher"),
-        "chunk": chunk.map(|bytes| format!("{bytes} B")),
+        "name": cut,
         "out": lost(&link["out"]),
         "in": lost(&link["in"]),
-        "ratio": percent(&link["repair"]["ratio"]),
-        "disorder": link["in"]["reorder_ms"].as_f64().map(|ms| format!("{ms:.1} ms")),
-        "waited": waited(&link["in"]),
         "state": text(&link["repair"], "state"),
+        "ratio": percent(&link["repair"]["ratio"]),
+        "late": link["in"]["reorder_ms"].as_f64().map(|ms| format!("{ms:.1} ms")),
+        "told": age_s.map(|age_s| match ago(&json!(age_s)) {
+            now if now.is_empty() => "now".to_owned(),
+            ago => ago.trim_start_matches([',', ' ']).to_owned(),
+        }),
     })
+}
+
+/// How long ago something was told that is not of now.
+pub(crate) fn ago(age_s: &Value) -> String {
+    match age_s.as_f64().map(|age_s| age_s as u64) {
+        None | Some(0..60) => String::new(),
+        Some(seconds @ 60..7_200) => format!(", {} min ago", seconds / 60),
+        Some(seconds) => format!(", {} h ago", seconds / 3_600),
+    }
 }
 
 /// How many pieces waited for their order, and for how long in the mean.
@@ -52,7 +66,7 @@ pub(crate) fn waited(way: &Value) -> Option<String> {
 /// Before repair, and after it.
 fn lost(way: &Value) -> Option<String> {
     let [before, after] = ["loss_before", "loss_after"].map(|field| percent(&way[field]));
-    before.zip(after).map(|(before, after)| format!("{before} > {after}"))
+    Some(format!("{} ({})", before?, after?))
 }
 
 fn percent(share: &Value) -> Option<String> {
@@ -70,25 +84,23 @@ mod tests {
 
     #[test]
     fn a_link_is_a_line_and_what_is_not_known_is_none() {
+        let key = "mXU2Wd3kQ1lLhLx9Fh0m0d2bCe4f5g6h7i8j9k0l1m2=";
         let status = json!({ "peers": [
             { "name": "plain", "link": null },
-            { "name": "b", "link": {
+            { "name": key, "link": {
                 "cipher": "AES-256-GCM", "chunk_bytes": 1368,
-                "out": { "loss_before": 0.0251, "loss_after": 0.00001 },
+                "out": { "loss_before": 0.0251, "loss_after": 0.00001, "age_s": 190.0 },
                 "in": { "loss_before": 0.01, "loss_after": 0.0, "reorder_ms": 14.96,
-                        "order_waited": 12, "order_waited_ms": 30.0 },
-                "repair": { "ratio": 0.1712, "state": "on: the path loses datagrams at random" },
+                        "age_s": 200.0, "order_waited": 12, "order_waited_ms": 30.0 },
+                "repair": { "ratio": 0.1712, "state": "on", "why": "the path loses datagrams" },
             } },
         ] });
-        assert_eq!(
-            links(&status),
-            "\n\
-LINK  CIPHER       CHUNK   LOST OUT          LOST IN          REPAIR   DISORDER  WAITED           \
-             REPAIR IS
-b     AES-256-GCM  1368 B  2.51 % > <0.01 %  1.00 % > 0.00 %  17.12 %  15.0 ms   12, 2.5 ms each  \
-             on: the path loses datagrams at random
-"
-        );
+        let due = [
+            "",
+            "LINK          LOST OUT (LEFT)   LOST IN (LEFT)   REPAIR  ADDS     LATE     TOLD",
+            "mXU2Wd3kQ1lL  2.51 % (<0.01 %)  1.00 % (0.00 %)  on      17.12 %  15.0 ms  3 min ago",
+        ];
+        assert_eq!(links(&status).lines().collect::<Vec<_>>(), due);
         assert_eq!(links(&json!({ "peers": [{ "name": "plain", "link": null }] })), "");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use host::daemon::{self, Readiness};
 use host::driver::{Driver, Error};
-use host::quick::ORDER_MS;
+use host::quick::{ORDER_MS, REPAIR_PERCENT};
 
 use crate::frames::{self, Compress, Frames};
 use crate::log::{self, Level};
@@ -38,6 +38,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", env = "WARREN_ORDER_MS", default_value_t = ORDER_MS)]
     #[arg(help = frames::ORDER, value_parser = frames::order_ms())]
     order_ms: u16,
+    #[arg(long, value_name = "SHARE", env = "WARREN_REPAIR_MAX", help = frames::REPAIR_MAX)]
+    #[arg(default_value_t = REPAIR_PERCENT, value_parser = frames::repair_max)]
+    repair_max: u8,
     /// The interface to create, at most 15 characters
     name: String,
 }
@@ -61,8 +64,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let words = ["wg", "--foreground", "--log", level.word(), "--frames", frames, "--compress"];
     let hold_ms = args.hold_ms.to_string();
     let order_ms = args.order_ms.to_string();
-    let rest = [compress, "--hold-ms", &hold_ms, "--order-ms", &order_ms, "--", &args.name];
-    daemon::start(words.into_iter().chain(rest), keep_stderr)?;
+    let repair_max = args.repair_max.to_string();
+    let rest = [compress, "--hold-ms", &hold_ms, "--order-ms", &order_ms];
+    let last = ["--repair-max", &repair_max, "--", &args.name];
+    daemon::start(words.into_iter().chain(rest).chain(last), keep_stderr)?;
     Ok(())
 }
 
@@ -76,6 +81,7 @@ fn serve(args: &Args, readiness: Option<Readiness>) -> Result<()> {
     driver.node().set_compress(args.compress == Compress::On);
     driver.node().set_hold(Duration::from_millis(args.hold_ms.into()));
     driver.node().set_order(Duration::from_millis(args.order_ms.into()));
+    driver.node().set_repair_max(args.repair_max);
     if let Some(readiness) = readiness {
         readiness.ready();
     }

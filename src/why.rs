@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::admin::{self, plain};
 use crate::client::{self, text};
 use crate::status::path;
+use crate::weather;
 
 /// What the long help ends with.
 const EXAMPLES: &str = "\
@@ -93,10 +94,15 @@ fn split(end: &str) -> Result<(String, Option<u16>)> {
     Ok((name.to_owned(), port))
 }
 
-/// Every answer on a line of its own.
+/// What comes of a packet first, and then what that follows from, each on a line of its own.
 fn show(answer: &Value) -> String {
     let end = |end: &Value| format!("{} ({})", plain(text(end, "node")), text(end, "address"));
-    let mut out = format!("{} -> {}\n", end(&answer["source"]), end(&answer["destination"]));
+    let mut verdict = plain(text(answer, "verdict"));
+    if let Some(first) = verdict.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    let mut out = format!("{verdict}.\n\n");
+    out += &format!("{} -> {}\n", end(&answer["source"]), end(&answer["destination"]));
     let mut line = |name: &str, value: String| out += &format!("{name:<8}{value}\n");
     let is = if answer["policy"]["allowed"] == true { "allowed" } else { "denied" };
     line("policy", format!("{is}: {}", plain(text(&answer["policy"], "why"))));
@@ -111,45 +117,51 @@ fn show(answer: &Value) -> String {
         line("mtu", format!("{mtu} bytes"));
     }
     if let Some(ms) = answer["rtt_ms"].as_f64() {
-        line("rtt", format!("{ms:.1} ms"));
-    }
-    let link = &answer["link"];
-    for (name, way) in [("out", "out"), ("in", "in")] {
-        let share = |field: &str| link[way][field].as_f64().map(|share| share * 100.0);
-        if let (Some(before), Some(after)) = (share("loss_before"), share("loss_after")) {
-            let burst = link[way]["burst_datagrams"].as_f64();
-            let burst = burst.map_or_else(String::new, |mean| format!(", {mean:.1} in a row"));
-            line(name, format!("{before:.2} % lost before repair{burst}, {after:.3} % after"));
-        }
-    }
-    if let Some(state) = link["repair"]["state"].as_str() {
-        let ratio = link["repair"]["ratio"].as_f64().unwrap_or_default() * 100.0;
-        line("repair", format!("{state} ({ratio:.1} % more bytes)"));
-        let [cipher, why] = ["cipher", "cipher_why"].map(|field| plain(text(link, field)));
-        line("cipher", format!("{cipher}: {why}"));
-        if let Some(bytes) = link["chunk_bytes"].as_u64().filter(|bytes| *bytes > 0) {
-            line("chunk", format!("{bytes} bytes"));
-        }
-        let ms = link["in"]["reorder_ms"].as_f64().unwrap_or_default();
-        let waited = crate::weather::waited(&link["in"]).unwrap_or_default();
-        let given_up = link["in"]["order_given_up"].as_u64().unwrap_or(0);
-        let order = plain(text(&link["order"], "state"));
-        line("order", order);
-        line("", format!("{ms:.1} ms of disorder; waited: {waited}; in vain: {given_up}"));
-        let gap = link["pacing"]["gap_ms"].as_f64().filter(|ms| *ms > 0.0);
-        let gap = gap.map_or_else(String::new, |ms| format!(" ({ms:.2} ms between datagrams)"));
-        line("pacing", plain(text(&link["pacing"], "state")) + &gap);
-        line("packed", plain(text(&link["compression"], "state")));
+        line("rtt", format!("{ms:.1} ms{}", weather::ago(&answer["rtt_age_s"])));
     }
     if let Some(why) = answer["link_why"].as_str() {
         line("link", plain(why));
     }
+    if answer["link"].is_object() {
+        link(&answer["link"], &mut line);
+    }
     if answer["policy"]["compress"] == true {
-        let bytes = |when: &str| link["compression"][when].as_u64().unwrap_or_default();
+        let compression = &answer["link"]["compression"];
+        let bytes = |when: &str| compression[when].as_u64().unwrap_or_default();
         let (before, after) = (bytes("bytes_before"), bytes("bytes_after"));
         line("", format!("wherever it helps: {after} bytes for {before} on this link so far"));
     }
-    out + &format!("{}\n", plain(text(answer, "verdict")))
+    out
+}
+
+/// How the link is, what is done about it, and why.
+fn link(link: &Value, line: &mut impl FnMut(&str, String)) {
+    for way in ["out", "in"] {
+        let share = |field: &str| link[way][field].as_f64().map(|share| share * 100.0);
+        if let (Some(before), Some(after)) = (share("loss_before"), share("loss_after")) {
+            let burst = link[way]["burst_datagrams"].as_f64();
+            let burst = burst.map_or_else(String::new, |mean| format!(", {mean:.1} in a row"));
+            let ago = weather::ago(&link[way]["age_s"]);
+            line(way, format!("{before:.2} % lost before repair{burst}, {after:.3} % after{ago}"));
+        }
+    }
+    let told = |of: &Value| format!("{}: {}", plain(text(of, "state")), plain(text(of, "why")));
+    let ratio = link["repair"]["ratio"].as_f64().unwrap_or_default() * 100.0;
+    line("repair", format!("{} ({ratio:.1} % more bytes)", told(&link["repair"])));
+    let [cipher, why] = ["cipher", "cipher_why"].map(|field| plain(text(link, field)));
+    line("cipher", format!("{cipher}: {why}"));
+    if let Some(bytes) = link["chunk_bytes"].as_u64().filter(|bytes| *bytes > 0) {
+        line("chunk", format!("{bytes} bytes"));
+    }
+    let ms = link["in"]["reorder_ms"].as_f64().unwrap_or_default();
+    let waited = weather::waited(&link["in"]).unwrap_or_default();
+    let given_up = link["in"]["order_given_up"].as_u64().unwrap_or(0);
+    line("order", told(&link["order"]));
+    line("", format!("{ms:.1} ms of disorder; waited: {waited}; in vain: {given_up}"));
+    let gap = link["pacing"]["gap_ms"].as_f64().filter(|ms| *ms > 0.0);
+    let gap = gap.map_or_else(String::new, |ms| format!(" ({ms:.2} ms between datagrams)"));
+    line("pacing", told(&link["pacing"]) + &gap);
+    line("packed", told(&link["compression"]));
 }
 
 #[cfg(test)]
@@ -171,5 +183,21 @@ mod tests {
         for end in ["lab-2:", "lab-2:x", "lab-2:65536", "[fd7a::1]80", "a:1:2"] {
             assert!(split(end).is_err(), "{end}");
         }
+    }
+
+    #[test]
+    fn what_comes_of_a_packet_is_said_first() {
+        let answer = json!({
+            "source": { "node": "a", "address": "100.64.0.1" },
+            "destination": { "node": "b", "address": "100.64.0.2" },
+            "policy": { "allowed": true, "why": "line 2 of the policy allows it" },
+            "route": { "peer": "b", "prefix": null },
+            "path": { "kind": "none", "was": "relay", "why": "nothing was sent lately" },
+            "link": null, "link_state": "idle", "link_why": "no session stands",
+            "verdict": "packets may reach b",
+        });
+        let shown = show(&answer);
+        assert!(shown.starts_with("Packets may reach b.\n\na (100.64.0.1) -> b"), "{shown}");
+        assert!(shown.contains("link    no session stands\n"), "{shown}");
     }
 }

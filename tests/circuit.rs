@@ -90,7 +90,10 @@ impl World {
         }
         let web = scene.host("web")?;
         scene
-            .veth((&hosts[3], "out0", &["203.0.113.1/24"]), (&web, "eth0", &["203.0.113.9/24"]))?;
+            .veth((&hosts[3], "out0", &["203.0.113.1/32"]), (&web, "eth0", &["203.0.113.9/32"]))?;
+        // the Internet is behind a router, and not a network of the exit's
+        hosts[3].sh("ip route add default via 203.0.113.9 dev out0 onlink")?;
+        web.sh("ip route add 203.0.113.1 dev eth0")?;
         let folder =
             std::env::temp_dir().join(format!("warren-circuit-{id}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);

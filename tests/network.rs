@@ -323,7 +323,7 @@ fn source_000_5_one_token_and_every_pair_reaches_each_other() -> Result<()> {
             ensure!(peer.get(field).is_some() && status["self"].get(field).is_some(), "{field}");
         }
         let text = lan.node(0, &["status"])?;
-        ensure!(text.contains("this node") && text.contains("direct udp"), "{text}");
+        ensure!(text.contains("this node: ") && text.contains("  direct  "), "{text}");
         ensure!(lan.node(0, &["ip", "-4"])? == "100.64.0.1\n");
         ensure!(lan.node(0, &["ip", "-4", "b"])? == "100.64.0.2\n");
         ensure!(lan.node(0, &["ping", "c", "-c", "1"])?.contains("via direct"));

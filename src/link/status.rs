@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use host::uapi::DIRECTORY;
 use serde_json::{Value, json};
 
+use crate::admin::table;
 use crate::client::{print, say, text, texts};
 use crate::weather::links;
 
@@ -25,6 +26,9 @@ pub(super) struct Status {
     /// Print JSON, in the form that docs/commands.md describes
     #[arg(long)]
     json: bool,
+    /// What is lost, too, what is done about it, and why a link tells nothing
+    #[arg(long)]
+    links: bool,
     /// Interfaces [default: all that are served here]
     names: Vec<String>,
 }
@@ -40,7 +44,7 @@ pub(super) struct Metrics {
 
 /// Asks and prints.
 pub(super) fn run(args: &Status) -> Result<()> {
-    print(args.json, &told(&args.names)?, show)
+    print(args.json, &told(&args.names)?, |told| show(told, args.links))
 }
 
 /// Asks and prints metrics, or does so whenever it is asked.
@@ -119,17 +123,41 @@ fn ask(directory: &Path, name: &str) -> Result<Option<Value>> {
     Ok(None)
 }
 
-fn show(told: &Value) -> String {
+/// Letters of a key that tell it from others.
+const KEY_SHOWN: usize = 16;
+
+fn row(peer: &Value) -> Value {
+    let is_of_now = peer["link"]["out"]["age_s"].as_f64().is_some_and(|age_s| age_s <= 15.0);
+    let rtt = peer["link"]["rtt_ms"].as_f64().filter(|_| is_of_now);
+    json!({
+        "key": text(peer, "name").chars().take(KEY_SHOWN).collect::<String>(),
+        "endpoint": peer["endpoint"],
+        "rtt": rtt.map(|ms| format!("{ms:.1} ms")),
+        "state": peer["link_state"],
+        "quality": peer["quality"],
+    })
+}
+
+fn show(told: &Value, with_links: bool) -> String {
     let mut out = String::new();
     for link in told["links"].as_array().into_iter().flatten() {
         if !out.is_empty() {
             out += "\n";
         }
         out += &format!("{}, port {}\n", text(link, "interface"), link["port"]);
-        out += &links(link);
-        for peer in link["peers"].as_array().into_iter().flatten() {
-            if let Some(why) = peer["link_why"].as_str() {
-                out += &format!("{}: {why}\n", text(peer, "name"));
+        let peers = link["peers"].as_array().into_iter().flatten();
+        let rows: Vec<Value> = peers.clone().map(row).collect();
+        if !rows.is_empty() {
+            let columns = [("PEER", "key"), ("ENDPOINT", "endpoint"), ("RTT", "rtt")];
+            let columns = [&columns[..], &[("LINK", "state"), ("QUALITY", "quality")]].concat();
+            out += &table(&Value::Array(rows), &columns);
+        }
+        if with_links {
+            out += &links(link);
+            for peer in peers {
+                if let Some(why) = peer["link_why"].as_str() {
+                    out += &format!("{}: {why}\n", text(peer, "name"));
+                }
             }
         }
     }
@@ -146,17 +174,25 @@ mod tests {
 
     #[test]
     fn links_peers_without_weather_and_strangers_are_told_apart() {
+        let key = "mXU2Wd3kQ1lLhLx9Fh0m0d2bCe4f5g6h7i8j9k0l1m2=";
         let told = json!({
             "links": [
                 { "interface": "wg0", "port": 51820, "peers": [
-                    { "name": "k1", "link": null, "link_why": "no session stood yet" },
+                    { "name": key, "endpoint": "[2001:db8:1234:5678:9abc:def0:1234:5678]:51820",
+                      "link": null, "link_state": "none", "quality": "none",
+                      "link_why": "no session stood yet" },
                 ] },
             ],
             "others": ["wg1"],
         });
         assert_eq!(
-            show(&told),
-            "wg0, port 51820\nk1: no session stood yet\nnot Warren's, or gone: wg1\n"
+            show(&told, false),
+            "wg0, port 51820\n\
+PEER              ENDPOINT                                        RTT  LINK  QUALITY\n\
+mXU2Wd3kQ1lLhLx9  [2001:db8:1234:5678:9abc:def0:1234:5678]:51820  -    none  none\n\
+not Warren's, or gone: wg1\n"
         );
+        let shown = show(&told, true);
+        assert!(shown.contains(&format!("{key}: no session stood yet\n")), "{shown}");
     }
 }

@@ -285,8 +285,8 @@ fn a_link_tells_how_it_is_and_why_where_nothing_is_known() -> Result<()> {
         ensure!(peer["key"] == link.keys[1].public_text(), "{peer}");
         ensure!(peer["link"]["repair"]["state"].is_string(), "{peer}");
         ensure!(peer["link_why"].is_null(), "{peer}");
-        let shown = link.hosts[0].run(&[WARREN, "link", "status"])?;
-        ensure!(shown.contains(&link.ifname(0)) && shown.contains("REPAIR IS"), "{shown}");
+        let shown = link.hosts[0].run(&[WARREN, "link", "status", "--links"])?;
+        ensure!(shown.contains(&link.ifname(0)) && shown.contains("LOST OUT"), "{shown}");
         let metrics = link.hosts[0].run(&[WARREN, "link", "metrics"])?;
         let of_peer = format!("interface=\"{}\",peer=\"{}\"", link.ifname(0), peer["key"]);
         let of_peer = of_peer.replace("\"\"", "\"");

@@ -34,7 +34,7 @@ fn why_tells_rule_route_path_and_loss_in_one_answer() -> Result<()> {
         ensure!(ssh["schema"] == 1 && ssh["route"]["peer"] == "b", "{ssh}");
         ensure!(ssh["path"]["kind"] == "direct" && ssh["path"]["mtu"].is_u64(), "{ssh}");
         ensure!(ssh["rtt_ms"].is_f64() && ssh["link"]["out"]["loss_before"] == 0.0, "{ssh}");
-        ensure!(ssh["verdict"] == "packets reach b", "{ssh}");
+        ensure!(ssh["verdict"] == "packets reach b by a direct path", "{ssh}");
         let web = asked(lan, 0, &["a", "100.64.0.2:443"])?;
         ensure!(web["policy"]["allowed"] == false, "{web}");
         ensure!(web["policy"]["why"].as_str().is_some_and(|why| why.contains("tcp:22")), "{web}");

@@ -96,6 +96,8 @@ pub struct Options {
     pub frames: bool,
     /// How long TCP waits for its order at most.
     pub order: Duration,
+    /// How much repair may be sent for what is sent, percent.
+    pub repair_percent: u8,
     /// Whether the gateway is asked for a port that leads here.
     pub port_mapping: bool,
     /// Where metrics are served over HTTP, if anywhere.
@@ -160,6 +162,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let mut driver = Driver::managed(&options.tun)?;
     driver.node().set_frames(options.frames);
     driver.node().set_order(options.order);
+    driver.node().set_repair_max(options.repair_percent);
     let remote = driver.remote()?;
     let (inputs, received) = sync_channel(INPUTS_MAX);
     let changes = inputs.clone();

@@ -253,14 +253,13 @@ fn drops<'a>(out: &mut String, of: impl IntoIterator<Item = (String, &'a Value)>
 
 /// How the links to `peers` are; their round trip stands at `rtt`.
 fn links(out: &mut String, peers: &[Peer<'_>], rtt: &str) {
-    head(out, "warren_peer_link", "1, with what is on and why.", "gauge");
-    let is_told = |told: &Value| told["link"].is_object() || told["link_why"].is_string();
+    head(out, "warren_peer_link", "1, with what is on.", "gauge");
+    let is_told = |told: &Value| told["link"].is_object() || told["link_state"].is_string();
     for Peer { labels, told } in peers.iter().filter(|peer| is_told(peer.told)) {
         let _ = write!(out, "warren_peer_link{{{labels}");
         for (label, pointer) in [
-            ("why", "/link_why"),
+            ("state", "/link_state"),
             ("cipher", "/link/cipher"),
-            ("cipher_why", "/link/cipher_why"),
             ("repair", "/link/repair/state"),
             ("order", "/link/order/state"),
             ("compression", "/link/compression/state"),
@@ -453,16 +452,17 @@ mod tests {
             "state": "running", "health": ["x"], "server": { "in_touch": true },
             "drops": { "no-route": 3 },
             "peers": [{ "name": "b", "rx_bytes": 5, "rtt_ms": 12.5, "link": null,
-                        "link_why": "plain WireGuard",
+                        "link_state": "plain", "link_why": "plain WireGuard: it knows no frames",
                         "path": { "kind": "direct", "carrier": "udp" } },
-                      { "name": "c", "link": { "cipher": "AES-256-GCM", "bundled_packets": 9,
+                      { "name": "c", "link_state": "frames", "link": {
+                        "cipher": "AES-256-GCM", "bundled_packets": 9,
                         "cipher_why": "both have it",
                         "out": { "congestion_share": 0.25, "queue_ms": 3.0, "reorder_ms": 7.0 },
                         "in": { "order_given_up": 2, "order_waited_ms": 1500.0,
                                 "congestion_signalled": 1 },
-                        "order": { "state": "off: all comes in order" },
-                        "compression": { "state": "off: the peer does not read it" },
-                        "repair": { "state": "off: nothing is lost" } } }],
+                        "order": { "state": "off", "why": "all comes in order" },
+                        "compression": { "state": "off", "why": "the peer does not read it" },
+                        "repair": { "state": "on, learning", "why": "the path is not known" } } }],
             "relays": [
                 { "id": 0, "connected": true, "rtt_ms": 20.0, "quic_unanswered": 2,
                   "quic_broken": 1, "streams": { "https": 3, "quic": 4 },
@@ -478,12 +478,10 @@ mod tests {
             "warren_health_messages 1",
             "warren_dropped_packets_total{reason=\"no-route\"} 3",
             "warren_peer_path{peer=\"b\",path=\"direct\",carrier=\"udp\"} 1",
-            "warren_peer_link{peer=\"b\",why=\"plain WireGuard\",cipher=\"\",cipher_why=\"\",\
-             repair=\"\",order=\"\",compression=\"\"} 1",
-            "warren_peer_link{peer=\"c\",why=\"\",cipher=\"AES-256-GCM\",\
-             cipher_why=\"both have it\",repair=\"off: nothing is lost\",\
-             order=\"off: all comes in order\",\
-             compression=\"off: the peer does not read it\"} 1",
+            "warren_peer_link{peer=\"b\",state=\"plain\",cipher=\"\",repair=\"\",order=\"\",\
+             compression=\"\"} 1",
+            "warren_peer_link{peer=\"c\",state=\"frames\",cipher=\"AES-256-GCM\",\
+             repair=\"on, learning\",order=\"off\",compression=\"off\"} 1",
             "warren_peer_outbound_congestion_ratio{peer=\"c\"} 0.25",
             "warren_peer_outbound_queue_seconds{peer=\"c\"} 0.003",
             "warren_peer_outbound_reorder_seconds{peer=\"c\"} 0.007",
@@ -516,7 +514,7 @@ mod tests {
         let told = json!({ "others": ["wg9"], "links": [
             { "interface": "wg\"0", "port": 51820, "drops": { "replayed": 2 }, "peers": [
                 { "name": "k1=", "rx_bytes": 7, "tx_bytes": 8, "last_handshake_unix_s": 9,
-                  "link": null, "link_why": "plain WireGuard" },
+                  "link": null, "link_state": "plain" },
             ] },
             { "interface": "wg1", "port": 0, "drops": {}, "peers": [
                 { "name": "k2=", "last_handshake_unix_s": null,
@@ -534,7 +532,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }
-        let why = "interface=\"wg\\\"0\",peer=\"k1=\",why=\"plain WireGuard\"";
+        let why = "interface=\"wg\\\"0\",peer=\"k1=\",state=\"plain\"";
         assert!(text.contains(why), "{text}");
         assert!(!text.contains("timestamp_seconds{interface=\"wg1\""), "never agreed: {text}");
     }

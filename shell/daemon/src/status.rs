@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use control::{Map, Peer};
 use host::relay::StreamStatus;
 use host::weather;
-use node::{Destination, PathStatus, PeerStatus, ReachStatus, Weather};
-use noise::PublicKey;
+use node::{Destination, PathStatus, PeerStatus, ReachStatus, Status, Weather};
+use noise::{Instant, PublicKey};
 use serde_json::{Value, json};
 
 use crate::member::stun_names;
@@ -37,39 +37,25 @@ fn health(daemon: &Daemon) -> Vec<String> {
 
 /// What `warren status --json` prints.
 pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
-    let (node, links, paths, drops, reach, streams) = daemon.remote.call(|desk| {
+    let (node, now, links, paths, drops, reach, streams) = daemon.remote.call(|desk| {
         let status = desk.status();
         let (node, clock, _) = desk.node();
-        let path = |peer: &PeerStatus| Some((peer.key, node.path(&peer.key, clock.now)?));
+        let now = clock.now;
+        let path = |peer: &PeerStatus| Some((peer.key, node.path(&peer.key, now)?));
         let paths: BTreeMap<PublicKey, PathStatus> = status.peers.iter().filter_map(path).collect();
         let known = |peer: &PeerStatus| Some((peer.key, node.weather(&peer.key)?));
         let links: BTreeMap<PublicKey, Weather> = status.peers.iter().filter_map(known).collect();
         let reach = node.reach();
         let drops = desk.drops();
         let relays = desk.relays();
-        (status, links, paths, drops, reach, relays)
+        (status, now, links, paths, drops, reach, relays)
     })?;
     let carriers = carriers(&streams);
     let kept = &daemon.state.kept;
     let urls: Vec<String> =
         kept.member.iter().flat_map(|member| &member.urls).map(ToString::to_string).collect();
-    let mut peers = Vec::new();
-    for peer in daemon.map.as_deref().into_iter().flat_map(|map| &map.peers) {
-        let known = node.peers.iter().find(|known| known.key == peer.key);
-        let mut value = json!({
-            "id": peer.id.0,
-            "name": peer.name,
-            "addresses": peer.addresses,
-            "key": peer.key.to_string(),
-            "online": peer.online,
-            "tags": peer.tags,
-            "routes": peer.routes,
-        });
-        add_path(&mut value, known, paths.get(&peer.key), daemon.map.as_deref(), &carriers);
-        value["path"]["why"] = json!(reason(&value["path"], peer, &reach));
-        weather::add(&mut value, known, links.get(&peer.key));
-        peers.push(value);
-    }
+    let seen = Seen { node: &node, now, links: &links, paths: &paths, reach: &reach };
+    let peers = peers(daemon.map.as_deref(), &seen, &carriers);
     let me = daemon.map.as_deref().map(|map| &map.me);
     Ok(json!({
         "schema": SCHEMA,
@@ -108,9 +94,55 @@ fn trying(daemon: &Daemon) -> Vec<SocketAddr> {
     daemon.membership.as_ref().map(dial::Membership::trying).unwrap_or_default()
 }
 
+/// What the node knows of its peers.
+struct Seen<'a> {
+    node: &'a Status,
+    now: Instant,
+    links: &'a BTreeMap<PublicKey, Weather>,
+    paths: &'a BTreeMap<PublicKey, PathStatus>,
+    reach: &'a ReachStatus,
+}
+
+fn peers(map: Option<&Map>, seen: &Seen<'_>, carriers: &Carriers) -> Vec<Value> {
+    let mut peers = Vec::new();
+    for peer in map.into_iter().flat_map(|map| &map.peers) {
+        let known = seen.node.peers.iter().find(|known| known.key == peer.key);
+        let mut value = json!({
+            "id": peer.id.0,
+            "name": peer.name,
+            "addresses": peer.addresses,
+            "key": peer.key.to_string(),
+            "online": peer.online,
+            "tags": peer.tags,
+            "routes": peer.routes,
+        });
+        let path = seen.paths.get(&peer.key);
+        add_path(&mut value, known, path, map, carriers);
+        let rtt_at = path.and_then(|path| path.rtt_at).filter(|_| !value["rtt_ms"].is_null());
+        value["rtt_age_s"] = json!(rtt_at.map(|at| seen.now.since(at).as_secs_f64()));
+        value["path"]["why"] = json!(reason(&value["path"], peer, seen.reach));
+        let link = seen.links.get(&peer.key);
+        weather::add(&mut value, known, link, seen.now);
+        value["quality"] = json!(quality(&value, || weather::quality(link, seen.now)));
+        peers.push(value);
+    }
+    peers
+}
+
 fn no_path() -> Value {
-    json!({ "kind": "none", "carrier": null, "endpoint": null, "relay": null, "mtu": null,
-            "why": null })
+    json!({ "kind": "none", "was": null, "carrier": null, "endpoint": null, "relay": null,
+            "mtu": null, "why": null })
+}
+
+/// One word for a peer: how its link is, or why there is none.
+fn quality(peer: &Value, link: impl FnOnce() -> &'static str) -> &'static str {
+    let is_reached = peer["path"]["kind"] != "none";
+    match (is_reached, peer["online"] == true, &peer["last_handshake_unix_s"]) {
+        (true, _, _) => link(),
+        (false, true, Value::Null) => "unreached",
+        (false, true, _) => "idle",
+        (false, false, _) => "offline",
+    }
 }
 
 /// Why the path is the one that it is, as far as this end knows.
@@ -146,7 +178,8 @@ fn add_path(
 ) {
     // Who has never answered is not reached, wherever handshakes are sent.
     let is_known = known.is_some_and(|known| known.last_handshake.is_some());
-    let path = path.filter(|path| path.is_alive && is_known);
+    let before = path.filter(|_| is_known);
+    let path = before.filter(|path| path.is_alive);
     value["path"] = path.map_or_else(no_path, |path| match path.to {
         Destination::Udp(endpoint) => json!({
             "kind": "direct", "carrier": "udp", "endpoint": endpoint.remote.to_string(),
@@ -161,6 +194,11 @@ fn add_path(
             })
         }
     });
+    let was = before.filter(|_| path.is_none()).map(|before| match before.to {
+        Destination::Udp(_) => "direct",
+        Destination::Relay(_) => "relay",
+    });
+    value["path"]["was"] = json!(was);
     let rtt_us = path.and_then(|path| path.rtt_us);
     value["rtt_ms"] = json!(rtt_us.map(|us| f64::from(us) / 1000.0));
     let handshake = known.and_then(|known| known.last_handshake);

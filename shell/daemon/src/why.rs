@@ -16,6 +16,9 @@ use crate::plan::{Plan, is_called};
 use crate::protocol::{SCHEMA, refused};
 use crate::{status, system};
 
+/// Peers that are named where a name is not known, at most.
+const NEAR_MAX: usize = 8;
+
 /// What is asked about.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
@@ -80,11 +83,13 @@ pub(crate) fn why(daemon: &mut Daemon, question: &Question) -> Result<Value, Fau
         "policy": policy,
         "route": { "peer": far.name, "prefix": far.route },
     });
+    let is_default = is_out && far.route.is_some_and(|route| route.bits() == 0);
+    let by_exit = is_default.then_some(destination);
     let (far, name) = (far.peer, far.name.clone());
     let status = status::status(daemon)?;
     let mut peers = status["peers"].as_array().into_iter().flatten();
     let peer = peers.find(|peer| peer["id"].as_u64() == far).cloned().unwrap_or_default();
-    for field in ["online", "path", "rtt_ms", "link", "link_why"] {
+    for field in ["online", "path", "rtt_ms", "rtt_age_s", "link", "link_state", "link_why"] {
         answer[field] = peer[field].clone();
     }
     // The machine is asked, and what we think to have set there is not believed.
@@ -94,7 +99,7 @@ pub(crate) fn why(daemon: &mut Daemon, question: &Question) -> Result<Value, Fau
         false => daemon.gate.hindrances(to.route.is_some()),
     };
     answer["machine"] = json!(hindrances);
-    answer["verdict"] = json!(verdict(&answer, &name));
+    answer["verdict"] = json!(verdict(&answer, &name, by_exit));
     Ok(answer)
 }
 
@@ -116,12 +121,7 @@ fn end(map: &Map, plan: &Plan, called: &str) -> Result<End, String> {
         let addresses = of(&peer.addresses);
         return Ok(End { name: peer.name.clone(), peer: Some(peer.id.0), addresses, route: None });
     }
-    let Some(address) = address else {
-        return Err(format!(
-            "no peer of this node is called {called:?}: there is none, or the policy lets the two \
-             not meet; the server knows: warren why --data DIR"
-        ));
-    };
+    let Some(address) = address else { return Err(nobody(map, called)) };
     let mine = me.routes.iter().filter(|route| route.contains(address)).map(|route| (*route, None));
     let theirs = plan.peers.values().flat_map(|peer| {
         let fits = peer.allowed.iter().filter(move |prefix| prefix.contains(address));
@@ -134,6 +134,24 @@ fn end(map: &Map, plan: &Plan, called: &str) -> Result<End, String> {
     let name = id.map_or_else(|| Some(me.name.clone()), by_id).unwrap_or_default();
     let peer = id.map(|id| id.0);
     Ok(End { name, peer, addresses: vec![address], route: Some(route) })
+}
+
+/// Why a name is no end of the way, and who knows more.
+fn nobody(map: &Map, called: &str) -> String {
+    if called.contains('@') {
+        return format!(
+            "{called} is a user, and a node knows other nodes only; say which node, or ask the \
+             server about the first of the user's: warren why --data DIR {called} DST"
+        );
+    }
+    let near = map.peers.iter().map(|peer| peer.name.as_str()).take(NEAR_MAX);
+    let near: Vec<&str> = near.collect();
+    format!(
+        "no peer of this node is called {called:?} (there are {}): there is none, the policy lets \
+         the two not meet, or the name stands in `hosts` of the policy, which the server knows: \
+         warren why --data DIR",
+        if near.is_empty() { "none".to_owned() } else { near.join(", ") }
+    )
 }
 
 fn no_route(map: &Map, address: IpAddr) -> String {
@@ -183,9 +201,9 @@ fn judged(
     json!({ "allowed": false, "line": null, "others": others, "why": why })
 }
 
-/// All of it in a sentence, the first hindrance first.
-fn verdict(answer: &Value, name: &str) -> String {
-    let kind = answer["path"]["kind"].as_str().unwrap_or_default();
+/// All of it in a plain sentence, the first hindrance first. `by_exit` is an address that only a
+/// default route leads to.
+fn verdict(answer: &Value, name: &str, by_exit: Option<IpAddr>) -> String {
     if answer["policy"]["allowed"] != true {
         return "packets are dropped at both ends: the policy does not allow it".to_owned();
     }
@@ -194,13 +212,37 @@ fn verdict(answer: &Value, name: &str) -> String {
     if !hindrances.is_empty() {
         return format!("this machine is in the way, or may be: {}", hindrances.join("; "));
     }
-    match (kind, answer["online"] == true) {
-        ("direct" | "relay", _) => format!("packets reach {name}"),
+    if let Some(address) = by_exit.filter(|address| !is_of_internet(*address)) {
+        return format!(
+            "packets do not reach {address}: the exit {name} leads to the Internet only, and this \
+             is a private address; let a node there say `warren set --advertise-routes PREFIX`"
+        );
+    }
+    let path = &answer["path"];
+    let is_idle = answer["link_state"] == "idle" || path["was"].is_string();
+    match (path["kind"].as_str().unwrap_or_default(), answer["online"] == true) {
+        ("direct", _) => format!("packets reach {name} by a direct path"),
+        ("relay", _) => format!("packets reach {name} by a relay"),
+        (_, true) if is_idle => format!(
+            "packets may reach {name}, which is there: nothing was sent for a while, and the next \
+             packet opens the path again"
+        ),
         (_, true) => format!(
             "no path to {name} has answered yet; `warren ping {name}` tries, `warren netcheck` at \
              both ends tells what is let through"
         ),
         (_, false) => format!("{name} is not there: it is not connected to the server"),
+    }
+}
+
+/// Whether an exit leads to an address: to none that is private, of one network, or of no machine.
+fn is_of_internet(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let is_shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
+            !(v4.is_private() || v4.is_link_local() || v4.is_loopback() || is_shared)
+        }
+        IpAddr::V6(v6) => !(v6.is_unique_local() || v6.is_unicast_link_local() || v6.is_loopback()),
     }
 }
 
@@ -251,5 +293,37 @@ mod tests {
             assert_eq!((&judged["allowed"], &judged["compress"]), (&json!(true), &json!(compress)));
         }
         assert_eq!(judged(Some(&rules()), true, ends, (1, 0))["compress"], false);
+    }
+
+    /// Trials 0.6 and B: what is idle is reached, and what an exit does not lead to is not.
+    #[test]
+    fn the_verdict_is_what_comes_of_a_packet() {
+        let answer = |allowed: bool, online: bool, kind: &str, was: Value, state: &str| {
+            json!({ "policy": { "allowed": allowed }, "online": online,
+                    "path": { "kind": kind, "was": was }, "link_state": state })
+        };
+        let direct = answer(true, true, "direct", Value::Null, "frames");
+        for (answer, by_exit, said) in [
+            (direct.clone(), None, "packets reach gw by a direct path"),
+            (
+                answer(true, true, "relay", Value::Null, "plain"),
+                None,
+                "packets reach gw by a relay",
+            ),
+            (answer(false, true, "direct", Value::Null, "frames"), None, "packets are dropped at"),
+            (
+                answer(true, true, "none", json!("relay"), "idle"),
+                None,
+                "packets may reach gw, which",
+            ),
+            (answer(true, true, "none", Value::Null, "none"), None, "no path to gw has answered"),
+            (answer(true, false, "none", Value::Null, "none"), None, "gw is not there"),
+            (direct.clone(), Some("10.71.1.3"), "packets do not reach 10.71.1.3: the exit gw"),
+            (direct.clone(), Some("fd00::9"), "packets do not reach fd00::9"),
+            (direct, Some("203.0.113.9"), "packets reach gw by a direct path"),
+        ] {
+            let verdict = verdict(&answer, "gw", by_exit.map(ip));
+            assert!(verdict.starts_with(said), "{verdict}");
+        }
     }
 }

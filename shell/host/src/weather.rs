@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use link::{CHUNK_LEN_MAX, PieceCounters};
 use node::{PeerStatus, Status, Weather};
+use noise::Instant;
 use serde_json::{Value, json};
 
 use crate::engine::Engine;
@@ -12,6 +13,8 @@ use crate::engine::Engine;
 const DISORDER_US_MIN: u32 = 100;
 /// Less loss than this is a memory.
 const LOSS_MIN: f64 = 1e-5;
+/// Share of datagrams lost from which on a link is called lossy.
+const LOSSY: f64 = 1e-3;
 
 /// Tells of all peers of an interface, as `warren link status --json` has it.
 pub(crate) fn links(engine: &Engine, status: &Status) -> Value {
@@ -27,7 +30,12 @@ pub(crate) fn links(engine: &Engine, status: &Status) -> Value {
             "tx_bytes": known.tx_bytes,
             "last_handshake_unix_s": known.last_handshake.map(|at| at.as_secs()),
         });
-        add(&mut peer, Some(known), weather.as_ref());
+        let now = engine.clock.now;
+        add(&mut peer, Some(known), weather.as_ref(), now);
+        peer["quality"] = json!(match known.last_handshake {
+            Some(_) => quality(weather.as_ref(), now),
+            None => "none",
+        });
         peer
     };
     let peers: Vec<Value> = status.peers.iter().zip(&weathers).map(peer).collect();
@@ -58,23 +66,33 @@ fn dropped_in_frames(pieces: &PieceCounters) -> impl Iterator<Item = (&'static s
     counts.into_iter().filter(|(_, count)| *count > 0)
 }
 
+/// What was told longer ago than this is told with its age, seconds.
+const FRESH_S: f64 = 60.0;
+
 /// Tells of a peer how its link is: nothing toward a plain WireGuard peer, or before the first
 /// session.
-pub fn add(peer: &mut Value, known: Option<&PeerStatus>, weather: Option<&Weather>) {
-    peer["link"] = weather.map_or(Value::Null, link);
-    peer["link_why"] = json!(why_none(known, weather));
+pub fn add(peer: &mut Value, known: Option<&PeerStatus>, weather: Option<&Weather>, now: Instant) {
+    peer["link"] = weather.map_or(Value::Null, |weather| link(weather, now));
+    let (state, why) = link_state(known, weather, now);
+    peer["link_state"] = json!(state);
+    peer["link_why"] = json!(why);
 }
 
-fn link(weather: &Weather) -> Value {
+/// A state in two or three words, and why it is that one.
+type Told = (&'static str, &'static str);
+
+fn link(weather: &Weather, now: Instant) -> Value {
     let ms = |us: u32| f64::from(us) / 1000.0;
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    json!({
+    let told = |(state, why): Told| json!({ "state": state, "why": why });
+    let mut link = json!({
         "cipher": weather.cipher,
         "cipher_why": cipher(weather),
         "chunk_bytes": weather.chunk_bytes,
         "bundled_packets": weather.bundled,
         "rtt_ms": weather.rtt_us.map(ms),
         "out": {
+            "age_s": age_s(weather.told_out, now),
             "loss_before": weather.loss_out,
             "loss_after": weather.left_out,
             "burst_datagrams": weather.burst_out,
@@ -84,6 +102,7 @@ fn link(weather: &Weather) -> Value {
             "reorder_ms": ms(weather.reorder_us_out),
         },
         "in": {
+            "age_s": age_s(weather.told_in, now),
             "loss_before": weather.loss_in,
             "loss_after": weather.left_in,
             "reorder_ms": ms(weather.reorder_us_in),
@@ -92,27 +111,55 @@ fn link(weather: &Weather) -> Value {
             "order_given_up": weather.given_up,
             "congestion_signalled": weather.pieces.marked + weather.pieces.congestion,
         },
-        "repair": {
-            "state": repair(weather),
-            "ratio": share(weather.repair_bytes, weather.data_bytes),
-            "chunks_per_block": weather.repair_chunks,
-            "chunks_per_block_other": weather.repair_chunks_other,
-            "lanes": weather.depth,
-        },
-        "order": { "state": order(weather) },
-        "pacing": { "state": pacing(weather), "gap_ms": f64::from(weather.gap_ns) / 1e6 },
+        "repair": told(repair(weather)),
+        "order": told(order(weather)),
+        "pacing": told(pacing(weather)),
         "compression": compression(weather),
-    })
+    });
+    let repair = &mut link["repair"];
+    repair["ratio"] = json!(share(weather.repair_bytes, weather.data_bytes));
+    repair["chunks_per_block"] = json!(weather.repair_chunks);
+    repair["chunks_per_block_other"] = json!(weather.repair_chunks_other);
+    repair["lanes"] = json!(weather.depth);
+    link["pacing"]["gap_ms"] = json!(f64::from(weather.gap_ns) / 1e6);
+    link
 }
 
-/// Why a peer has no weather to be told; nothing where it has.
-fn why_none(known: Option<&PeerStatus>, weather: Option<&Weather>) -> Option<&'static str> {
+/// How long ago something was told, seconds; nothing where it never was.
+fn age_s(told: Option<Instant>, now: Instant) -> Option<f64> {
+    told.map(|at| now.since(at).as_millis() as f64 / 1000.0)
+}
+
+/// What of a link there is, and why no more.
+fn link_state(
+    known: Option<&PeerStatus>,
+    weather: Option<&Weather>,
+    now: Instant,
+) -> (&'static str, Option<String>) {
     match (weather, known.and_then(|known| known.last_handshake)) {
-        (Some(_), _) => None,
-        (None, None) => Some("no session stood yet"),
-        (None, Some(_)) => {
-            Some("plain WireGuard: the peer knows no frames, or they are off at one end")
+        (Some(weather), _) if weather.is_idle => {
+            let told = weather.told_out.max(weather.told_in);
+            let since = told.map_or_else(String::new, |at| {
+                format!(" for {}", minutes(now.since(at).as_secs()))
+            });
+            let why =
+                format!("no session stands, for nothing was sent{since}; the last one had frames");
+            ("idle", Some(why))
         }
+        (Some(_), _) => ("frames", None),
+        (None, None) => ("none", Some("no session stood yet".to_owned())),
+        (None, Some(_)) => {
+            let why = "plain WireGuard: the peer knows no frames, or they are off at one end";
+            ("plain", Some(why.to_owned()))
+        }
+    }
+}
+
+fn minutes(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3_600),
     }
 }
 
@@ -124,39 +171,48 @@ fn cipher(weather: &Weather) -> &'static str {
     }
 }
 
-fn repair(weather: &Weather) -> &'static str {
+fn repair(weather: &Weather) -> Told {
     match (weather.repair_chunks, weather.repair_chunks_other, weather.trust < 0.5) {
-        (0, 0, _) if weather.loss_out > 0.0 => "off: so little is lost that TCP does not feel it",
-        (0, 0, _) => "off: nothing is lost",
+        _ if weather.in_streams => {
+            ("off", "every part of the way is a stream, and those lose nothing")
+        }
+        (0, 0, _) if weather.loss_out > 0.0 => {
+            ("off", "so little is lost that TCP does not feel it, or no repair is allowed")
+        }
+        (0, 0, _) => ("off", "nothing is lost"),
         _ if weather.chunk_bytes > CHUNK_LEN_MAX => {
-            "on for what is short: datagrams of jumbo frames are longer than what is repaired"
+            ("on, short packets", "datagrams of jumbo frames are longer than what is repaired")
         }
-        (_, _, true) => "held back: it does not help against what is lost here",
+        (_, _, true) => ("held back", "it does not help against what is lost here"),
         (0, _, _) if weather.is_full => {
-            "on for what is no TCP: TCP fills the line in spite of what is lost"
+            ("on, not TCP", "TCP fills the line in spite of what is lost")
         }
-        (0, _, _) => "on for what is no TCP: so short a path makes up for TCP's losses by itself",
-        _ if weather.loss_out == 0.0 => "on until the path is known: nothing was lost so far",
-        _ => "on: the path loses datagrams at random",
+        (0, _, _) => ("on, not TCP", "so short a path makes up for TCP's losses by itself"),
+        _ if weather.loss_out == 0.0 => {
+            ("on, learning", "nothing was lost so far, but the path is not known yet")
+        }
+        _ => ("on", "the path loses datagrams at random"),
     }
 }
 
-fn order(weather: &Weather) -> &'static str {
+fn order(weather: &Weather) -> Told {
     if weather.order_us_max == 0 {
-        "off: nothing is to wait"
+        ("off", "nothing is to wait")
     } else if weather.reorder_us_in >= DISORDER_US_MIN {
-        "on: datagrams come out of order, and TCP waits for what is late"
+        ("on", "datagrams come out of order, and TCP waits for what is late")
     } else if weather.waited > 0 && weather.loss_in >= LOSS_MIN {
-        "on where something is missing: TCP waits for its repair"
+        ("on, repair only", "something is missing, and TCP waits for its repair")
     } else {
-        "off: all comes in order"
+        ("off", "all comes in order")
     }
 }
 
-fn pacing(weather: &Weather) -> &'static str {
+fn pacing(weather: &Weather) -> Told {
     match weather.gap_ns {
-        0 => "off: the last traffic filled no line, or a fast one",
-        _ => "on: the last traffic filled the line, and a burst takes others' room in its queue",
+        0 => ("off", "the last traffic filled no line, or a fast one"),
+        _ => {
+            ("on", "the last traffic filled the line, and a burst takes others' room in its queue")
+        }
     }
 }
 
@@ -164,14 +220,15 @@ fn pacing(weather: &Weather) -> &'static str {
 fn compression(weather: &Weather) -> Value {
     let squeezes = &weather.squeezes;
     let ratio = squeezes.bytes_after as f64 / squeezes.bytes_before.max(1) as f64;
-    let state = match (weather.reads_squeezed, squeezes.count, squeezes.in_vain) {
-        (false, _, _) => "off: the peer does not read it",
-        (true, 0, 0) => "off: no rule asks for it, or nothing came that it is for",
-        (true, 0, _) => "tried in vain: nothing got shorter",
-        (true, _, _) => "on: a rule asks for it",
+    let (state, why) = match (weather.reads_squeezed, squeezes.count, squeezes.in_vain) {
+        (false, _, _) => ("off", "the peer does not read it"),
+        (true, 0, 0) => ("off", "no rule asks for it, or nothing came that it is for"),
+        (true, 0, _) => ("tried in vain", "nothing got shorter"),
+        (true, _, _) => ("on", "a rule asks for it"),
     };
     json!({
         "state": state,
+        "why": why,
         "peer_reads": weather.reads_squeezed,
         "pieces": squeezes.count,
         "pieces_in_vain": squeezes.in_vain,
@@ -182,12 +239,29 @@ fn compression(weather: &Weather) -> Value {
     })
 }
 
+/// How good a link is, in one word: what a person wants to know first.
+#[must_use]
+pub fn quality(weather: Option<&Weather>, now: Instant) -> &'static str {
+    let Some(weather) = weather else { return "plain" };
+    let told = age_s(weather.told_out.max(weather.told_in), now);
+    if weather.is_idle || told.is_none_or(|age_s| age_s > FRESH_S) {
+        return "idle";
+    }
+    let [before, after] =
+        [weather.loss_out.max(weather.loss_in), weather.left_out.max(weather.left_in)];
+    match (before >= LOSSY, after >= LOSSY) {
+        (false, _) => "good",
+        (true, false) => "mended",
+        (true, true) => "lossy",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn why_repair_is_on_is_what_is_done() {
+    fn why_repair_is_on_is_what_is_done_and_states_are_a_few_words() {
         let lossy = Weather {
             chunk_bytes: 1_380,
             repair_chunks: 5,
@@ -197,17 +271,49 @@ mod tests {
             ..Weather::default()
         };
         let calm = Weather { repair_chunks: 0, repair_chunks_other: 0, ..lossy };
-        for (weather, said) in [
-            (lossy, "on: the path loses"),
-            (Weather { chunk_bytes: 8_880, ..lossy }, "on for what is short: datagrams of jumbo"),
-            (Weather { loss_out: 0.0, ..lossy }, "on until the path is known"),
-            (Weather { trust: 0.3, ..lossy }, "held back"),
-            (Weather { repair_chunks: 0, ..lossy }, "on for what is no TCP: so short a path"),
-            (Weather { repair_chunks: 0, is_full: true, ..lossy }, "on for what is no TCP: TCP"),
-            (calm, "off: so little is lost"),
-            (Weather { chunk_bytes: 8_880, loss_out: 0.0, ..calm }, "off: nothing is lost"),
+        for (weather, state, why) in [
+            (lossy, "on", "the path loses"),
+            (Weather { chunk_bytes: 8_880, ..lossy }, "on, short packets", "datagrams of jumbo"),
+            (Weather { loss_out: 0.0, ..lossy }, "on, learning", "nothing was lost so far"),
+            (Weather { trust: 0.3, ..lossy }, "held back", "it does not help"),
+            (Weather { repair_chunks: 0, ..lossy }, "on, not TCP", "so short a path"),
+            (Weather { repair_chunks: 0, is_full: true, ..lossy }, "on, not TCP", "TCP fills"),
+            (calm, "off", "so little is lost"),
+            (Weather { chunk_bytes: 8_880, loss_out: 0.0, ..calm }, "off", "nothing is lost"),
+            (Weather { in_streams: true, ..lossy }, "off", "every part of the way is a stream"),
         ] {
-            assert!(repair(&weather).starts_with(said), "{} and {said}", repair(&weather));
+            let told = repair(&weather);
+            assert!(told.0 == state && told.1.starts_with(why), "{told:?}, {state}, {why}");
+            assert!(told.0.split(' ').count() <= 3, "{told:?}");
         }
+    }
+
+    /// Trials 0.6: a peer that has rested for three minutes is no other one for that.
+    #[test]
+    fn an_idle_link_is_idle_and_not_plain_and_tells_what_it_knew_with_its_age() {
+        let at = |s: u64| Instant(s * 1_000_000_000);
+        let weather = Weather {
+            is_idle: true,
+            told_out: Some(at(1_000)),
+            loss_out: 0.02,
+            ..Weather::default()
+        };
+        let mut peer = json!({});
+        add(&mut peer, None, Some(&weather), at(1_200));
+        assert_eq!(
+            (&peer["link_state"], &peer["link"]["out"]["age_s"]),
+            (&json!("idle"), &json!(200.0))
+        );
+        let why = peer["link_why"].as_str().unwrap_or_default();
+        assert!(why.contains("nothing was sent for 3 min") && why.contains("had frames"), "{why}");
+        assert_eq!(quality(Some(&weather), at(1_200)), "idle");
+        let fresh = Weather { is_idle: false, ..weather };
+        assert_eq!(quality(Some(&fresh), at(1_010)), "mended");
+        assert_eq!(quality(Some(&fresh), at(1_100)), "idle", "it is not of now");
+        assert_eq!(quality(Some(&Weather { left_out: 0.01, ..fresh }), at(1_010)), "lossy");
+        assert_eq!(quality(Some(&Weather { loss_out: 0.0, ..fresh }), at(1_010)), "good");
+        add(&mut peer, None, None, at(1_200));
+        assert_eq!((&peer["link_state"], &peer["link"]), (&json!("none"), &Value::Null));
+        assert_eq!(quality(None, at(1_200)), "plain");
     }
 }

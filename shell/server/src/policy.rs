@@ -125,6 +125,11 @@ impl Rulebook {
         text.flatten().or_else(|| Rules::default().print()).unwrap_or_default()
     }
 
+    /// The first address of what the policy calls so in `hosts`.
+    pub(crate) fn host(&self, named: &str) -> Option<IpAddr> {
+        self.policy.as_ref()?.hosts.get(named).map(|prefix| prefix.address())
+    }
+
     /// What becomes of a first packet; nothing if the policy cannot be read or asked.
     pub(crate) fn explain(
         &self,

@@ -20,6 +20,8 @@ pub const TESTS_MAX: usize = 1024;
 pub struct Policy {
     /// There is no policy: every node may reach every node, what is behind it, and the Internet.
     pub is_open: bool,
+    /// `hosts`: what the file calls addresses.
+    pub hosts: BTreeMap<String, Prefix>,
     /// `groups`: the users of each, by its name with `group:`.
     pub groups: BTreeMap<String, Vec<Selector>>,
     /// `tagOwners`: who may give each tag, by its name with `tag:`.

@@ -81,7 +81,6 @@ const OPEN: &str = "write \"acls\": [] to deny everything";
 struct Reader {
     faults: Vec<Finding>,
     warnings: Vec<Finding>,
-    hosts: BTreeMap<String, Prefix>,
     policy: Policy,
 }
 
@@ -244,7 +243,7 @@ impl Reader {
             }
             let Some(text) = self.text(&host.value) else { continue };
             if let Some(prefix) = self.prefix(host.value.place, text) {
-                self.hosts.insert(host.key.clone(), prefix);
+                self.policy.hosts.insert(host.key.clone(), prefix);
             }
         }
     }
@@ -319,7 +318,7 @@ impl Reader {
     }
 
     fn selector(&mut self, place: Place, text: &str, role: Role) -> Option<Selector> {
-        let selector = match Selector::parse(text, &self.hosts) {
+        let selector = match Selector::parse(text, &self.policy.hosts) {
             Ok(selector) => selector,
             Err(refused) => {
                 self.refuse(place, refused);

@@ -53,6 +53,9 @@ pub const ORDER_MS: u16 = node::ORDER.as_millis() as u16;
 /// See [`ORDER_MS`].
 pub const ORDER_MS_MAX: u16 = node::ORDER_MAX.as_millis() as u16;
 
+/// How much repair may be sent for what is sent, percent, if nothing is said and at most.
+pub const REPAIR_PERCENT: u8 = node::REPAIR_PERCENT;
+
 /// Where a file stands that is named only by its interface.
 pub const DIRECTORY: &str = "/etc/wireguard";
 
@@ -92,6 +95,8 @@ pub struct Interface {
     pub frames: Option<bool>,
     /// Milliseconds that TCP waits for its order at most; none is [`ORDER_MS`].
     pub order_ms: Option<u16>,
+    /// How much repair may be sent for what is sent, percent; none is [`REPAIR_PERCENT`].
+    pub repair_percent: Option<u8>,
     /// Whether the file asks to be rewritten; it is not.
     pub save_config: bool,
 }

@@ -7,7 +7,9 @@ use node::Prefix;
 use noise::{PresharedKey, PrivateKey, PublicKey};
 
 use super::resolve::{cut, is_host_name};
-use super::{Fault, HOLD_MS_MAX, Host, Interface, ORDER_MS_MAX, Peer, Settings, Table};
+use super::{
+    Fault, HOLD_MS_MAX, Host, Interface, ORDER_MS_MAX, Peer, REPAIR_PERCENT, Settings, Table,
+};
 
 /// Faults told at once; who has more has the wrong file.
 const FAULTS_MAX: usize = 20;
@@ -18,7 +20,7 @@ pub(super) const MTU_MIN: u32 = 68;
 pub(super) const MTU_MIN_V6: u32 = 1280;
 const MTU_MAX: u32 = 65535;
 
-const INTERFACE_KEYS: [&str; 14] = [
+const INTERFACE_KEYS: [&str; 15] = [
     "PrivateKey",
     "ListenPort",
     "FwMark",
@@ -33,6 +35,7 @@ const INTERFACE_KEYS: [&str; 14] = [
     "SaveConfig",
     "Frames",
     "OrderMs",
+    "RepairMax",
 ];
 const PEER_KEYS: [&str; 7] = [
     "PublicKey",
@@ -235,6 +238,11 @@ impl Reader {
             "OrderMs" => {
                 let order_ms = number(value, 0..=ORDER_MS_MAX.into()).map_err(at)?;
                 interface.order_ms = Some(order_ms as u16);
+            }
+            "RepairMax" => {
+                let percent = value.strip_suffix('%').map_or(value, str::trim_end);
+                let percent = number(percent, 0..=REPAIR_PERCENT.into()).map_err(at)?;
+                interface.repair_percent = Some(percent as u8);
             }
             _ => {
                 interface.save_config = match value {

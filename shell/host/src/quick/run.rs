@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{
-    ApplyError, Facts, Looked, ORDER_MS, Plan, PlanError, ResolveError, Scripts, Settings, apply,
-    clear_leftovers, look_once, resolve,
+    ApplyError, Facts, Looked, ORDER_MS, Plan, PlanError, REPAIR_PERCENT, ResolveError, Scripts,
+    Settings, apply, clear_leftovers, look_once, resolve,
 };
 use crate::daemon::end_own_loop;
 use crate::driver::{self, Driver, End};
@@ -87,6 +87,8 @@ pub fn run(
     driver.node().set_frames(settings.interface.frames.unwrap_or(true));
     let order_ms = settings.interface.order_ms.unwrap_or(ORDER_MS);
     driver.node().set_order(Duration::from_millis(order_ms.into()));
+    let percent = settings.interface.repair_percent.unwrap_or(REPAIR_PERCENT);
+    driver.node().set_repair_max(percent);
     let mut go = |driver: &mut Driver, occasion: &str, what: &[String]| {
         serve_while(driver, &mut reload, || scripts.run(occasion, what))
     };

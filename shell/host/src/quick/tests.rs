@@ -30,7 +30,8 @@ fn a_file_with_everything_is_read() {
         "# a comment\n[interface]\nprivatekey={KEY}\n  ListenPort = 51820 # trailing\n\
          FWMARK = 0xca6c\nAddress = 10.0.0.1/24, fd00::1/64\nAddress=192.0.2.1\nMTU = 1400\n\
          DNS = 1.1.1.1, example.org\nTable = 1234\nPreUp = echo %i = 1\nPostUp = a\nPostUp = b\n\
-         PreDown = c\nPostDown = d\nSaveConfig = true\nOrderMs = 5\n\n[PEER]\nPublicKey = {PEER}\n\
+         PreDown = c\nPostDown = d\nSaveConfig = true\nOrderMs = 5\nRepairMax = 20 %\n\n\
+         [PEER]\nPublicKey = {PEER}\n\
          PresharedKey = {KEY}\nAllowedIPs = 10.0.0.2/32, fd00::2/128,\nAllowedIPs = 10.1.2.3/8\n\
          Endpoint = [fd00::9]:51820\nPersistentKeepalive = 25\nCompress = on\nHoldMs = 32\n\
          [Peer]\nPublicKey = {OTHER}\nAllowedIPs =\n\
@@ -54,7 +55,7 @@ fn a_file_with_everything_is_read() {
     ];
     assert_eq!(hooks, expected);
     assert!(interface.save_config && warnings.is_empty(), "{warnings:?}");
-    assert_eq!(interface.order_ms, Some(5));
+    assert_eq!((interface.order_ms, interface.repair_percent), (Some(5), Some(20)));
     assert_eq!(peers[0].key.to_string(), PEER);
     let allowed: Vec<_> = peers[0].allowed_ips.iter().map(Prefix::to_string).collect();
     assert_eq!(allowed, ["10.0.0.2/32", "fd00::2/128", "10.0.0.0/8"]);

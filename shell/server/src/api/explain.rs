@@ -22,7 +22,10 @@ pub(super) fn explain(call: &Call) -> Result<Reply, Problem> {
     let mut network = call.app.network();
     let addresses = |named: &str| {
         let found = network.called(named);
-        let text = format!("there is no node {named:?}, and it is no address");
+        let text = format!(
+            "there is no node {named:?} and no user who has one, and it is no address and no name \
+             of the policy's hosts"
+        );
         if found.is_empty() { Err(Problem::new(404, "no such node", text)) } else { Ok(found) }
     };
     let (from, to) = (addresses(&source)?, addresses(&destination)?);
