@@ -18,7 +18,7 @@ const PLAIN: &str = "\
     gso halve handle hash header icmp impl index instant into ipv iter kind last len length let \
     list lost malformed map match max message min mod must mut name new next noise none now \
     number open opened option other out own packet pair part partial place plain poll port \
-    protocol pub public push query queue random range read ref rest result return room secret \
+    protocol pub public push query queue random range read ref rest result return room secret seen \
     self send sent server set share since size slice slot some source span start static std step \
     str string struct sum super table take tcp test text then time timeout total true type udp \
     unwrap url use usize value vec what while why with word write";
