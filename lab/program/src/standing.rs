@@ -23,8 +23,13 @@ pub(crate) enum Words {
         lab: Option<String>,
         /// A host, router or switch.
         host: String,
-        /// The command and its arguments.
-        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        /// The program and its arguments.
+        #[arg(
+            required = true,
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "PROGRAM"
+        )]
         command: Vec<String>,
     },
     /// Change what a wire does to packets.

@@ -87,9 +87,10 @@ fn the_program_to_measure_is_named_beside_this_or_on_the_path() {
     fs::remove_dir_all(&folder).expect("the test's own folder");
 }
 
+/// Any program does for `warren` here: nothing is measured.
 #[test]
 fn the_bench_lists_what_can_be_measured_and_says_where_there_is_no_run() {
-    let output = run(&["bench", "list", "--json"]);
+    let output = run(&["bench", "list", "--json", "--warren", LAB]);
     assert!(output.status.success());
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let words = |key: &str, name: &str| {
@@ -98,11 +99,11 @@ fn the_bench_lists_what_can_be_measured_and_says_where_there_is_no_run() {
     };
     assert_eq!(words("profiles", "name"), ["baseline", "low", "medium", "high"]);
     assert!(words("peers", "word").iter().any(|word| word == "easytier-kcp"));
-    let list = text(&run(&["bench", "list"]).stdout);
+    let list = text(&run(&["bench", "list", "--warren", LAB]).stdout);
     assert!(words("tests", "word").iter().all(|word| list.contains(word)), "{list}");
     for words in [&["bench", "report", "/nowhere"][..], &["bench", "compare", "/nowhere", "/x"]] {
         assert!(failure(words).contains("no run in /nowhere"));
     }
-    let wrong = ["bench", "run", "--out", "/nowhere/x", "--peers", "nobody"];
+    let wrong = ["bench", "run", "--out", "/nowhere/x", "--peers", "nobody", "--warren", LAB];
     assert!(failure(&wrong).contains("unknown peer \"nobody\": use none, warren"));
 }
