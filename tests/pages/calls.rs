@@ -70,7 +70,9 @@ impl Program {
             }
         }
         let help = self.help(&path)?.to_owned();
-        let flags = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
+        // What follows another program is its own.
+        let own = words.iter().take_while(|word| *word != "warren");
+        let flags = own.filter(|word| word.starts_with("--") && word.len() > 2);
         let names = flags.map(|flag| flag.split('=').next().unwrap_or(flag));
         let is_known = |flag: &&str| {
             let end = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
