@@ -88,6 +88,10 @@ impl Daemon {
         self.keep();
         tracing::info!("the node's key is another one now");
         self.remote.call(|desk| desk.configure(&[Change::PrivateKey(Some(next))]).err())?;
+        if self.refusal.is_some() {
+            // Asks that were under way with the old key were refused meanwhile: begin anew.
+            return self.start();
+        }
         Ok(())
     }
 }
