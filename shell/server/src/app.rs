@@ -170,10 +170,18 @@ impl App {
         }
     }
 
-    /// Removes a node; it and its peers are told at once.
+    /// Removes a node that leaves; it and its peers are told at once.
     pub(crate) fn remove_node(&self, id: u64, actor: &str) -> Stored<()> {
         let mut store = self.store();
         store.remove(id, actor, self.now())?;
+        self.touch(|network| network.remove(id));
+        Ok(())
+    }
+
+    /// The same by an administrator, who may give its name to another machine at once.
+    pub(crate) fn dismiss_node(&self, id: u64, actor: &str) -> Stored<()> {
+        let mut store = self.store();
+        store.dismiss(id, actor, self.now())?;
         self.touch(|network| network.remove(id));
         Ok(())
     }

@@ -175,7 +175,7 @@ pub(super) fn node(call: &Call) -> Answer {
 }
 
 pub(super) fn remove_node(call: &Call) -> Answer {
-    call.app.remove_node(call.id, &call.actor)?;
+    call.app.dismiss_node(call.id, &call.actor)?;
     Ok(Reply::Empty)
 }
 

@@ -8,7 +8,7 @@ use noise::PublicKey;
 use serde_json::json;
 
 use super::audit::record;
-use super::db::Db;
+use super::db::{Db, Tx};
 use super::keys::check_tags;
 use super::life::Life;
 use super::row::{Row, values};
@@ -91,6 +91,14 @@ macro_rules! nodes {
             $end
         )
     };
+}
+
+fn take_out(tx: &Tx<'_>, id: u64, actor: &str, now: u64) -> Stored<()> {
+    let node = by_id(tx, id)?;
+    released::release(tx, id, now)?;
+    tx.execute("DELETE FROM nodes WHERE id = $1", values![id])?;
+    let detail = json!({ "name": node.name, "key": node.node_key.to_string() });
+    record(tx, now, actor, "node.remove", &object(id), &detail)
 }
 
 fn read(row: &Row) -> Stored<Node> {
@@ -329,12 +337,19 @@ impl Store {
     /// # Errors
     /// [`StoreError::Missing`].
     pub fn remove(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
+        self.write(|tx| take_out(tx, id, actor, now))
+    }
+
+    /// Takes a node out of the books by an administrator's word, who may give its name to another
+    /// machine at once. Its address waits.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`].
+    pub fn dismiss(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
             let node = by_id(tx, id)?;
-            released::release(tx, id, now)?;
-            tx.execute("DELETE FROM nodes WHERE id = $1", values![id])?;
-            let detail = json!({ "name": node.name, "key": node.node_key.to_string() });
-            record(tx, now, actor, "node.remove", &object(id), &detail)
+            take_out(tx, id, actor, now)?;
+            released::free_name(tx, &node.name)
         })
     }
 

@@ -36,6 +36,12 @@ pub(super) fn is_taken(tx: &Tx<'_>, name: &str, machine: &PublicKey, key: u64) -
     tx.value(sql, values![name, &machine.0[..], key])
 }
 
+/// Lets anybody have a name that waits.
+pub(super) fn free_name(tx: &Tx<'_>, name: &str) -> Stored<()> {
+    tx.execute("UPDATE released SET name = NULL WHERE name = $1", values![name])?;
+    Ok(())
+}
+
 /// Forgets what has waited for long enough.
 pub(super) fn forget(tx: &Tx<'_>, now: u64) -> Stored<()> {
     tx.execute("DELETE FROM released WHERE until <= $1", values![now])?;

@@ -272,6 +272,21 @@ fn co_07_a_name_waits_for_all_but_its_machine_and_its_join_key() {
 }
 
 #[test]
+fn co_07_a_name_is_free_at_once_where_an_administrator_took_its_node_out() {
+    on_both("freed", |ground| {
+        let mut store = ground.open().unwrap();
+        for number in [1, 2] {
+            let reusable = NewJoinKey { reusable: true, ..NewJoinKey::default() };
+            key(&mut store, number, &reusable);
+        }
+        let first = join(&mut store, 1, 1, NOW).unwrap().node;
+        store.dismiss(first.id, "local:0", NOW).unwrap();
+        let next = join(&mut store, 2, 2, NOW + 1).unwrap().node;
+        assert_eq!((next.name.as_str(), next.number), ("dev", 2), "the address waits all the same");
+    });
+}
+
+#[test]
 fn co_07_who_joins_and_leaves_in_a_loop_uses_up_no_range() {
     on_both("loop", |ground| {
         let range: Prefix = "10.9.0.0/24".parse().unwrap();
