@@ -181,7 +181,7 @@ mod tests {
             other
         };
         for (changed, named) in [
-            (other(|facts| facts.program = digest(b"another")), "this program was"),
+            (other(|facts| facts.program = digest(b"another")), "the program was"),
             (other(|facts| facts.cpu = "another".to_owned()), "the processor was"),
             (other(|facts| facts.cores += 1), "the number of processors was"),
             (other(|facts| facts.kernel = "another".to_owned()), "the kernel was"),

@@ -52,8 +52,8 @@ fn an_address_that_is_taken_or_not_there_is_told_with_its_remedy() {
 fn a_link_local_resolver_is_asked_through_its_interface() {
     in_fresh_namespace(|| {
         ip("link set lo up");
+        ip("link add wt0 type veth peer name wt2");
         for link in ["wt0", "wt2"] {
-            ip(&format!("link add {link} type dummy"));
             ip(&format!("link set {link} up"));
         }
         ip("address add fe80::53/64 dev wt2 nodad");

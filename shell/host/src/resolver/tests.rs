@@ -69,7 +69,8 @@ fn a_file_is_replaced_and_comes_back_as_it_was() {
     };
     let applied = apply(&wish(), &folder.paths()).unwrap();
     assert_eq!((applied.way(), owner()), (Way::File, (4242, 4343, 0o640)));
-    assert_eq!(applied.upstreams(), ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    let upstreams = ["192.0.2.1", "fe80::1"].map(|text| text.parse::<IpAddr>().unwrap());
+    assert_eq!(applied.upstreams(), upstreams);
     let lines: Vec<String> =
         folder.text().lines().filter(|l| !l.starts_with('#')).map(str::to_owned).collect();
     assert_eq!(
