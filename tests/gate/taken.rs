@@ -45,10 +45,10 @@ fn gw_13_rules_routes_and_filters_that_others_take_away_are_back_at_once() -> Re
         // `why` asks the machine
         world.a.sh("ip rule add pref 9 to 192.168.5.9 lookup main")?;
         let why = world.node(0, &["why", "192.168.5.9:80"])?;
-        ensure!(why.contains("this machine") && !why.contains("packets reach b"), "{why}");
+        ensure!(why.contains("this machine") && !why.contains("Packets reach b"), "{why}");
         world.a.sh("ip rule del pref 9")?;
         let why = world.node(0, &["why", "192.168.5.9:80"])?;
-        ensure!(why.contains("packets reach b"), "{why}");
+        ensure!(why.contains("Packets reach b"), "{why}");
         Ok(())
     })
 }

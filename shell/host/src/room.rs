@@ -19,6 +19,9 @@ use crate::program::{feed, find};
 const TABLE: &str = "30562";
 /// Its rules stand before those of gateways.
 const PRIORITY: &str = "5100";
+/// The links of rooms, as a filter names them, and the addresses of circuits that they are for.
+pub(crate) const ROOMS: &str = "wc*";
+pub(crate) const ROOM_ADDRESSES: &str = "198.18.0.0/16";
 /// The address that the machine has in every room.
 const GATE: &str = "198.18.255.254";
 /// Where `ip netns exec` looks for files that take the place of those in /etc.

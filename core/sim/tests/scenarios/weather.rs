@@ -178,7 +178,7 @@ fn bc_08_what_is_compressed_is_repaired_and_arrives_once() {
 fn what_is_no_tcp_costs_little_and_is_hardly_lost() {
     let mut seed = 300;
     for (name, lost_of_plain) in [("low", 0.0025), ("medium", 0.01), ("high", 0.025)] {
-        for (gap_us, count) in [(100, 60_000), (1_000, 20_000), (10_000, 4_000)] {
+        for (gap_us, count) in [(100, 60_000), (1_000, 20_000), (10_000, 16_000)] {
             seed += 1;
             let mut world = fresh(seed);
             let (a, b) = (world.host(false), world.host(false));

@@ -9,6 +9,7 @@ use node::Prefix;
 use super::place::{Place, of};
 use super::{NFT_TABLE, Setup};
 use crate::netlink::Family;
+use crate::room::{ROOM_ADDRESSES, ROOMS};
 
 /// Where an exit never leads: this network, private and link-local ones, machines' own addresses,
 /// metadata services, groups, and blocks in which other addresses hide (threat GW-01; the blocks
@@ -170,6 +171,8 @@ impl Table<'_> {
         self.open("from_peers", None);
         // peers reach each other by themselves
         self.line(format_args!("oifname \"{link}\" drop"));
+        // a room's own table says which of it (`crate::room`)
+        self.line(format_args!("oifname \"{ROOMS}\" ip daddr {ROOM_ADDRESSES} accept"));
         if let Some(inside) = names(place.inside.iter().map(|n| &n[..])) {
             self.line(format_args!(
                 "oifname {inside} ct direction reply ct state established,related accept"
@@ -236,6 +239,7 @@ impl Table<'_> {
     fn leaving(&mut self) {
         let (setup, place) = (self.setup, self.place);
         self.open("to_peers", None);
+        self.line(format_args!("iifname \"{ROOMS}\" ip saddr {ROOM_ADDRESSES} accept"));
         // under which address they go on is for this machine's own rules: with another than ours
         // they do not leave
         if let Some(inside) = names(place.inside.iter().map(|n| &n[..])) {
