@@ -172,7 +172,9 @@ impl Table<'_> {
         // peers reach each other by themselves
         self.line(format_args!("oifname \"{link}\" drop"));
         // a room's own table says which of it (`crate::room`)
-        self.line(format_args!("oifname \"{ROOMS}\" ip daddr {ROOM_ADDRESSES} accept"));
+        if !setup.own.is_empty() {
+            self.line(format_args!("oifname \"{ROOMS}\" ip daddr {ROOM_ADDRESSES} accept"));
+        }
         if let Some(inside) = names(place.inside.iter().map(|n| &n[..])) {
             self.line(format_args!(
                 "oifname {inside} ct direction reply ct state established,related accept"
@@ -239,7 +241,9 @@ impl Table<'_> {
     fn leaving(&mut self) {
         let (setup, place) = (self.setup, self.place);
         self.open("to_peers", None);
-        self.line(format_args!("iifname \"{ROOMS}\" ip saddr {ROOM_ADDRESSES} accept"));
+        if !setup.own.is_empty() {
+            self.line(format_args!("iifname \"{ROOMS}\" ip saddr {ROOM_ADDRESSES} accept"));
+        }
         // under which address they go on is for this machine's own rules: with another than ours
         // they do not leave
         if let Some(inside) = names(place.inside.iter().map(|n| &n[..])) {
