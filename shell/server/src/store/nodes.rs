@@ -93,12 +93,13 @@ macro_rules! nodes {
     };
 }
 
-fn take_out(tx: &Tx<'_>, id: u64, actor: &str, now: u64) -> Stored<()> {
+fn take_out(tx: &Tx<'_>, id: u64, actor: &str, now: u64) -> Stored<Node> {
     let node = by_id(tx, id)?;
     released::release(tx, id, now)?;
     tx.execute("DELETE FROM nodes WHERE id = $1", values![id])?;
     let detail = json!({ "name": node.name, "key": node.node_key.to_string() });
-    record(tx, now, actor, "node.remove", &object(id), &detail)
+    record(tx, now, actor, "node.remove", &object(id), &detail)?;
+    Ok(node)
 }
 
 fn read(row: &Row) -> Stored<Node> {
@@ -337,7 +338,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Missing`].
     pub fn remove(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
-        self.write(|tx| take_out(tx, id, actor, now))
+        self.write(|tx| take_out(tx, id, actor, now).map(drop))
     }
 
     /// Takes a node out of the books by an administrator's word, who may give its name to another
@@ -347,8 +348,7 @@ impl Store {
     /// [`StoreError::Missing`].
     pub fn dismiss(&mut self, id: u64, actor: &str, now: u64) -> Stored<()> {
         self.write(|tx| {
-            let node = by_id(tx, id)?;
-            take_out(tx, id, actor, now)?;
+            let node = take_out(tx, id, actor, now)?;
             released::free_name(tx, &node.name)
         })
     }

@@ -92,6 +92,17 @@ fn bytes(number: u64) -> [u8; 32] {
 
 /// The machine with this number joins with the key of that one.
 fn join(store: &mut Store, machine: u64, key: u8, now: u64) -> Stored<Registered> {
+    join_under(store, machine, key, now, Enrolment::default())
+}
+
+/// The same in a network with these terms.
+fn join_under(
+    store: &mut Store,
+    machine: u64,
+    key: u8,
+    now: u64,
+    terms: Enrolment,
+) -> Stored<Registered> {
     let host = HostInfo { hostname: "dev".to_owned(), ..HostInfo::default() };
     let joining = Joining {
         machine_key: PublicKey(bytes(machine)),
@@ -100,7 +111,7 @@ fn join(store: &mut Store, machine: u64, key: u8, now: u64) -> Stored<Registered
         secret: &[key; 16],
         host: &host,
     };
-    store.enrol(&joining, Enrolment::default(), now)
+    store.enrol(&joining, terms, now)
 }
 
 fn refused(result: Stored<Registered>) -> Refused {

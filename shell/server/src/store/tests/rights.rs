@@ -6,16 +6,7 @@ use super::*;
 
 /// The machine with this number joins with the key of that one, in a network where all wait.
 fn join_waiting(store: &mut Store, machine: u64, key: u8, now: u64) -> Stored<Registered> {
-    let host = HostInfo { hostname: "dev".to_owned(), ..HostInfo::default() };
-    let joining = Joining {
-        machine_key: PublicKey(bytes(machine)),
-        node_key: PublicKey(bytes(machine + 1_000_000)),
-        lookup: [key; 8],
-        secret: &[key; 16],
-        host: &host,
-    };
-    let terms = Enrolment { needs_approval: true, lifetime_s: None };
-    store.enrol(&joining, terms, now)
+    join_under(store, machine, key, now, Enrolment { needs_approval: true, lifetime_s: None })
 }
 
 #[test]
