@@ -98,7 +98,8 @@ impl ProvenInitiation {
         let message = Response::build(local.0, self.sender, public.as_bytes(), &nothing);
         let (opening, sealing) = kdf::kdf2(&noise.chain.0, &[]);
         let role = Role::Responder;
-        Some((message, Agreed { sealing, opening, local, remote: self.sender, role }))
+        let (remote, psk) = (self.sender, psk.clone());
+        Some((message, Agreed { sealing, opening, local, remote, role, psk }))
     }
 }
 
@@ -132,11 +133,12 @@ impl Sent {
         Some((message, Self { local, ephemeral, noise }))
     }
 
-    /// Reads the response: the session's keys. A wrong response leaves the initiation in flight.
-    pub(crate) fn read_response(
+    /// Reads the response, under the first of `psks` that it was made with: the session's keys. A
+    /// wrong response leaves the initiation in flight.
+    pub(crate) fn read_response<'a>(
         &self,
         identity: &Identity,
-        psk: &PresharedKey,
+        psks: impl Iterator<Item = &'a PresharedKey>,
         message: &[u8; 92],
     ) -> Result<Agreed, Drop> {
         let fields = Response(message);
@@ -145,11 +147,17 @@ impl Sent {
         noise.mix_public(&theirs);
         noise.mix_chain(&self.ephemeral.agree(&theirs).ok_or(Drop::BadHandshake)?.0);
         noise.mix_chain(&identity.private().agree(&theirs).ok_or(Drop::BadHandshake)?.0);
-        let key = noise.mix_psk(psk);
-        noise.open::<0, 16>(&key, fields.encrypted_nothing())?;
-        let (sealing, opening) = kdf::kdf2(&noise.chain.0, &[]);
-        let (local, remote, role) = (self.local, fields.sender(), Role::Initiator);
-        Ok(Agreed { sealing, opening, local, remote, role })
+        for psk in psks {
+            let mut noise = noise.clone();
+            let key = noise.mix_psk(psk);
+            if noise.open::<0, 16>(&key, fields.encrypted_nothing()).is_err() {
+                continue;
+            }
+            let (sealing, opening) = kdf::kdf2(&noise.chain.0, &[]);
+            let (local, remote, role) = (self.local, fields.sender(), Role::Initiator);
+            return Ok(Agreed { sealing, opening, local, remote, role, psk: psk.clone() });
+        }
+        Err(Drop::BadHandshake)
     }
 }
 

@@ -36,6 +36,9 @@
 //! latter is `session/second.rs`, which has the keys, and `peer/second.rs`: `offer_second` draws
 //! our index, `accept_second` takes the peer's. Without both a session is WireGuard's to the byte.
 //!
+//! A preshared key may change on schedule: `Peer::set_preshared_keys` has several hold at a time,
+//! and [`KeyMaterial`] is where they come from. When which holds is the caller's business.
+//!
 //! [`parts`] lends the hash, the key derivation and the ciphers to the one other handshake of this
 //! project, that of circuits, so that they are written once.
 //!
@@ -56,6 +59,7 @@ mod index;
 mod kdf;
 mod keys;
 mod limiter;
+mod material;
 #[cfg(feature = "oracle")]
 mod oracle;
 pub mod parts;
@@ -77,6 +81,7 @@ pub use handshake::{OpenedInitiation, read_initiation};
 pub use index::{INDICES_MAX, Index, Indices, PeerId};
 pub use keys::{Identity, PresharedKey, PrivateKey, PublicKey};
 pub use limiter::SOURCES_MAX;
+pub use material::{BadMaterial, KeyMaterial};
 #[cfg(feature = "oracle")]
 pub use oracle::forget_nonces;
 pub use peer::{Action, Context, Peer};

@@ -78,6 +78,8 @@ pub struct Peer {
     id: PeerId,
     key: PublicKey,
     psk: PresharedKey,
+    /// Preshared keys that a response may be made with as well.
+    also: [Option<PresharedKey>; Self::ALSO_MAX],
     static_static: StaticStatic,
     macs: Macs,
     sent: Option<Sent>,
@@ -120,6 +122,7 @@ impl Peer {
             id,
             key,
             psk: PresharedKey::default(),
+            also: Default::default(),
             static_static: StaticStatic::Unknown,
             macs: Macs::default(),
             sent: None,
@@ -161,6 +164,33 @@ impl Peer {
     /// current sessions live on (threat DP-21).
     pub fn set_preshared_key(&mut self, key: PresharedKey) {
         self.psk = key;
+        self.also = Default::default();
+    }
+
+    /// Preshared keys that hold beside the one we use, at most.
+    pub const ALSO_MAX: usize = 3;
+
+    /// Sets the preshared key that we use from the next handshake message on, and others that hold
+    /// as well: the end that responds has the choice, and the one that initiated reads them all. A
+    /// session that we initiated under a key that is none of these is renewed with what is sent on
+    /// it, or received, next.
+    pub fn set_preshared_keys(
+        &mut self,
+        key: PresharedKey,
+        also: [Option<PresharedKey>; Self::ALSO_MAX],
+    ) {
+        self.psk = key;
+        self.also = also;
+        if let Some(session) = &mut self.current {
+            session.retire_unless(core::iter::once(&self.psk).chain(self.also.iter().flatten()));
+        }
+    }
+
+    /// When the peer made the last initiation that we accepted, by its wall clock; a clock that was
+    /// set back shows only when it has caught up.
+    #[must_use]
+    pub const fn initiation_made(&self) -> Tai64n {
+        self.timestamp_received
     }
 
     /// The persistent keepalive interval in seconds, 0 for off.
@@ -335,7 +365,8 @@ impl Peer {
         let Some(sent) = sent else {
             return Err(Drop::UnexpectedResponse);
         };
-        let agreed = match sent.read_response(context.identity, &self.psk, message) {
+        let psks = core::iter::once(&self.psk).chain(self.also.iter().flatten());
+        let agreed = match sent.read_response(context.identity, psks, message) {
             Ok(agreed) => agreed,
             Err(reason) => {
                 self.sent = Some(sent);
@@ -437,6 +468,9 @@ impl Peer {
         self.timers.authenticated_received(now);
         if bytes != 0 {
             self.timers.data_received(now);
+        }
+        if bytes != 0 && self.current.as_ref().is_some_and(|session| session.is_to_renew()) {
+            self.want_handshake();
         }
         if !self.timers.last_minute_done
             && let Some(session) = &self.current

@@ -9,7 +9,7 @@ use wire::wireguard::{KEEPALIVE_LEN, TAG_LEN, TRANSPORT_HEADER_LEN, TYPE_TRANSPO
 use crate::kdf::Secret;
 use crate::replay::Replay;
 use crate::timers::{REJECT_AFTER_TIME, REKEY_AFTER_TIME};
-use crate::{Drop, Index, Instant, aead};
+use crate::{Drop, Index, Instant, PresharedKey, aead};
 
 mod second;
 
@@ -39,6 +39,10 @@ pub struct Session {
     pub(crate) superseded: bool,
     /// The word in the timestamp of the initiation that we answered; 0 if we were the initiator.
     pub(crate) word: u32,
+    /// The preshared key that went into it.
+    psk: PresharedKey,
+    /// That key holds no longer: whoever initiated the session is to renew it.
+    is_retired: bool,
     #[cfg(feature = "oracle")]
     oracle: crate::oracle::KeyId,
 }
@@ -57,6 +61,7 @@ pub(crate) struct Agreed {
     pub(crate) local: Index,
     pub(crate) remote: u32,
     pub(crate) role: Role,
+    pub(crate) psk: PresharedKey,
 }
 
 /// The session has sent its last packet.
@@ -85,6 +90,8 @@ impl Session {
             role: agreed.role,
             superseded: false,
             word: 0,
+            psk: agreed.psk.clone(),
+            is_retired: false,
             #[cfg(feature = "oracle")]
             oracle: crate::oracle::KeyId::new(&agreed.sealing),
         })
@@ -223,11 +230,21 @@ impl Session {
         self.role == Role::Initiator
     }
 
-    /// `true` if sending on the session should also ask for a new one. By time only the initiator
-    /// asks, lest both do.
+    /// `true` if sending on the session should also ask for a new one. By time, or for the sake of
+    /// its preshared key, only the initiator asks, lest both do.
     pub(crate) fn is_stale(&self, now: Instant) -> bool {
-        self.counter > REKEY_AFTER_MESSAGES
-            || self.is_ours() && self.born.is_older_than(REKEY_AFTER_TIME, now)
+        let is_old = || self.is_retired || self.born.is_older_than(REKEY_AFTER_TIME, now);
+        self.counter > REKEY_AFTER_MESSAGES || self.is_ours() && is_old()
+    }
+
+    /// Says which preshared keys hold; a session under another one is to be renewed.
+    pub(crate) fn retire_unless<'a>(&mut self, mut keys: impl Iterator<Item = &'a PresharedKey>) {
+        self.is_retired = !keys.any(|key| *key == self.psk);
+    }
+
+    /// Whether the session is ours and its preshared key holds no longer.
+    pub(crate) fn is_to_renew(&self) -> bool {
+        self.is_ours() && self.is_retired
     }
 
     /// Sets the counter, to reach its limits within a test's life.

@@ -102,6 +102,13 @@ impl Tai64n {
         Self::from_parts(TAI_EPOCH.wrapping_add(TAI_MINUS_UNIX_S).wrapping_add(secs), nanos)
     }
 
+    /// The time since 1970 of Unix clocks; zero for labels of before.
+    #[must_use]
+    pub fn since_unix_epoch(self) -> Duration {
+        let secs = self.seconds().saturating_sub(TAI_EPOCH + TAI_MINUS_UNIX_S);
+        Duration::new(secs, self.nanoseconds().min(NANOSECONDS_PER_SECOND - 1))
+    }
+
     /// The same time with the low 24 bits of its nanoseconds cleared, so that it tells a peer
     /// little about this machine's clock.
     #[must_use]
@@ -181,6 +188,9 @@ mod tests {
         let label = Tai64n::from_unix(1_600_000_000, 0x1234_5678);
         assert_eq!(label.0, [0x40, 0, 0, 0, 0x5f, 0x5e, 0x10, 0x0a, 0x12, 0x34, 0x56, 0x78],);
         assert_eq!(label.whitened().0[8..], [0x12, 0, 0, 0]);
+        assert_eq!(label.since_unix_epoch(), Duration::new(1_600_000_000, 0x1234_5678));
+        assert_eq!(Tai64n::ZERO.since_unix_epoch(), Duration::ZERO);
+        assert!(Tai64n([0xff; 12]).since_unix_epoch() > Duration::from_secs(1 << 62));
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn compare(random: &mut Seeded, with_psk: bool) {
     let len = theirs_r.write_message(&[], &mut expected).expect("fits");
     assert_eq!(response[12..60], expected[..len]);
     theirs_i.read_message(&response[12..60], &mut payload).expect("genuine");
-    let agreed_i = sent.read_response(&initiator, &psk, &response).expect("genuine");
+    let agreed_i = sent.read_response(&initiator, [&psk].into_iter(), &response).expect("genuine");
 
     let theirs = [theirs_i, theirs_r].map(|state| state.into_transport_mode().expect("finished"));
     exchange(theirs, [&agreed_i, &agreed_r]);
@@ -164,6 +164,6 @@ fn low_order_ephemerals_are_refused() {
     initiation[8..40].fill(0);
     assert_eq!(read_initiation(&b, &initiation).err(), Some(Drop::BadHandshake));
     let response = Response::build(2, 1, &[0; 32], &[0; 16]);
-    let read = sent.read_response(&a, &PresharedKey::default(), &response);
+    let read = sent.read_response(&a, [&PresharedKey::default()].into_iter(), &response);
     assert_eq!(read.err(), Some(Drop::BadHandshake));
 }

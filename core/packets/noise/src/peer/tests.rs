@@ -422,6 +422,34 @@ fn dp_21_a_changed_preshared_key_applies_to_the_next_handshake() {
 }
 
 #[test]
+fn an_initiator_reads_whichever_key_holds_and_renews_the_session_when_it_does_no_more() {
+    let [old, new, other] = [7, 8, 9].map(|n| PresharedKey::from_bytes([n; 32]));
+    let mut link = link(21);
+    link.ends[0].peer.set_preshared_keys(new.clone(), [None, Some(old.clone()), None]);
+    link.ends[1].peer.set_preshared_keys(old, [Some(new.clone()), None, None]);
+    link.send(0, HELLO);
+    link.run(at(3.0));
+    assert_eq!(link.ends[1].received.len(), 1, "under the key that the responder chose");
+    // The old one ends: nothing happens by itself, and with the next packet a handshake.
+    link.ends[1].peer.set_preshared_keys(new.clone(), Default::default());
+    link.ends[0].peer.set_preshared_keys(new, Default::default());
+    link.run(at(10.0));
+    assert_eq!(link.handshakes(), 1);
+    link.send(1, HELLO);
+    link.run(at(11.0));
+    assert_eq!((link.handshakes(), link.ends[0].initiations), (2, 2), "by the initiator alone");
+    link.send(0, HELLO);
+    link.run(at(20.0));
+    assert_eq!((link.handshakes(), link.ends[1].received.len()), (2, 2));
+    // A response under a key that does not hold is refused, as ever.
+    link.ends[1].peer.set_preshared_keys(other, Default::default());
+    link.run(at(132.0));
+    link.send(0, HELLO);
+    link.run(at(133.0));
+    assert_eq!(link.ends[0].drops, [Drop::BadHandshake]);
+}
+
+#[test]
 fn lc_05_a_wall_clock_set_back_does_not_stop_handshakes() {
     for back_s in [1, 3600, 86_400, 1_600_000_000] {
         let mut link = up(21);

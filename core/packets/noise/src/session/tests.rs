@@ -13,7 +13,10 @@ fn pair() -> [Box<Session>; 2] {
     [(1, 2, Role::Initiator), (2, 1, Role::Responder)].map(|(send, receive, role)| {
         let (sealing, opening) = (secret(send), secret(receive));
         let (local, remote) = (Index(u32::from(send)), u32::from(receive));
-        Session::new(&Agreed { sealing, opening, local, remote, role }, at(0.0))
+        Session::new(
+            &Agreed { sealing, opening, local, remote, role, psk: PresharedKey::default() },
+            at(0.0),
+        )
     })
 }
 
