@@ -76,6 +76,12 @@ const SHARED: &[(&str, &str, &str)] = &[
         "a stream may be slow: each has a thread, 16 at most",
     ),
     (
+        "core/packets/link/src/preshared.rs",
+        "std::sync",
+        "key material that nobody changes, counted: a file's settings and the link have it once",
+    ),
+    ("shell/host/src/keyfile.rs", "std::sync", "it makes that material of a file, once"),
+    (
         "shell/host/src/quick/run.rs",
         "thread::scope",
         "scripts run on a thread while the loop serves `wg`; it holds nothing of the node",

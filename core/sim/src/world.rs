@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use node::{Node, PeerChange, PeerStatus, Prefix};
+use node::{Node, PeerChange, PeerStatus, Prefix, Preshared};
 use noise::{Instant, PresharedKey, PublicKey};
 
 use crate::clock::Clock;
@@ -234,13 +234,13 @@ impl World {
     }
 
     /// A host is told of another, which may know nothing of it.
-    pub fn meet(&mut self, host: HostId, about: HostId, preshared_key: PresharedKey) {
+    pub fn meet(&mut self, host: HostId, about: HostId, preshared_key: impl Into<Preshared>) {
         let peer = &self.hosts[about.0];
         let (v4, v6) = inner(about);
         let peering = Peering {
             endpoint: peer.nat.is_none().then_some(peer.address),
             keepalive_s: 0,
-            preshared_key,
+            preshared_key: preshared_key.into(),
             prefixes: vec![Prefix::host(v4), Prefix::host(v6)],
         };
         self.hosts[host.0].peers.insert(about, peering);

@@ -25,6 +25,7 @@ use crate::outcome::{Outcome, Refusal};
 use crate::overrun::Overrun;
 use crate::paths::Paths;
 use crate::piece::Judge;
+use crate::preshared::{KeyStatus, Keys, Preshared};
 use crate::roomy::Roomy;
 use crate::staged::Staged;
 use crate::way::Way;
@@ -69,6 +70,8 @@ impl std::fmt::Debug for World<'_> {
 /// One peer, and what is between us.
 pub struct Link {
     peer: Peer,
+    /// While more than one preshared key may hold.
+    keys: Option<Box<Keys>>,
     endpoint: Option<Destination>,
     /// Packets wait although there is a session: none of the paths is in use.
     wants_path: bool,
@@ -109,6 +112,8 @@ pub enum Wake {
     Frames,
     /// A path is to be probed.
     Paths,
+    /// A preshared key begins to be used, or ceases to hold.
+    Keys,
 }
 
 impl std::fmt::Debug for Link {
@@ -126,6 +131,7 @@ impl Link {
         random.fill(&mut salt);
         Self {
             peer,
+            keys: None,
             endpoint: None,
             wants_path: false,
             staged: Staged::default(),
@@ -439,8 +445,12 @@ impl Link {
         world: &mut World<'_>,
         out: &mut O,
     ) -> Result<(), Drop> {
+        self.refresh_keys(world);
         let Some(mut context) = context(world) else { return Err(Drop::UnknownPeer) };
         let response = self.peer.accept_initiation(&mut context, opened)?;
+        if let Some(keys) = &mut self.keys {
+            keys.note_initiation(self.peer.initiation_made(), (world.now, world.wall));
+        }
         self.learn(&from, wireguard::INITIATION_LEN, None, world.now, |_| true);
         self.respond(&from, &response, out);
         Ok(())
@@ -456,8 +466,13 @@ impl Link {
         message: &[u8; wireguard::RESPONSE_LEN],
         world: &mut World<'_>,
     ) -> Result<(), Drop> {
+        self.refresh_keys(world);
         let Some(mut context) = context(world) else { return Err(Drop::UnexpectedResponse) };
-        self.peer.accept_response(&mut context, message)?;
+        let read = self.peer.accept_response(&mut context, message);
+        if let Some(keys) = &mut self.keys {
+            keys.note_response(&read);
+        }
+        read?;
         self.learn(&from, wireguard::RESPONSE_LEN, None, world.now, |_| true);
         self.handle_agreed(&from, world.now);
         Ok(())
@@ -494,7 +509,8 @@ impl Link {
         let paths = self.paths.as_ref().and_then(|paths| paths.poll_timeout());
         let paths = paths.map(|at| (at, Wake::Paths));
         let roomy = self.roomy.poll_timeout().map(|at| (at, Wake::Paths));
-        [peer, frames, paths, roomy].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let keys = self.keys.as_ref().map(|keys| (keys.due(), Wake::Keys));
+        [peer, frames, paths, roomy, keys].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// An authentic and fresh datagram came from `from`. Unless it `is_newest` it was overtaken on
@@ -556,5 +572,6 @@ fn context<'a>(world: &'a mut World<'_>) -> Option<Context<'a>> {
 
 mod actions;
 mod cells;
+mod keys;
 mod managed;
 mod shown;

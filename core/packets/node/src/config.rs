@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::net::SocketAddr;
 
+use link::{KeyStatus, Preshared};
 use noise::{PresharedKey, PrivateKey, PublicKey};
 pub use wire::prefix::{BadPrefix, Prefix};
 
@@ -31,8 +32,8 @@ pub struct PeerChange {
     pub update_only: bool,
     /// Forget the peer; everything else in this change is void.
     pub remove: bool,
-    /// A new pre-shared key; all zero takes it away.
-    pub preshared_key: Option<PresharedKey>,
+    /// A new pre-shared key, all zero for none, or a schedule of them.
+    pub preshared_key: Option<Preshared>,
     /// Where to send until the peer is heard from elsewhere.
     pub endpoint: Option<SocketAddr>,
     /// Seconds between persistent keepalives, 0 for none.
@@ -113,4 +114,6 @@ pub struct PeerStatus {
     pub keepalive_s: u16,
     /// The prefixes the peer has.
     pub allowed_ips: Vec<Prefix>,
+    /// The schedule of its pre-shared keys, if there is one.
+    pub keys: Option<KeyStatus>,
 }

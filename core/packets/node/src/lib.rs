@@ -50,6 +50,7 @@ pub use circuit;
 pub use config::*;
 pub use counters::{Counters, Reason};
 pub use link::{Candidate, Destination, Endpoint, Inbox, Outbox, PathStatus, Relayed, Source};
+pub use link::{KeyStatus, OverlapTooLong, Preshared, Schedule};
 pub use link::{ORDER, ORDER_MAX, REPAIR_PERCENT, Weather, World};
 pub use node::{Clock, ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX, SHARE_MAX, WAITING_BYTES_MAX};
 pub use reach::{ENDPOINTS_MAX, Reach, ReachStatus, SERVERS_MAX};

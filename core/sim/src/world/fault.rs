@@ -131,7 +131,7 @@ impl World {
         self.rng.fill(&mut key);
         for (host, about) in [(a, b), (b, a)] {
             if let Some(peering) = self.hosts[host.0].peers.get_mut(&about) {
-                peering.preshared_key = PresharedKey::from_bytes(key);
+                peering.preshared_key = PresharedKey::from_bytes(key).into();
             }
             self.configure(host, about);
         }

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use node::{
-    AllowedIp, Clock, Destination, Endpoint, Inbox, Node, Outbox, PeerChange, Prefix, Source,
+    AllowedIp, Clock, Destination, Endpoint, Inbox, Node, Outbox, PeerChange, Prefix, Preshared,
+    Source,
 };
-use noise::{Identity, Instant, PresharedKey, PrivateKey, PublicKey, Tai64n};
+use noise::{Identity, Instant, PrivateKey, PublicKey, Tai64n};
 use policy::Rules;
 
 use super::{HostId, NatId};
@@ -29,7 +30,7 @@ pub struct Peering {
     /// Seconds between persistent keepalives, 0 for none.
     pub keepalive_s: u16,
     /// The pre-shared key; all zero for none.
-    pub preshared_key: PresharedKey,
+    pub preshared_key: Preshared,
     /// What the peer may send from and be sent to.
     pub prefixes: Vec<Prefix>,
 }

@@ -1,6 +1,7 @@
 //! Worlds made for one question each. Random ones are in `worlds.rs`.
 
 mod clocks;
+mod keys;
 mod load;
 mod paths;
 mod reach;

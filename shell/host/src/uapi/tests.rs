@@ -47,7 +47,7 @@ fn every_key_is_read() {
             key,
             update_only: true,
             remove: true,
-            preshared_key: Some(PresharedKey::from_hex(KEY).unwrap()),
+            preshared_key: Some(PresharedKey::from_hex(KEY).unwrap().into()),
             endpoint: Some("[fd00::1]:9".parse().unwrap()),
             keepalive_s: Some(25),
             replace_allowed_ips: true,
@@ -125,6 +125,7 @@ fn bad_values_are_einval_and_bad_lines_are_eproto() {
 #[test]
 fn a_status_is_written_in_the_usual_order() {
     let peer = PeerStatus {
+        keys: None,
         key: PublicKey::from_hex(KEY).unwrap(),
         preshared_key: PresharedKey::default(),
         endpoint: Some("[::ffff:192.0.2.1]:7".parse().unwrap()),
@@ -203,6 +204,7 @@ impl Store {
         }
         let place = known.unwrap_or_else(|| {
             self.0.peers.push(PeerStatus {
+                keys: None,
                 key: change.key,
                 preshared_key: PresharedKey::default(),
                 endpoint: None,
@@ -220,7 +222,9 @@ impl Store {
             }
         }
         let peer = &mut self.0.peers[place];
-        peer.preshared_key = change.preshared_key.unwrap_or_else(|| peer.preshared_key.clone());
+        if let Some(node::Preshared::Key(key, _)) = change.preshared_key {
+            peer.preshared_key = key;
+        }
         peer.endpoint = change.endpoint.or(peer.endpoint);
         peer.keepalive_s = change.keepalive_s.unwrap_or(peer.keepalive_s);
         if change.replace_allowed_ips {
@@ -408,6 +412,7 @@ fn a_reply_of_many_peers_reaches_a_slow_reader_whole() {
         let Change::Peer(change) = change else { unreachable!() };
         let allowed_ips = change.allowed_ips.iter().map(|a| a.prefix).collect();
         server.store.lock().unwrap().0.peers.push(PeerStatus {
+            keys: None,
             key: change.key,
             preshared_key: PresharedKey::default(),
             endpoint: None,

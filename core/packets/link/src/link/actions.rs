@@ -6,6 +6,9 @@ impl Link {
     /// Does all that the peer wants done, and says what became of staged packets.
     pub fn handle_actions<O: Outbox>(&mut self, world: &mut World<'_>, out: &mut O) -> Outcome {
         let mut total = Outcome::default();
+        if self.keys.as_ref().is_some_and(|keys| keys.due() <= world.now) {
+            self.refresh_keys(world);
+        }
         self.close(world.now, out, &mut total);
         while let Some(action) = self.peer.poll_action() {
             match action {

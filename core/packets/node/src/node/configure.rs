@@ -244,7 +244,7 @@ impl Node {
                 link.set_repair_max(f64::from(self.repair_percent) / 100.0);
             }
             if let Some(key) = &change.preshared_key {
-                link.peer_mut().set_preshared_key(key.clone());
+                link.set_preshared(key.clone(), known.is_none());
             }
             if let Some(compress) = change.compress {
                 link.set_squeeze(compress);
@@ -307,6 +307,7 @@ impl Node {
                 tx_bytes: link.tx_bytes(),
                 keepalive_s: link.peer().keepalive_s(),
                 allowed_ips: own.map(|entry| entry.1).collect(),
+                keys: link.key_status(wall),
             }
         };
         self.peers.iter().map(status).collect()
