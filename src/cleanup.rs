@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use ::daemon::state;
 use anyhow::{Result, bail};
-use host::{gateway, resolver, room};
+use host::{gateway, resolver};
 
-/// Undo what a killed daemon left: resolvers, rules, routes, packet filter, settings, and rooms.
+/// Undo what a killed daemon left: resolvers, rules, routes, packet filter and settings.
 ///
 /// The next start of the daemon does the same by itself. A service runs this after the daemon has
 /// ended, whatever ended it (systemd: ExecStopPost). Must not be run while a daemon runs.
@@ -21,7 +21,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let resolvers = resolver::restore_leftovers(&resolver::Paths::system(&args.state));
     let gateway = gateway::clear_leftovers(&args.state);
-    room::clear_leftovers();
     match (resolvers, gateway) {
         (Ok(_), Ok(())) => Ok(()),
         (Err(first), Err(second)) => bail!("{first}; and {second}"),

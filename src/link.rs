@@ -1,7 +1,7 @@
 //! `warren link up FILE`: wg-quick's files without wg-quick.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use host::quick::{self, Plan, Scripts, Settings};
@@ -9,8 +9,12 @@ use host::quick::{self, Plan, Scripts, Settings};
 use crate::frames::{self, Compress, Frames};
 use crate::log::{self, Level};
 
+mod pidfile;
+mod reload;
 mod status;
 
+use pidfile::PidFile;
+use reload::Reload;
 use status::{Metrics, Status};
 
 /// Bring up a link from a wg-quick file.
@@ -25,9 +29,15 @@ enum Verb {
     /// Bring the link up and serve it in the foreground until SIGINT or SIGTERM.
     ///
     /// Sets addresses, MTU and routes by itself, also for a default route, and takes all of it
-    /// away again in the end. SIGHUP reads the peers of FILE again. DNS is handed to resolvconf if
-    /// that is installed.
+    /// away again in the end. SIGHUP, or `warren link reload`, reads keys and peers of FILE again,
+    /// and the key files that it names. DNS is handed to resolvconf if that is installed.
     Up(Up),
+    /// Have a link read its file again, without dropping it.
+    ///
+    /// Keys, peers and their routes become what the file says now, and so do the keys in the key
+    /// files that it names; sessions go on. A file that is wrong changes nothing. Of [Interface],
+    /// only PrivateKey and ListenPort are read again.
+    Reload(Reload),
     /// Show how the links of this machine are: what is lost, what is done about it, and why.
     ///
     /// Asks the programs that serve interfaces here, as `wg show` does; those that are not Warren's
@@ -44,7 +54,8 @@ enum Verb {
 const EXAMPLES: &str = "\
 Examples:
   warren link up wg0              as /etc/wireguard/wg0.conf says
-  warren link up ./office.conf    as another file says";
+  warren link up ./office.conf    as another file says
+  warren link up wg0 --pid-file /run/wg0.pid";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -77,12 +88,16 @@ struct Up {
     repair_max: Option<u8>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
+    /// Write the number of this process there while the link is up
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
 }
 
 /// Brings a link up and stays, or tells how links are.
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.verb {
         Verb::Up(args) => serve(args),
+        Verb::Reload(args) => reload::run(&args),
         Verb::Status(args) => status::run(&args),
         Verb::Metrics(args) => status::metrics(&args),
     }
@@ -114,7 +129,14 @@ fn serve(args: Up) -> Result<()> {
     }
     let mut reload = || Ok(with_wishes(read_again(&path)?, wishes));
     let scripts = Scripts { name: &name, allowed: args.allow_scripts };
-    let end = quick::run(&name, &settings, scripts, &mut reload, up)?;
+    let mut pid_file = args.pid_file.map(PidFile::take).transpose()?;
+    let on_up = |plan: &Plan| {
+        up(plan);
+        if let Some(Err(error)) = pid_file.as_mut().map(PidFile::write) {
+            tracing::error!("{error:#}");
+        }
+    };
+    let end = quick::run(&name, &settings, scripts, &mut reload, on_up)?;
     tracing::info!(?end, "link down");
     Ok(())
 }

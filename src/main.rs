@@ -206,7 +206,10 @@ fn socket_of(command: &mut Command) -> Option<&mut Option<std::path::PathBuf>> {
 fn words(mut words: Vec<OsString>) -> Vec<OsString> {
     let name = words.first().and_then(|first| Path::new(first).file_name());
     if name.is_some_and(|name| name == "warren-wg") {
-        words.splice(..1, ["warren".into(), "wg".into()]);
+        // Not of the subcommand: a program is asked for its version.
+        let asks_version = words.get(1).is_some_and(|word| word == "--version" || word == "-V");
+        let meant = if asks_version { &["warren"][..] } else { &["warren", "wg"] };
+        words.splice(..1, meant.iter().map(OsString::from));
     }
     words
 }

@@ -208,6 +208,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren", "warren-dial", "the administrator's calls"),
     ("warren", "warren-server", "the subcommand serve"),
     ("warren", "warren-host", "wg and link up"),
+    ("warren", "warren-lock", "one process for a pid file"),
     ("warren", "warren-node", "configuration types"),
     ("warren", "warren-noise", "keys for genkey, pubkey and genpsk"),
     ("warren", "warren-pages", "the subcommands man and completions"),

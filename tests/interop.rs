@@ -5,7 +5,8 @@
 //! roles, over both outer families, with and without a preshared key; then what changes a
 //! running link: roaming, new sessions, keepalives, new keys. [`link`] is what source 004 asks of
 //! a link of two nodes, statement by statement (004.5 numbers 1, 10 to 14). [`clock`] is
-//! the part of it that is about time. [`quick`] is wg-quick, which knows us by a name only.
+//! the part of it that is about time, and [`keys`] what is about keys that change by a schedule.
+//! [`quick`] is wg-quick, which knows us by a name only.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 
@@ -17,6 +18,8 @@ mod clock;
 mod compress;
 #[path = "interop/foreign.rs"]
 mod foreign;
+#[path = "interop/keys.rs"]
+mod keys;
 #[path = "interop/link.rs"]
 mod link;
 #[path = "interop/quick.rs"]

@@ -70,7 +70,7 @@ fn told(names: &[String]) -> Result<Value> {
     );
     let (mut known, mut others) = (Vec::new(), Vec::new());
     for name in names {
-        let Some(mut link) = ask(directory, &name)? else {
+        let Some(mut link) = ask(directory, &name, "weather")? else {
             others.push(name);
             continue;
         };
@@ -97,8 +97,13 @@ fn served(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// What the program answers that serves the link `name`.
+pub(super) fn request(name: &str, what: &str) -> Result<Option<Value>> {
+    ask(Path::new(DIRECTORY), name, what)
+}
+
 /// What the program tells that serves `name`; nothing if it is not Warren, or lives no more.
-fn ask(directory: &Path, name: &str) -> Result<Option<Value>> {
+fn ask(directory: &Path, name: &str, what: &str) -> Result<Option<Value>> {
     let path = directory.join(format!("{name}.sock"));
     let at = || path.display().to_string();
     let mut stream = match UnixStream::connect(&path) {
@@ -110,10 +115,11 @@ fn ask(directory: &Path, name: &str) -> Result<Option<Value>> {
         Err(error) => return Err(error).context(format!("cannot ask {}; try as root", at())),
     };
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"weather=1\n\n").with_context(at)?;
+    stream.write_all(format!("{what}=1\n\n").as_bytes()).with_context(at)?;
     for line in BufReader::new(stream.take(ANSWER_LEN_MAX)).lines() {
         let line = line.with_context(|| format!("{} does not answer", at()))?;
-        if let Some(told) = line.strip_prefix("weather=") {
+        let told = line.strip_prefix(what).and_then(|line| line.strip_prefix('='));
+        if let Some(told) = told {
             return serde_json::from_str(told).with_context(at).map(Some);
         }
         if line.is_empty() {
@@ -152,6 +158,9 @@ fn show(told: &Value, with_links: bool) -> String {
             let columns = [&columns[..], &[("LINK", "state"), ("QUALITY", "quality")]].concat();
             out += &table(&Value::Array(rows), &columns);
         }
+        for peer in peers.clone() {
+            out.extend(notes(peer));
+        }
         if with_links {
             out += &links(link);
             for peer in peers {
@@ -166,6 +175,16 @@ fn show(told: &Value, with_links: bool) -> String {
         out += &format!("not Warren's, or gone: {}\n", others.join(", "));
     }
     out
+}
+
+/// What somebody should see to: clocks, and key files.
+fn notes(peer: &Value) -> impl Iterator<Item = String> {
+    let key = text(peer, "name").chars().take(KEY_SHOWN).collect::<String>();
+    let is_good = peer["keys"]["state"] == "good";
+    let keys = peer["keys"]["why"].as_str().filter(|_| !is_good);
+    let file = peer["key_file"]["changed"].as_str();
+    let notes: Vec<String> = [keys, file].into_iter().flatten().map(str::to_owned).collect();
+    notes.into_iter().map(move |note| format!("{key}: {note}\n"))
 }
 
 #[cfg(test)]

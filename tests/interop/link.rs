@@ -24,11 +24,15 @@ pub struct Link<'a> {
     pub hosts: [Host; 2],
     pub keys: [KeyPair; 2],
     pub psk: RefCell<String>,
+    /// Lines in place of that key.
+    pub psk_lines: RefCell<Option<String>>,
     pub mtu: u32,
     pub outer_v6: bool,
     ups: RefCell<[Option<Rc<Daemon>>; 2]>,
     /// Put before the command that brings a link up, for example an environment.
     pub env: RefCell<Vec<(String, String)>>,
+    /// Words more of the command that brings a link up.
+    pub args: RefCell<Vec<String>>,
     /// Lines put after `[Interface]` in the files of our program.
     pub head: RefCell<[String; 2]>,
     /// Lines put at the end of the files.
@@ -47,6 +51,8 @@ impl<'a> Link<'a> {
             hosts,
             keys: [KeyPair::new(), KeyPair::new()],
             psk: RefCell::new(preshared_key()),
+            psk_lines: RefCell::default(),
+            args: RefCell::default(),
             mtu,
             outer_v6,
             ups: RefCell::default(),
@@ -91,13 +97,15 @@ impl<'a> Link<'a> {
     fn config(&self, me: usize) -> String {
         let peer = 1 - me;
         let v6 = if self.mtu >= 1280 { format!(", {}/128", INNER_V6[peer]) } else { String::new() };
+        let psk = || format!("PresharedKey = {}\n", self.psk.borrow());
+        let psk = self.psk_lines.borrow().clone().unwrap_or_else(psk);
         format!(
             "[Interface]\nPrivateKey = {}\nListenPort = {}\n\n[Peer]\nPublicKey = {}\n\
-             PresharedKey = {}\nAllowedIPs = {}/32{v6}\nEndpoint = {}\n{}",
+             {}AllowedIPs = {}/32{v6}\nEndpoint = {}\n{}",
             self.keys[me].private_text(),
             PORTS[me],
             self.keys[peer].public_text(),
-            self.psk.borrow(),
+            psk,
             INNER_V4[peer],
             self.endpoint(peer),
             self.more.borrow()[me]
@@ -129,6 +137,7 @@ impl<'a> Link<'a> {
         let sut = Sut::under_test();
         if sut.is_warren() {
             let mut command = host.command(&[WARREN, "link", "up", &path]);
+            command.args(self.args.borrow().iter());
             self.with_env(&mut command);
             let process = host.spawn_command(command)?;
             let daemon = Rc::new(Daemon { ifname: ifname.clone(), home: host.clone(), process });
@@ -400,12 +409,15 @@ fn source_004_14_files_are_read_again_without_dropping_the_link() -> Result<()> 
         let (sent, lost) = stream.stop()?;
         ensure!(lost.is_empty(), "of {sent} datagrams these were lost: {lost:?}");
         // That the files were read shows when only one side has a new key and must begin anew.
-        link.psk.replace(preshared_key());
+        let alone = || format!("{}\nPresharedKeyOverlap = 0", preshared_key());
+        let ours = Sut::under_test().is_warren();
+        let new = || if ours { alone() } else { preshared_key() };
+        link.psk.replace(new());
         link.reload(0)?;
         link.stop(1)?;
         link.start(1)?;
         eventually("the new key makes a session", seconds(25), || link.ping(1).is_ok())?;
-        let old = link.psk.replace(preshared_key());
+        let old = link.psk.replace(new());
         link.reload(0)?;
         link.psk.replace(old);
         link.stop(1)?;

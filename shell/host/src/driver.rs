@@ -6,10 +6,12 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use node::{Change, Node, Slumber, Stamps, Status};
+use noise::PublicKey;
 
 use crate::KernelRandom;
 use crate::engine::Engine;
 use crate::hooks::Hooks;
+use crate::keyfile::KeyFile;
 use crate::moderation::PAUSE;
 use crate::monitor::Monitor;
 use crate::signals::{Asked, Signals};
@@ -20,10 +22,12 @@ use crate::udp::Sockets;
 
 mod configure;
 mod desk;
+mod keyfiles;
 pub mod mail;
 mod rounds;
 
 pub use self::desk::Desk;
+use self::keyfiles::KeyFiles;
 use self::mail::{Mail, Remote};
 
 /// How often the loop looks whether the interface is up: after a move to another namespace no
@@ -73,8 +77,17 @@ pub enum End {
     Asked,
 }
 
+/// What a configuration that was read again says.
+#[derive(Debug, Default)]
+pub struct Reloaded {
+    /// What is to change.
+    pub changes: Vec<Change>,
+    /// The key files that were read, by peer.
+    pub key_files: Vec<(PublicKey, KeyFile)>,
+}
+
 /// Reads the configuration again after SIGHUP; `Err` is logged and nothing changes.
-pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Vec<Change>, String>;
+pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Reloaded, String>;
 
 /// A node with its interface and control socket.
 #[derive(Debug)]
@@ -104,6 +117,7 @@ struct Rest {
     is_over: bool,
     hooks: Hooks,
     slumber: Slumber,
+    key_files: KeyFiles,
 }
 
 impl Driver {
@@ -176,6 +190,7 @@ impl Driver {
             is_over: false,
             hooks: Hooks::default(),
             slumber: Slumber::default(),
+            key_files: KeyFiles::default(),
         };
         Ok(Self { control: None, rest })
     }
@@ -197,6 +212,11 @@ impl Driver {
         self.rest.mail = Some(mail);
         self.rest.is_managed = true;
         Ok(remote)
+    }
+
+    /// Says which key files peers' keys came from, to tell when one changes.
+    pub fn watch_key_files(&mut self, files: Vec<(PublicKey, KeyFile)>) {
+        self.rest.key_files = KeyFiles::new(files);
     }
 
     /// Has `on_change` called when links, addresses or routes of the machine change.
@@ -322,7 +342,7 @@ impl Driver {
         }
         if let Some(control) = self.control.as_mut().filter(|control| control.fd() == event.fd) {
             let turn = control
-                .handle_ready(&mut |request| rest.answer(request))
+                .handle_ready(&mut |request| rest.answer(request, &mut *reload))
                 .map_err(|error| Error::System("control socket", error))?;
             return Ok(match turn {
                 Turn::Serving => Sorted::Done,
@@ -337,7 +357,7 @@ impl Driver {
             while let Some(asked) = rest.signals.poll_signal() {
                 match asked {
                     Asked::End => return Ok(Sorted::End(End::Signal)),
-                    Asked::Reload => rest.reload(reload),
+                    Asked::Reload => drop(rest.reload(reload)),
                 }
             }
             return Ok(Sorted::Done);

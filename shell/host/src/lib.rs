@@ -35,6 +35,7 @@ pub mod echo;
 pub mod engine;
 pub mod gateway;
 mod hooks;
+pub mod keyfile;
 mod moderation;
 pub mod monitor;
 pub mod names;

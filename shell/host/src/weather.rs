@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use link::{CHUNK_LEN_MAX, PieceCounters};
-use node::{PeerStatus, Status, Weather};
+use node::{KeyStatus, PeerStatus, Status, Weather};
 use noise::Instant;
 use serde_json::{Value, json};
 
@@ -36,6 +36,7 @@ pub(crate) fn links(engine: &Engine, status: &Status) -> Value {
             Some(_) => quality(weather.as_ref(), now),
             None => "none",
         });
+        peer["keys"] = known.keys.as_ref().map_or(Value::Null, keys);
         peer
     };
     let peers: Vec<Value> = status.peers.iter().zip(&weathers).map(peer).collect();
@@ -239,6 +240,45 @@ fn compression(weather: &Weather) -> Value {
     })
 }
 
+/// The schedule of preshared keys, and whether both ends' clocks are good enough for it.
+fn keys(told: &KeyStatus) -> Value {
+    let (state, why) = key_state(told);
+    json!({
+        "state": state,
+        "why": why,
+        "period_s": told.period.as_secs(),
+        "overlap_s": told.overlap.as_secs(),
+        "block": told.block,
+        "blocks": told.blocks,
+        "next_s": told.next.as_secs(),
+        "clock_ahead_ms": told.ahead_ms,
+    })
+}
+
+fn key_state(told: &KeyStatus) -> (&'static str, String) {
+    let overlap_s = told.overlap.as_secs();
+    let mend = "set the clock that is wrong, for example by NTP";
+    match told.ahead_ms {
+        Some(ms) if told.are_clocks_apart() => {
+            let side = if ms > 0 { "ahead of" } else { "behind" };
+            let apart = minutes(ms.unsigned_abs().div_ceil(1000));
+            let why = format!(
+                "the peer's clock is {apart} {side} this machine's, and keys overlap by \
+                 {overlap_s} s; {mend}"
+            );
+            ("clocks apart", why)
+        }
+        _ if told.is_refused => {
+            let why = format!(
+                "the peer answers with a key that does not hold here: the clocks are more than \
+                 {overlap_s} s apart, or the key files differ; {mend}, or copy the file again"
+            );
+            ("refused", why)
+        }
+        _ => ("good", "both ends use keys of one time".to_owned()),
+    }
+}
+
 /// How good a link is, in one word: what a person wants to know first.
 #[must_use]
 pub fn quality(weather: Option<&Weather>, now: Instant) -> &'static str {
@@ -258,6 +298,8 @@ pub fn quality(weather: Option<&Weather>, now: Instant) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -285,6 +327,31 @@ mod tests {
             let told = repair(&weather);
             assert!(told.0 == state && told.1.starts_with(why), "{told:?}, {state}, {why}");
             assert!(told.0.split(' ').count() <= 3, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn clocks_that_are_apart_and_keys_that_are_refused_are_told_with_what_to_do() {
+        let good = KeyStatus {
+            period: Duration::from_secs(86_400),
+            overlap: Duration::from_secs(60),
+            block: 3,
+            blocks: 7_300,
+            next: Duration::from_secs(100),
+            ahead_ms: Some(-60_000),
+            is_refused: false,
+        };
+        assert_eq!(keys(&good)["state"], "good");
+        for (ahead_ms, is_refused, state, why) in [
+            (Some(61_200), false, "clocks apart", "the peer's clock is 62 s ahead of this"),
+            (Some(-7_200_000), true, "clocks apart", "the peer's clock is 2 h behind this"),
+            (None, true, "refused", "the peer answers with a key that does not hold here"),
+        ] {
+            let told = keys(&KeyStatus { ahead_ms, is_refused, ..good });
+            assert_eq!(told["state"], state, "{told}");
+            let told = told["why"].as_str().unwrap_or_default();
+            assert!(told.starts_with(why) && told.contains("60 s"), "{told}");
+            assert!(told.contains("; set the clock"), "{told}");
         }
     }
 

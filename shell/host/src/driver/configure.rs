@@ -5,7 +5,7 @@ use std::io;
 use node::{Change, Status};
 use noise::Identity;
 
-use super::{Refused, Reload, Rest};
+use super::{KeyFiles, Refused, Reload, Reloaded, Rest};
 use crate::engine::Engine;
 use crate::sys::Interest;
 use crate::uapi::{Errno, Reply, Request};
@@ -13,12 +13,16 @@ use crate::udp::Sockets;
 use crate::weather;
 
 impl Rest {
-    pub(super) fn answer(&mut self, request: Request) -> Reply {
+    pub(super) fn answer(&mut self, request: Request, reload: Reload<'_>) -> Reply {
         match request {
             Request::Get => Reply::Status(self.status()),
             Request::Weather => {
-                Reply::Weather(weather::links(&self.engine, &self.status()).to_string())
+                let mut told = weather::links(&self.engine, &self.status());
+                self.key_files.add(&mut told);
+                Reply::Weather(told.to_string())
             }
+            Request::Reload if self.is_managed => Reply::Refused(Errno(-libc::EPERM)),
+            Request::Reload => Reply::Reloaded(self.reload(reload)),
             Request::Set(_) if self.is_managed => Reply::Refused(Errno(-libc::EPERM)),
             Request::Set(changes) => match self.configure(&changes) {
                 Ok(()) => Reply::Done,
@@ -105,13 +109,18 @@ impl Rest {
         Ok(())
     }
 
-    pub(super) fn reload(&mut self, reload: Reload<'_>) {
-        match reload() {
-            Ok(changes) => match self.configure(&changes) {
-                Ok(()) => tracing::info!("configuration read again"),
-                Err((text, _)) => tracing::error!("reload: {text}; the rest stays as it was"),
-            },
-            Err(text) => tracing::error!("reload: {text}; nothing was changed"),
+    /// Reads the configuration again; how many changes that were, or why there was none.
+    pub(super) fn reload(&mut self, reload: Reload<'_>) -> Result<usize, String> {
+        let changes = reload().map_err(|text| format!("{text}; nothing was changed"));
+        let done = changes.and_then(|Reloaded { changes, key_files }| {
+            self.key_files = KeyFiles::new(key_files);
+            let rest = |(text, _)| format!("{text}; the rest stays as it was");
+            self.configure(&changes).map(|()| changes.len()).map_err(rest)
+        });
+        match &done {
+            Ok(changes) => tracing::info!(changes, "configuration read again"),
+            Err(text) => tracing::error!("reload: {text}"),
         }
+        done
     }
 }

@@ -12,6 +12,7 @@ impl Rest {
     pub(super) fn look_around(&mut self) {
         self.note_weather();
         self.wish();
+        self.key_files.look();
         self.look_for_sleep();
         self.engine.look();
     }

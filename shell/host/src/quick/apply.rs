@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::process::Command;
 
+use node::Prefix;
+
 use super::error::ApplyError;
 use super::leftovers::{set_source_mark, source_mark_is_ours};
 use super::{Plan, Step};
@@ -105,6 +107,59 @@ impl Applied {
             },
         };
         self.done.push(undo);
+        Ok(())
+    }
+
+    /// Makes the routes of the plan in force those of `after`, for peers that are new or have other
+    /// addresses. What else differs stays as it is. What the kernel refuses is logged.
+    pub fn reroute(&mut self, after: &Plan) {
+        let routes = after.steps.iter().filter_map(|step| match step {
+            Step::Route(destination, table) => Some((*destination, *table)),
+            _ => None,
+        });
+        // A default route has rules beside it.
+        let movable = |(destination, table): &(Prefix, u32)| {
+            !destination.is_default() || *table == MAIN_TABLE
+        };
+        let wanted: Vec<(Prefix, u32)> = routes.filter(movable).collect();
+        let mut old = Vec::new();
+        let mut kept = Vec::new();
+        for undo in self.done.drain(..) {
+            match &undo {
+                Undo::Route(route) if movable(&(route.destination, route.table)) => {
+                    let is_wanted = wanted.contains(&(route.destination, route.table));
+                    if is_wanted { kept.push(undo) } else { old.push(undo) }
+                }
+                _ => kept.push(undo),
+            }
+        }
+        self.done = kept;
+        if let Err(error) = self.change_routes(&wanted, &old) {
+            tracing::warn!("{}: {error}", self.name);
+        }
+    }
+
+    fn change_routes(&mut self, wanted: &[(Prefix, u32)], old: &[Undo]) -> Result<(), ApplyError> {
+        let mut netlink = Netlink::open()?;
+        for undo in old {
+            match Self::undo(&mut netlink, &self.name, undo) {
+                Err(ApplyError::Netlink(error)) if is_gone(&error) => {}
+                other => other?,
+            }
+        }
+        let name = self.name.clone();
+        let link = netlink.link(&name)?.ok_or(ApplyError::NoLink(name))?;
+        for &(destination, table) in wanted {
+            let is_there = self.done.iter().any(|undo| match undo {
+                Undo::Route(route) => (route.destination, route.table) == (destination, table),
+                _ => false,
+            });
+            if !is_there {
+                let step = Step::Route(destination, table);
+                tracing::info!("{}: {step}", self.name);
+                self.step(&mut netlink, &link, &step)?;
+            }
+        }
         Ok(())
     }
 

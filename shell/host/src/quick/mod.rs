@@ -12,14 +12,19 @@
 //! - What protects against spoofed inner addresses, and what lets strict reverse-path filters see
 //!   the mark, is one nftables table; without `nft` the link comes up with a warning.
 //! - `DNS` is handed to `resolvconf`; where there is none the link comes up with a warning.
+//! - A comment `# Warren: KEY = VALUE` is read, so that one file serves them and us.
 //! - `SaveConfig` has no effect: a file written by people is not rewritten by a program.
 
 mod apply;
 mod error;
 mod facts;
+#[cfg(test)]
+mod keytests;
+mod known;
 mod leftovers;
 mod parse;
 mod plan;
+mod preshared;
 mod resolve;
 mod run;
 #[cfg(test)]
@@ -32,8 +37,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use node::{AllowedIp, Change, PeerChange, Prefix};
+use node::{AllowedIp, Change, PeerChange, Prefix, Preshared};
 use noise::{PresharedKey, PrivateKey, PublicKey};
+
+use crate::keyfile::{KeyFile, OVERLAP};
 
 pub use apply::{Applied, Scripts, apply};
 pub use error::ApplyError;
@@ -43,6 +50,8 @@ pub use parse::parse;
 pub use plan::{Plan, PlanError, Step};
 pub use resolve::{Host, Looked, ResolveError, look_once, resolve};
 pub use run::{RunError, run};
+
+use known::Known;
 
 /// The longest file, in bytes.
 pub const FILE_LEN_MAX: u64 = 16 << 20;
@@ -68,6 +77,8 @@ pub struct Settings {
     pub peers: Vec<Peer>,
     /// What is odd but not wrong.
     pub warnings: Vec<String>,
+    /// Line and column of each peer's key file, in the order of the peers.
+    key_files_at: Vec<(usize, usize)>,
 }
 
 /// The section `[Interface]`.
@@ -145,8 +156,10 @@ pub enum Table {
 pub struct Peer {
     /// The peer's static key.
     pub key: PublicKey,
-    /// The pre-shared key.
-    pub preshared_key: Option<PresharedKey>,
+    /// The pre-shared key, or the schedule of them.
+    pub preshared_key: Option<Preshared>,
+    /// The file that has it.
+    pub key_file: Option<KeyFile>,
     /// The prefixes the peer has.
     pub allowed_ips: Vec<Prefix>,
     /// Where to send, not yet resolved.
@@ -212,6 +225,28 @@ impl Settings {
         Ok(changes)
     }
 
+    /// What differs from the settings `old` and takes effect with the next `link up` only.
+    fn waits_for_next_up(&self, old: &Self) -> Vec<&'static str> {
+        let (new, old) = (&self.interface, &old.interface);
+        let differs = [
+            ("Address", new.addresses != old.addresses),
+            ("MTU", new.mtu != old.mtu),
+            ("DNS", new.dns != old.dns || new.dns_search != old.dns_search),
+            ("Table", new.table != old.table),
+            ("FwMark", new.fwmark != old.fwmark),
+            ("Frames", new.frames != old.frames),
+            ("OrderMs", new.order_ms != old.order_ms),
+            ("RepairMax", new.repair_percent != old.repair_percent),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+
+    /// The key files, by peer.
+    fn key_files(&self) -> Vec<(PublicKey, KeyFile)> {
+        let files = self.peers.iter();
+        files.filter_map(|peer| Some((peer.key, peer.key_file.clone()?))).collect()
+    }
+
     fn peer(&self, key: &PublicKey) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.key == *key)
     }
@@ -222,7 +257,7 @@ impl Peer {
     /// say is off.
     fn change(&self, endpoint: Option<SocketAddr>) -> Change {
         Change::Peer(PeerChange {
-            preshared_key: Some(self.preshared_key.clone().unwrap_or_default()),
+            preshared_key: Some(self.preshared_key.clone().unwrap_or_else(none)),
             endpoint,
             keepalive_s: Some(self.keepalive_s.unwrap_or(0)),
             replace_allowed_ips: true,
@@ -232,6 +267,11 @@ impl Peer {
             ..PeerChange::new(self.key)
         })
     }
+}
+
+/// No pre-shared key; where there was one it holds a while longer.
+fn none() -> Preshared {
+    Preshared::Key(PresharedKey::default(), OVERLAP)
 }
 
 /// One thing that is wrong in a file.
@@ -316,8 +356,9 @@ pub fn read(path: &Path) -> Result<Settings, ReadError> {
     if bytes.len() as u64 > FILE_LEN_MAX {
         return Err(ReadError::Length(path.to_owned()));
     }
+    drop_odd_comments(&mut bytes);
     let parsed = match std::str::from_utf8(&bytes) {
-        Ok(text) => parse(text),
+        Ok(text) => parse::parse_with(text, Known::here()),
         Err(e) => {
             let before = &bytes[..e.valid_up_to()];
             let line = 1 + before.iter().filter(|b| **b == b'\n').count();
@@ -328,7 +369,9 @@ pub fn read(path: &Path) -> Result<Settings, ReadError> {
     };
     bytes.fill(0);
     std::hint::black_box(&mut bytes);
-    let mut settings = parsed.map_err(|faults| ReadError::Faults(path.to_owned(), faults))?;
+    let faults = |faults| ReadError::Faults(path.to_owned(), faults);
+    let mut settings = parsed.map_err(faults)?;
+    settings.read_key_files(path.parent().unwrap_or(Path::new("."))).map_err(faults)?;
     if mode & 0o007 != 0 && settings.holds_secrets() {
         settings.warnings.push(format!(
             "{0} holds secrets and others may read or write it (mode {1:03o}); \
@@ -340,8 +383,39 @@ pub fn read(path: &Path) -> Result<Settings, ReadError> {
     Ok(settings)
 }
 
+/// Comments may be in any encoding, as for `wg`; what is not UTF-8 in them becomes a `?`.
+fn drop_odd_comments(bytes: &mut [u8]) {
+    if std::str::from_utf8(bytes).is_ok() {
+        return;
+    }
+    for line in bytes.split_mut(|b| *b == b'\n') {
+        let comment =
+            line.iter().position(|b| *b == b'#').map_or(&mut [][..], |at| &mut line[at..]);
+        if std::str::from_utf8(comment).is_err() {
+            comment.iter_mut().filter(|b| !b.is_ascii()).for_each(|b| *b = b'?');
+        }
+    }
+}
+
 impl Settings {
     fn holds_secrets(&self) -> bool {
-        self.interface.private_key.is_some() || self.peers.iter().any(|p| p.preshared_key.is_some())
+        let has_key = |p: &Peer| p.preshared_key.is_some() && p.key_file.is_none();
+        self.interface.private_key.is_some() || self.peers.iter().any(has_key)
+    }
+
+    /// Reads the key files that it names.
+    fn read_key_files(&mut self, directory: &Path) -> Result<(), Vec<Fault>> {
+        let mut faults = Vec::new();
+        for (peer, &(line, column)) in self.peers.iter_mut().zip(&self.key_files_at) {
+            let Some(file) = &mut peer.key_file else { continue };
+            match file.read(directory) {
+                Ok(key) => peer.preshared_key = Some(key),
+                Err(why) => {
+                    let what = format!("PresharedKeyFile: {}: {why}", file.path.display());
+                    faults.push(Fault { line, column, what });
+                }
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 }

@@ -2,14 +2,18 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use node::Prefix;
-use noise::{PresharedKey, PrivateKey, PublicKey};
+use noise::{PrivateKey, PublicKey};
 
+use super::known::Known;
+use super::preshared::{Draft, time};
 use super::resolve::{cut, is_host_name};
 use super::{
     Fault, HOLD_MS_MAX, Host, Interface, ORDER_MS_MAX, Peer, REPAIR_PERCENT, Settings, Table,
 };
+use crate::keyfile::{OVERLAP_MAX, PERIOD_MAX, PERIOD_MIN};
 
 /// Faults told at once; who has more has the wrong file.
 const FAULTS_MAX: usize = 20;
@@ -37,15 +41,21 @@ const INTERFACE_KEYS: [&str; 15] = [
     "OrderMs",
     "RepairMax",
 ];
-const PEER_KEYS: [&str; 7] = [
+const PEER_KEYS: [&str; 10] = [
     "PublicKey",
     "PresharedKey",
+    "PresharedKeyFile",
+    "PresharedKeySchedule",
+    "PresharedKeyOverlap",
     "AllowedIPs",
     "Endpoint",
     "PersistentKeepalive",
     "Compress",
     "HoldMs",
 ];
+
+/// How a comment begins that is for Warren.
+const FOR_WARREN: &str = "Warren:";
 
 /// What is wrong with a value, and how to mend it.
 type Wrong = String;
@@ -55,7 +65,14 @@ type Wrong = String;
 /// # Errors
 /// Every fault, at most 20.
 pub fn parse(text: &str) -> Result<Settings, Vec<Fault>> {
-    let mut reader = Reader::default();
+    parse_with(text, Known::default())
+}
+
+/// As [`parse`], where tables and ports may have names.
+pub(super) fn parse_with(text: &str, known: Known) -> Result<Settings, Vec<Fault>> {
+    let mut reader = Reader { known, ..Reader::default() };
+    // Editors of Windows begin a file with it.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (number, line) in text.lines().enumerate() {
         reader.line = number + 1;
         reader.handle_line(line);
@@ -79,7 +96,7 @@ enum Section {
 struct PeerDraft {
     line: usize,
     key: Option<PublicKey>,
-    preshared_key: Option<PresharedKey>,
+    preshared: Draft,
     allowed_ips: Vec<Prefix>,
     endpoint: Option<Host>,
     keepalive_s: Option<u16>,
@@ -99,6 +116,7 @@ struct Reader {
     seen: Vec<&'static str>,
     warnings: Vec<String>,
     faults: Vec<Fault>,
+    known: Known,
 }
 
 impl Reader {
@@ -114,9 +132,11 @@ impl Reader {
     }
 
     fn handle_line(&mut self, line: &str) {
-        let content = line.split('#').next().unwrap_or_default().trim_end();
+        let own = for_warren(line).unwrap_or(line);
+        let before = line.chars().count() - own.chars().count();
+        let content = own.split('#').next().unwrap_or_default().trim_end();
         let trimmed = content.trim_start();
-        let column = 1 + content.chars().count() - trimmed.chars().count();
+        let column = 1 + before + content.chars().count() - trimmed.chars().count();
         if trimmed.is_empty() {
             return;
         }
@@ -224,12 +244,18 @@ impl Reader {
                 for (column, item) in items(column, value) {
                     match item.parse() {
                         Ok(resolver) => interface.dns.push(resolver),
-                        Err(_) if is_host_name(item) => interface.dns_search.push(item.to_owned()),
+                        // with a tilde: names below it are asked for there, and no others
+                        Err(_) if item == "~." || is_host_name(item.trim_start_matches('~')) => {
+                            interface.dns_search.push(item.to_owned());
+                        }
                         Err(_) => return Err((column, not_an("address or a domain", item))),
                     }
                 }
             }
-            "Table" => interface.table = table(value).map_err(at)?,
+            "Table" => {
+                let named = self.known.table(value).map(Table::Number);
+                interface.table = table(value).or_else(|e| named.ok_or(e)).map_err(at)?;
+            }
             "PreUp" => interface.hooks.pre_up.push(value.to_owned()),
             "PostUp" => interface.hooks.post_up.push(value.to_owned()),
             "PreDown" => interface.hooks.pre_down.push(value.to_owned()),
@@ -269,7 +295,19 @@ impl Reader {
             }
             "PresharedKey" => {
                 let key = value.parse().map_err(|_| at(bad_key("warren genpsk")))?;
-                peer.preshared_key = Some(key);
+                peer.preshared.key = Some(key);
+            }
+            "PresharedKeyFile" if value.is_empty() => {
+                return Err(at("no file is named; write its path".to_owned()));
+            }
+            "PresharedKeyFile" => peer.preshared.file = Some((value.into(), (self.line, column))),
+            "PresharedKeySchedule" => {
+                let period = time(value, PERIOD_MIN..=PERIOD_MAX).map_err(at)?;
+                peer.preshared.period = Some((period, (self.line, column)));
+            }
+            "PresharedKeyOverlap" => {
+                let overlap = time(value, Duration::ZERO..=OVERLAP_MAX).map_err(at)?;
+                peer.preshared.overlap = Some((overlap, (self.line, column)));
             }
             "AllowedIPs" => {
                 for (column, item) in items(column, value) {
@@ -281,7 +319,11 @@ impl Reader {
             }
             "Compress" => peer.compress = compress(value).map_err(at)?,
             "HoldMs" => peer.hold_ms = number(value, 0..=HOLD_MS_MAX.into()).map_err(at)? as u16,
-            "Endpoint" => peer.endpoint = Some(Host::parse(value).map_err(at)?),
+            "Endpoint" => {
+                let numbered = self.known.numbered(value);
+                let value = numbered.as_deref().unwrap_or(value);
+                peer.endpoint = Some(Host::parse(value).map_err(at)?);
+            }
             _ if value.eq_ignore_ascii_case("off") => peer.keepalive_s = Some(0),
             _ => peer.keepalive_s = Some(number(value, 0..=65535).map_err(at)? as u16),
         }
@@ -294,14 +336,22 @@ impl Reader {
             self.fault(1, "there is no [Interface]; begin the file with [Interface]");
         }
         let mut peers: Vec<Peer> = Vec::new();
+        let mut key_files_at = Vec::new();
         for draft in std::mem::take(&mut self.peers) {
             let Some(key) = draft.key else {
                 self.line = draft.line;
                 self.fault(1, "this [Peer] has no PublicKey; add the peer's public key");
                 continue;
             };
-            let PeerDraft { line, preshared_key, allowed_ips, endpoint, .. } = draft;
+            let PeerDraft { line, preshared, allowed_ips, endpoint, .. } = draft;
             let PeerDraft { keepalive_s, compress, hold_ms, .. } = draft;
+            let at = preshared.file.as_ref().map_or((line, 1), |(_, at)| *at);
+            let (preshared_key, key_file) =
+                preshared.finish().unwrap_or_else(|((line, column), what)| {
+                    self.fault_at(line, column, what);
+                    (None, None)
+                });
+            key_files_at.push(at);
             if peers.iter().any(|p| p.key == key) {
                 self.line = line;
                 self.fault(1, format!("the peer {key} stands here twice; merge the two sections"));
@@ -309,6 +359,7 @@ impl Reader {
             peers.push(Peer {
                 key,
                 preshared_key,
+                key_file,
                 allowed_ips,
                 endpoint,
                 keepalive_s,
@@ -325,11 +376,19 @@ impl Reader {
         }
         if self.faults.is_empty() {
             let (interface, warnings) = (self.interface, self.warnings);
-            return Ok(Settings { interface, peers, warnings });
+            return Ok(Settings { interface, peers, warnings, key_files_at });
         }
         self.faults.sort_by_key(|f| (f.line, f.column));
         Err(self.faults)
     }
+}
+
+/// What a comment says to Warren alone: `# Warren: KEY = VALUE`, for a file that `wg` and wg-quick
+/// read as well.
+fn for_warren(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix('#')?.trim_start();
+    let name = rest.get(..FOR_WARREN.len())?;
+    name.eq_ignore_ascii_case(FOR_WARREN).then(|| &rest[FOR_WARREN.len()..])
 }
 
 /// The items of a comma list with the column each begins at; empty ones are passed over.

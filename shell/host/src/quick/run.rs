@@ -1,15 +1,16 @@
 //! A link from up to down: the file's settings, the node's loop, and the scripts around them.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{
-    ApplyError, Facts, Looked, ORDER_MS, Plan, PlanError, REPAIR_PERCENT, ResolveError, Scripts,
-    Settings, apply, clear_leftovers, look_once, resolve,
+    Applied, ApplyError, Facts, Looked, ORDER_MS, Plan, PlanError, REPAIR_PERCENT, ResolveError,
+    Scripts, Settings, Step, apply, clear_leftovers, look_once, resolve,
 };
 use crate::daemon::end_own_loop;
-use crate::driver::{self, Driver, End};
+use crate::driver::{self, Driver, End, Reloaded};
 use crate::netlink;
 
 /// Why a link did not come up, or went down.
@@ -72,15 +73,16 @@ pub fn run(
     clear_leftovers()?;
     let facts = Facts::gather(&known, mark).map_err(RunError::Netlink)?;
     let plan = Plan::new(name, settings, &facts).map_err(RunError::Plan)?;
-    let mut current = settings.clone();
-    let mut looked = Looked::new(settings, &endpoints);
+    let course = RefCell::new(Course {
+        current: settings.clone(),
+        looked: Looked::new(settings, &endpoints),
+        facts,
+        plan: plan.clone(),
+        applied: None,
+    });
     let mut reload = || {
         let settings = reload()?;
-        let changes = settings.changes_since(&current, resolve).map_err(|e| e.to_string())?;
-        let moved = looked.again(&settings, look_once);
-        let changes = changes.into_iter().chain(moved).collect();
-        current = settings;
-        Ok(changes)
+        course.borrow_mut().change(settings)
     };
 
     let mut driver = Driver::new(name)?;
@@ -96,7 +98,9 @@ pub fn run(
         return Ok(End::Signal);
     }
     driver.configure(&settings.changes(&endpoints, plan.fwmark))?;
+    driver.watch_key_files(settings.key_files());
     let applied = apply(&plan)?;
+    course.borrow_mut().applied = Some(applied);
     driver.look()?;
     let mut end = go(&mut driver, "PostUp", &hooks.post_up)?;
     if end.is_none() {
@@ -109,12 +113,45 @@ pub fn run(
     if let Err(e) = go(&mut driver, "PreDown", &hooks.pre_down) {
         tracing::warn!("{e}");
     }
-    drop(applied);
+    drop(course.borrow_mut().applied.take());
     drop(driver);
     if let Err(e) = scripts.run("PostDown", &hooks.post_down) {
         tracing::warn!("{e}");
     }
     Ok(end.unwrap_or(End::Signal))
+}
+
+/// A link that is up: what its file said last, and what was made of it.
+struct Course {
+    current: Settings,
+    looked: Looked,
+    facts: Facts,
+    plan: Plan,
+    applied: Option<Applied>,
+}
+
+impl Course {
+    /// Makes the routes those of `settings`, and says what the node is to change.
+    fn change(&mut self, settings: Settings) -> Result<Reloaded, String> {
+        let changes = settings.changes_since(&self.current, resolve).map_err(|e| e.to_string())?;
+        let after =
+            Plan::new(&self.plan.name, &settings, &self.facts).map_err(|e| e.to_string())?;
+        for key in settings.waits_for_next_up(&self.current) {
+            tracing::warn!("{key} changed; it takes effect with the next `warren link up`");
+        }
+        let defaults = |plan: &Plan| plan.steps.iter().any(|step| matches!(step, Step::Rule(_)));
+        if defaults(&after) != defaults(&self.plan) {
+            tracing::warn!("a default route begins or ends with the next `warren link up` only");
+        }
+        if let Some(applied) = &mut self.applied {
+            applied.reroute(&after);
+        }
+        let moved = self.looked.again(&settings, look_once);
+        let changes = changes.into_iter().chain(moved).collect();
+        let key_files = settings.key_files();
+        self.current = settings;
+        Ok(Reloaded { changes, key_files })
+    }
 }
 
 fn resolve_all(settings: &Settings) -> Result<Vec<Option<std::net::SocketAddr>>, ResolveError> {

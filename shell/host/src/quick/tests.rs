@@ -37,7 +37,7 @@ fn a_file_with_everything_is_read() {
          [Peer]\nPublicKey = {OTHER}\nAllowedIPs =\n\
          Endpoint = vpn.example.org:1\nPersistentKeepalive = off\n"
     );
-    let Settings { interface, peers, warnings } = good(&text);
+    let Settings { interface, peers, warnings, .. } = good(&text);
     assert_eq!(interface.private_key.unwrap().to_base64(), KEY);
     assert_eq!((interface.listen_port, interface.fwmark), (Some(51820), Some(0xca6c)));
     let shown: Vec<_> = interface.addresses.iter().map(|(a, b)| format!("{a}/{b}")).collect();
@@ -318,7 +318,7 @@ fn reading_again_touches_only_what_differs() {
     let [Change::Peer(peer)] = &since(&secret, &plain)[..] else { panic!("one peer changes") };
     assert!(peer.preshared_key.is_some() && peer.endpoint.is_none() && !peer.remove);
     let [Change::Peer(peer)] = &since(&plain, &secret)[..] else { panic!("one peer changes") };
-    assert_eq!(peer.preshared_key, Some(PresharedKey::default()), "taken away");
+    assert_eq!(peer.preshared_key, Some(none()), "taken away");
     let two = file("", &format!("[Peer]\nPublicKey={OTHER}\nEndpoint=b.example:2\n"));
     let [Change::Peer(peer)] = &since(&two, &plain)[..] else { panic!("one peer is new") };
     assert!(peer.endpoint.is_some() && !peer.remove);

@@ -116,7 +116,7 @@ impl Client {
             self.line_start = newline + 1;
             let empty = line.is_empty() || line == b"\r";
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let known = matches!(line, b"get=1" | b"set=1" | b"weather=1");
+            let known = matches!(line, b"get=1" | b"set=1" | b"weather=1" | b"reload=1");
             if is_first && !known {
                 self.refuse(Errno::PROTOCOL); // it speaks something else
                 return None;
@@ -145,6 +145,9 @@ impl Client {
                 Wiped::wipe(&mut reply);
             }
             Reply::Weather(json) => self.output.append(text::format_weather(&json).as_bytes()),
+            Reply::Reloaded(result) => {
+                self.output.append(text::format_reload(&result).as_bytes());
+            }
             Reply::Done => self.output.append(text::format_errno(0).as_bytes()),
             Reply::Refused(errno) => self.output.append(text::format_errno(errno.0).as_bytes()),
         }

@@ -10,7 +10,9 @@
 //! configuration as it was, and so does a client that goes away in the middle.
 //!
 //! `weather=1` is ours: how the links to peers that speak frames are, as one line of JSON. Others
-//! refuse it, as the protocol has them refuse what they do not know.
+//! refuse it, as the protocol has them refuse what they do not know. So is `reload=1`: read the
+//! file again from which the link came. The reply has `reload=` and a line of JSON, how many
+//! settings changed or why none did.
 
 mod client;
 mod server;
@@ -43,6 +45,8 @@ pub enum Request {
     Get,
     /// How the links are.
     Weather,
+    /// Read the configuration's file again.
+    Reload,
     /// These changes, in order.
     Set(Vec<Change>),
 }
@@ -54,6 +58,8 @@ pub enum Reply {
     Status(Status),
     /// One line of JSON, to [`Request::Weather`].
     Weather(String),
+    /// To [`Request::Reload`]: how many settings changed, or why none did.
+    Reloaded(Result<usize, String>),
     /// The changes are in force.
     Done,
     /// The changes are not in force.

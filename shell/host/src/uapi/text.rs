@@ -21,7 +21,8 @@ pub fn parse(request: &[u8]) -> Result<Request, Errno> {
     match lines.next() {
         Some(b"get=1") if lines.all(<[u8]>::is_empty) => Ok(Request::Get),
         Some(b"weather=1") if lines.all(<[u8]>::is_empty) => Ok(Request::Weather),
-        Some(b"get=1" | b"weather=1") => Err(Errno::INVALID),
+        Some(b"reload=1") if lines.all(<[u8]>::is_empty) => Ok(Request::Reload),
+        Some(b"get=1" | b"weather=1" | b"reload=1") => Err(Errno::INVALID),
         Some(b"set=1") => {
             let mut changes = Vec::new();
             for line in lines.take_while(|l| !l.is_empty()) {
@@ -51,6 +52,16 @@ pub fn format(status: &Status) -> String {
 #[must_use]
 pub fn format_weather(json: &str) -> String {
     format!("weather={json}\nerrno=0\n\n")
+}
+
+/// Writes the reply to `reload=1`.
+#[must_use]
+pub fn format_reload(result: &Result<usize, String>) -> String {
+    let (told, errno) = match result {
+        Ok(changes) => (serde_json::json!({ "changes": changes }), 0),
+        Err(why) => (serde_json::json!({ "error": why }), Errno::INVALID.0),
+    };
+    format!("reload={told}\nerrno={errno}\n\n")
 }
 
 /// Writes the reply that carries nothing but `errno`; 0 for success.
@@ -92,7 +103,7 @@ fn read_peer_line(peer: &mut PeerChange, key: &str, value: &str) -> Result<(), E
         "remove" => peer.remove = only_true(value)?,
         "preshared_key" => {
             let key = PresharedKey::from_hex(value).map_err(|_| Errno::INVALID)?;
-            peer.preshared_key = Some(key);
+            peer.preshared_key = Some(key.into());
         }
         "endpoint" => peer.endpoint = Some(endpoint(value).ok_or(Errno::INVALID)?),
         "persistent_keepalive_interval" => peer.keepalive_s = Some(number(value)?),

@@ -1,0 +1,69 @@
+//! The file with a process's number, for those who send it signals.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use lock::Lock;
+
+/// A place that is ours until this is dropped; then the file goes.
+#[derive(Debug)]
+pub(super) struct PidFile {
+    path: PathBuf,
+    file: File,
+    _lock: Lock,
+}
+
+impl PidFile {
+    /// Takes the place, empty. What a killed process left there is overwritten.
+    pub(super) fn take(path: PathBuf) -> Result<Self> {
+        let what = || format!("cannot write the pid file {}", path.display());
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = open.with_context(what)?;
+        let Ok(lock) = Lock::take(file.try_clone().with_context(what)?) else {
+            let mut pid = String::new();
+            let _ = (&mut file).take(20).read_to_string(&mut pid);
+            let pid = if pid.trim().is_empty() { "another" } else { pid.trim() };
+            bail!("{}: process {pid} has this pid file; stop it, or name another", path.display());
+        };
+        file.set_len(0).with_context(what)?;
+        Ok(Self { path, file, _lock: lock })
+    }
+
+    /// Says who we are.
+    pub(super) fn write(&mut self) -> Result<()> {
+        let pid = std::process::id();
+        let what = || format!("cannot write the pid file {}", self.path.display());
+        writeln!(self.file, "{pid}").with_context(what)
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_file_has_one_owner_and_goes_with_it() {
+        let path = std::env::temp_dir().join(format!("warren-pid-{}", std::process::id()));
+        std::fs::write(&path, "12345678\n").expect("a place for it");
+        let mut first = PidFile::take(path.clone()).expect("nobody has it");
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "", "what was left is gone");
+        first.write().expect("written");
+        let pid = std::process::id().to_string();
+        assert_eq!(std::fs::read_to_string(&path).expect("there").trim(), pid);
+        let second = PidFile::take(path.clone()).expect_err("it is taken").to_string();
+        assert!(second.contains(&format!("process {pid} has this")), "{second}");
+        drop(first);
+        assert!(!path.exists());
+        let nowhere = PidFile::take(path.join("deeper")).expect_err("no such directory");
+        assert!(format!("{nowhere:#}").contains("cannot write the pid file"), "{nowhere:#}");
+    }
+}
