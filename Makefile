@@ -275,6 +275,10 @@ install:
 	  "$$made" completions fish > "$$to/share/fish/vendor_completions.d/$$program.fish"
 	done
 	ln -sf warren "$$to/bin/warren-wg"
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/warren-link@.service \
+	  | install -D -m 644 /dev/stdin "$$to/lib/systemd/system/warren-link@.service"
+	install -D -m 644 packaging/wg-quick@.service.d/warren.conf \
+	  "$$to/share/doc/warren/wg-quick@.service.d/warren.conf"
 	# Pages that --help names, at docs/NAME.md below this folder.
 	install -D -m 644 -t "$$to/share/doc/warren" README.md CHANGELOG.md SECURITY.md LICENSE LICENSE-APACHE LICENSE-MIT
 	install -D -m 644 -t "$$to/share/doc/warren/docs" docs/*.md
@@ -290,6 +294,7 @@ uninstall:
 	  "$$to"/share/zsh/site-functions/_warren{,-lab} \
 	  "$$to"/share/fish/vendor_completions.d/warren{,-lab}.fish \
 	  "$$to"/lib/systemd/system/warren{,-server}.service
+	rm -f "$$to/lib/systemd/system/warren-link@.service"
 	rm -rf "$$to/share/doc/warren"
 
 clean:
