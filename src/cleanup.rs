@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ::daemon::state;
 use anyhow::{Result, bail};
-use host::{gateway, resolver};
+use host::{carriers, gateway, resolver};
 
 /// Undo what a killed daemon left: resolvers, rules, routes, packet filter and settings.
 ///
@@ -21,10 +21,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let resolvers = resolver::restore_leftovers(&resolver::Paths::system(&args.state));
     let gateway = gateway::clear_leftovers(&args.state);
-    match (resolvers, gateway) {
-        (Ok(_), Ok(())) => Ok(()),
-        (Err(first), Err(second)) => bail!("{first}; and {second}"),
-        (Err(error), Ok(())) => Err(error.into()),
-        (Ok(_), Err(error)) => Err(error.into()),
-    }
+    let echoes = carriers::clear_leftovers();
+    let errors = [
+        resolvers.err().map(|error| error.to_string()),
+        gateway.err().map(|error| error.to_string()),
+        echoes.err(),
+    ];
+    let errors: Vec<String> = errors.into_iter().flatten().collect();
+    if errors.is_empty() { Ok(()) } else { bail!("{}", errors.join("; and ")) }
 }

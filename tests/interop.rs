@@ -5,13 +5,16 @@
 //! roles, over both outer families, with and without a preshared key; then what changes a
 //! running link: roaming, new sessions, keepalives, new keys. [`link`] is what source 004 asks of
 //! a link of two nodes, statement by statement (004.5 numbers 1, 10 to 14). [`clock`] is
-//! the part of it that is about time, and [`keys`] what is about keys that change by a schedule.
-//! [`quick`] is wg-quick, which knows us by a name only.
+//! the part of it that is about time, [`keys`] what is about keys that change by a schedule, and
+//! [`carriers`] the part about networks without UDP (3 to 8, 16). [`quick`] is wg-quick, which
+//! knows us by a name only.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 
 #[path = "interop/boring.rs"]
 mod boring;
+#[path = "interop/carriers.rs"]
+mod carriers;
 #[path = "interop/clock.rs"]
 mod clock;
 #[path = "interop/compress.rs"]

@@ -23,6 +23,8 @@
 //!   on the way; nothing goes round without end, and a circuit can be built afterwards.
 //! - [`relay`]: any bytes as the streams of three connections of a relay's switch; the same frames
 //!   however they are cut, one out for one in at most, everything counted.
+//! - [`ping()`]: any bytes as requests and replies of ICMP; one reply for one request, strangers
+//!   get no more than they sent, everything counted.
 //! - [`control()`], [`link_file`], [`topology`], [`sites()`]: the texts of the control socket, of
 //!   wg-quick, of the lab and of sites; good or refused with a place, and good ones mean what they
 //!   say.
@@ -48,6 +50,7 @@ mod cells;
 mod enrol;
 mod frames;
 mod machine;
+mod ping;
 mod query;
 mod relay;
 mod squeezed;
@@ -65,6 +68,7 @@ pub use cells::cells;
 pub use enrol::{channel, map, message, token};
 pub use frames::frames;
 pub use machine::datagram;
+pub use ping::ping;
 pub use query::query;
 pub use relay::relay;
 pub use squeezed::squeezed;
@@ -74,7 +78,7 @@ pub use text::{control, link_file, sites, topology};
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 21] = [
+pub const TARGETS: [(&str, Body); 22] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("stun", stun),
@@ -85,6 +89,7 @@ pub const TARGETS: [(&str, Body); 21] = [
     ("squeezed", squeezed),
     ("cells", cells),
     ("relay", relay),
+    ("ping", ping),
     ("control", control),
     ("link_file", link_file),
     ("topology", topology),
@@ -283,6 +288,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "cells" => cells::seeds(),
         "frames" => frames::seeds(),
         "relay" => relay::seeds(),
+        "ping" => ping::seeds(),
         "control" | "link_file" | "topology" | "sites" => text::seeds(target),
         "query" => query::seeds(),
         "token" | "message" | "map" | "channel" => enrol::seeds(target),

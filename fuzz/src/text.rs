@@ -215,6 +215,7 @@ fn configured(changes: &[Change]) -> Status {
             }
             Change::ListenPort(port) => status.listen_port = *port,
             Change::Fwmark(mark) => status.fwmark = *mark,
+            Change::ListenIcmp(_) | Change::ListenIp(_) => {}
             Change::ReplacePeers => node.remove_peers(),
             Change::Peer(change) => node.change_peer(change, &mut random).expect("there is room"),
         }

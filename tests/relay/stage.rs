@@ -181,7 +181,7 @@ impl Node {
         })?;
         Ok(path.and_then(|path| match path.to {
             Destination::Relay(relayed) => Some(relayed.relay),
-            Destination::Udp(_) => None,
+            Destination::Udp(_) | Destination::Carried(_) => None,
         }))
     }
 }

@@ -30,6 +30,8 @@
 //! be there, how it bears changes, what its relay carries; and what a server has to do for a
 //! thousand nodes that are members and nothing else ([`crowd`]).
 //!
+//! `warren-lab bench carriers` sets the carriers of a link beside each other ([`carriers`]).
+//!
 //! What it is not: it makes no claim about other machines (all hosts share one), it judges no
 //! protocol by its handshake, and it never tunes a contestant: each runs as its documentation
 //! recommends.
@@ -38,6 +40,7 @@
 //! name, version, install hint and what it needs in each host, and nothing else here knows a VPN;
 //! and for more tests: one is a variant of [`ring::Test`] and a method that measures it.
 
+pub mod carriers;
 pub mod crowd;
 mod end;
 pub mod facts;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use ::bench::facts::Origin;
 use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
-use ::bench::network;
 use ::bench::ring::{self, TUNINGS, Test};
 use ::bench::scenario::Scenario;
+use ::bench::{carriers, network};
 use ::bench::{markdown, vpn};
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
@@ -36,6 +36,10 @@ enum Words {
     /// Each step has a new lab; several rounds of all steps. Beside Headscale's relay, if
     /// headscale, tailscaled and tailscale are here. Needs root.
     Network(Network),
+    /// The carriers of a static link: UDP, a raw protocol and ping, beside ptunnel-ng.
+    ///
+    /// Each measurement has a new lab, without offloads; several rounds in turn. Needs root.
+    Carriers(Network),
     /// What can be measured here: peers with their versions or how to get them, profiles, tests.
     List(List),
     /// Three hosts in a ring, impaired, for every peer that is here; results go into a folder.
@@ -170,7 +174,7 @@ struct Network {
     #[arg(long, default_value_t = network::HONEST_ROUNDS,
           value_parser = value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Write network.md and network.json into this folder.
+    /// Write the report into this folder, as .md and .json.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print JSON instead of the table.
@@ -183,6 +187,7 @@ pub(crate) fn run(args: Args, warren: Option<PathBuf>) -> Result<()> {
     match args.command {
         Words::Link(args) => run_link(&args, warren),
         Words::Network(args) => run_network(&args, warren),
+        Words::Carriers(args) => run_carriers(&args, warren),
         Words::List(args) => list(&args, warren),
         Words::Run(args) => run_ring(&args, warren),
         Words::Report(args) => {
@@ -299,6 +304,19 @@ fn run_network(args: &Network, warren: Option<PathBuf>) -> Result<()> {
     let report = network::run(&settings)?;
     let report = Written { page: network::render(&report), json: network::to_json(&report)? };
     report.give(args.out.as_deref(), "network", args.json)
+}
+
+fn run_carriers(args: &Network, warren: Option<PathBuf>) -> Result<()> {
+    prepare(args.out.as_deref())?;
+    let settings = carriers::Settings {
+        prefix: "warren-bench".to_owned(),
+        seconds: args.seconds,
+        rounds: args.rounds,
+        origin: origin(warren)?,
+    };
+    let report = carriers::run(&settings)?;
+    let report = Written { page: carriers::render(&report), json: carriers::to_json(&report)? };
+    report.give(args.out.as_deref(), "carriers", args.json)
 }
 
 /// What was typed, and the program that is measured.

@@ -95,7 +95,7 @@ fn ask(desk: &mut host::driver::Desk<'_>, keys: &[PublicKey]) -> (Instant, Vec<S
         let path = node.path(key, clock.now).filter(|path| path.is_alive);
         let tx_bytes = status.peers.iter().find(|p| p.key == *key).map_or(0, |p| p.tx_bytes);
         let path = path.map(|path| match path.to {
-            Destination::Udp(_) => Health::Direct,
+            Destination::Udp(_) | Destination::Carried(_) => Health::Direct,
             Destination::Relay(_) => Health::Relayed,
         });
         Seen { path, tx_bytes }

@@ -185,6 +185,10 @@ fn add_path(
             "kind": "direct", "carrier": "udp", "endpoint": endpoint.remote.to_string(),
             "relay": null, "mtu": path.mtu_bytes,
         }),
+        Destination::Carried(carried) => json!({
+            "kind": "direct", "carrier": carried.by.to_string(),
+            "endpoint": carried.at.remote.ip().to_string(), "relay": null, "mtu": path.mtu_bytes,
+        }),
         Destination::Relay(relayed) => {
             let relay = map.and_then(|map| map.relays.iter().find(|r| r.id == relayed.relay));
             json!({
@@ -195,7 +199,7 @@ fn add_path(
         }
     });
     let was = before.filter(|_| path.is_none()).map(|before| match before.to {
-        Destination::Udp(_) => "direct",
+        Destination::Udp(_) | Destination::Carried(_) => "direct",
         Destination::Relay(_) => "relay",
     });
     value["path"]["was"] = json!(was);

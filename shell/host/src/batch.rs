@@ -3,7 +3,7 @@
 //! A run is what one `sendmsg(2)` with UDP_SEGMENT carries: datagrams to one destination, one
 //! behind the other in memory, all of the same size but the last, which may be shorter.
 
-use link::{Destination, Endpoint};
+use link::{Carried, Destination, Endpoint};
 
 use self::pacer::Pacer;
 
@@ -40,6 +40,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// One datagram of `len` bytes at `start`.
+    pub(crate) fn single(to: Endpoint, start: usize, len: usize) -> Self {
+        let (segment, count, closed) = (len, 1, true);
+        Self { to, start, len, segment, count, closed, gap_ns: 0, added_ns: 0 }
+    }
+
     /// Forgets the first `count` datagrams, fewer than there are: they were sent.
     pub(crate) fn advance(&mut self, count: usize) {
         let len = count * self.segment;
@@ -228,14 +234,25 @@ impl Batch {
         self.memory.get_mut(self.used..self.used + len)
     }
 
-    pub(crate) fn commit(&mut self, gap_ns: u32, streams: Option<&mut Streams>) {
-        let Some((to, len)) = self.slot.take() else { return };
+    /// The slot is complete. What is for neither UDP nor a relay is given back, and the slot is
+    /// free again.
+    pub(crate) fn commit(
+        &mut self,
+        gap_ns: u32,
+        streams: Option<&mut Streams>,
+    ) -> Option<(Carried, &[u8])> {
+        let (to, len) = self.slot.take()?;
         let to = match to {
             Destination::Udp(to) => to,
             // A stream has a queue of its own: the slot is free again.
             Destination::Relay(to) => {
                 let datagram = &self.memory[self.used..self.used + len];
-                return streams.into_iter().for_each(|streams| streams.push(&to, datagram));
+                streams.into_iter().for_each(|streams| streams.push(&to, datagram));
+                return None;
+            }
+            // So has what carries datagrams beside UDP.
+            Destination::Carried(to) => {
+                return Some((to, &self.memory[self.used..self.used + len]));
             }
         };
         let start = self.used;
@@ -251,11 +268,12 @@ impl Batch {
                 run.len += len;
                 run.count += 1;
                 run.closed = len < run.segment;
-                return;
+                return None;
             }
         }
         let (added_ns, closed) = (self.now_ns, false);
         self.runs.push(Run { to, start, len, segment: len, count: 1, closed, gap_ns, added_ns });
+        None
     }
 }
 

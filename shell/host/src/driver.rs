@@ -18,7 +18,6 @@ use crate::signals::{Asked, Signals};
 use crate::sys::{self, Interest, Poll, Ready};
 use crate::tun::Device;
 use crate::uapi::{BindError, Errno, Server, Turn};
-use crate::udp::Sockets;
 
 mod configure;
 mod desk;
@@ -425,7 +424,7 @@ impl Rest {
         self.blocked = blocked;
         let device = if blocked.is_some() { Interest::NOTHING } else { Interest::READ };
         let of = |fd| if Some(fd) == blocked { Interest::BOTH } else { Interest::READ };
-        let fds = self.engine.sockets.iter().flat_map(Sockets::fds).map(|fd| (fd, of(fd)));
+        let fds = self.engine.fds().map(|fd| (fd, of(fd)));
         for (fd, interest) in fds.chain([(self.engine.device.fd(), device)]) {
             self.poll.watch(fd, interest).map_err(|error| Error::System("epoll", error))?;
         }

@@ -3,6 +3,7 @@
 //! Stages, in the order in which they appear below: `pump_out`, `pump_in`, `settle`.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,7 @@ use wire::virtio;
 
 use crate::KernelRandom;
 use crate::batch::Batch;
+use crate::carriers::Carriers;
 use crate::moderation::Moderation;
 use crate::outgoing::Outgoing;
 use crate::pressure::{Allowance, Bucket, Pressure, Taken};
@@ -54,6 +56,8 @@ pub struct Engine {
     pub sockets: Option<Sockets>,
     /// Streams to relays.
     pub streams: Streams,
+    /// Sockets beside those of UDP.
+    pub carriers: Carriers,
     /// The clock of this turn.
     pub clock: Clock,
     /// What the wall clock is to stamps, if something is kept of them.
@@ -79,11 +83,13 @@ impl Engine {
     pub fn new(device: Device) -> Self {
         let udp = device.offloads().udp;
         let bucket = Bucket::install(device.name());
+        let carriers = Carriers::new(device.name());
         Self {
             node: Node::new(),
             device,
             sockets: None,
             streams: Streams::default(),
+            carriers,
             clock: read_clock(None),
             stamps: None,
             random: KernelRandom,
@@ -115,6 +121,7 @@ impl Engine {
     #[must_use]
     pub fn refused(&self) -> Refused {
         let now = self.sockets.as_ref().map_or(0, |sockets| sockets.sent.refused);
+        let now = now + self.carriers.refused();
         Refused { datagrams: self.refused.datagrams + now, ..self.refused }
     }
 
@@ -125,6 +132,7 @@ impl Engine {
         self.clock = read_clock(self.stamps.as_mut());
         self.batch.handle_time(self.clock.now.0);
         self.streams.tick(self.clock.now);
+        self.carriers.tick(self.clock.now);
     }
 
     /// Since 1970, by this turn's clock.
@@ -143,6 +151,7 @@ impl Engine {
             batch: &mut self.batch,
             sockets: self.sockets.as_mut(),
             streams: Some(&mut self.streams),
+            carriers: Some(&mut self.carriers),
         };
         // What an earlier turn could not send goes first, and holds up the rest.
         out.flush();
@@ -164,7 +173,7 @@ impl Engine {
             self.moderation.note_packets(u64::from(protocol != Some(protocol::TCP)));
             let header = virtio::Header::decode(header).unwrap_or_default();
             self.node.handle_packet(header, packet, self.clock.now, &mut out);
-            if out.batch.len() >= flush_len {
+            if out.waiting() >= flush_len {
                 // A small packet that waits for others does not wait for much of somebody else's.
                 self.node.handle_actions(self.clock, &mut self.random, &mut out);
                 out.flush();
@@ -172,7 +181,8 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
-        (taken.emptied, taken.blocked) = (!more, out.batch.blocked().is_some());
+        let is_blocked = out.batch.blocked().is_some() || self.carriers.blocked_fd().is_some();
+        (taken.emptied, taken.blocked) = (!more, is_blocked);
         let told = self.pressure.handle_turn(self.clock.now.0, taken);
         self.hold_back(told);
         Ok(more)
@@ -204,6 +214,7 @@ impl Engine {
         if self.streams.has(fd) {
             return Ok(self.pump_stream(fd));
         }
+        let via = self.carriers.via(fd);
         let wanted = (RECEIVE_LEN / self.message_len.max(1)).clamp(4, MESSAGES_MAX);
         let got = self.arena.receive(fd, wanted)?;
         if got == 0 {
@@ -214,19 +225,25 @@ impl Engine {
             batch: &mut self.batch,
             sockets: self.sockets.as_mut(),
             streams: Some(&mut self.streams),
+            carriers: Some(&mut self.carriers),
         };
         let (messages, memory) = self.arena.parts();
         let mut received = 0;
         for message in messages {
             received += message.len;
             self.inbox.set_congested(message.congested);
-            let end = message.start + message.len;
-            let mut start = message.start;
+            let (from, Range { mut start, end }) = match (via, &mut out.carriers) {
+                (Some(via), Some(carriers)) => match carriers.take(via, message, memory) {
+                    Some(found) => found,
+                    None => continue,
+                },
+                _ => (message.from.into(), message.start..message.start + message.len),
+            };
             while start < end {
                 let datagram = start..(start + message.segment).min(end);
                 start = datagram.end;
                 self.node.handle_datagram(
-                    message.from.into(),
+                    from,
                     memory,
                     datagram,
                     self.clock,
@@ -283,6 +300,7 @@ impl Engine {
                 batch: &mut self.batch,
                 sockets: self.sockets.as_mut(),
                 streams: Some(&mut self.streams),
+                carriers: Some(&mut self.carriers),
             };
             let memory = arrived.decoder.memory_mut();
             let from = Destination::Relay(Relayed { relay, peer: PublicKey(peer) });
@@ -312,6 +330,7 @@ impl Engine {
             batch: &mut self.batch,
             sockets: self.sockets.as_mut(),
             streams: Some(&mut self.streams),
+            carriers: Some(&mut self.carriers),
         };
         let budget = if busy { HANDSHAKES_BUSY } else { HANDSHAKES_IDLE };
         self.node.handle_handshakes(budget, self.clock, &mut self.random, &mut out);
@@ -320,6 +339,7 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
+        self.carriers.handle_timeout();
         self.streams.handle_timeout();
         self.streams.flush();
         if let Some(share) = self.node.poll_overrun() {
@@ -337,7 +357,13 @@ impl Engine {
     /// The socket for which datagrams wait because it is full.
     #[must_use]
     pub fn blocked_fd(&self) -> Option<RawFd> {
-        self.sockets.as_ref()?.fd_for(self.batch.blocked()?)
+        let udp = || self.sockets.as_ref()?.fd_for(self.batch.blocked()?);
+        udp().or_else(|| self.carriers.blocked_fd())
+    }
+
+    /// The sockets that datagrams come by, whatever carries them.
+    pub fn fds(&self) -> impl Iterator<Item = RawFd> {
+        self.sockets.iter().flat_map(Sockets::fds).chain(self.carriers.fds())
     }
 
     /// Sends what is early, for no turn comes any more.
@@ -356,7 +382,7 @@ impl Engine {
     /// Whether `fd` is one of the sockets or streams there are now: they may have been replaced.
     #[must_use]
     pub fn has_socket(&self, fd: RawFd) -> bool {
-        self.streams.has(fd) || self.sockets.iter().flat_map(Sockets::fds).any(|ours| ours == fd)
+        self.streams.has(fd) || self.fds().any(|ours| ours == fd)
     }
 
     /// How long the loop may sleep; `None` = until something is ready.
@@ -367,7 +393,7 @@ impl Engine {
             self.pressure.poll_timeout().map(Instant).filter(|due| *due > self.clock.now);
         let deadline = self.node.poll_timeout().into_iter().chain(pressure).min();
         let ours = deadline.map(|deadline| deadline.since(Instant(sys::boottime_ns())));
-        ours.into_iter().chain(self.streams.sleep()).min()
+        ours.into_iter().chain(self.streams.sleep()).chain(self.carriers.sleep()).min()
     }
 }
 
@@ -453,6 +479,7 @@ mod tests {
                 batch: &mut engine.batch,
                 sockets: engine.sockets.as_mut(),
                 streams: None,
+                carriers: None,
             };
             out.reserve(&Destination::Udp(Endpoint::new(nowhere)), 32).unwrap().fill(1);
             out.commit();

@@ -11,7 +11,8 @@
 //! 3. [`engine::Engine::pump_in`]: [`udp::Arena::receive`] takes coalesced datagrams, the node
 //!    opens them where they lie, the coalescer joins what belongs together, and
 //!    [`tun::Device::write`] gathers each superpacket from where its pieces lie.
-//!    What came by a stream of TLS to a relay ([`relay`]) is opened the same way.
+//!    What came by a stream of TLS to a relay ([`relay`]), in an echo of ICMP or in a packet of
+//!    another protocol ([`carriers`]) is opened the same way.
 //! 4. Handshakes get a few milliseconds at most, timers fire, and what peers want done is done.
 //! 5. The rest: the control socket ([`uapi`]), signals ([`signals`]), changes of links and routes
 //!    ([`monitor`]), and what other threads ask for ([`driver::mail`]).
@@ -29,6 +30,7 @@
 
 pub mod affinity;
 pub mod batch;
+pub mod carriers;
 pub mod daemon;
 pub mod driver;
 pub mod echo;

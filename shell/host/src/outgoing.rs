@@ -3,6 +3,7 @@
 use link::{Destination, Outbox};
 
 use crate::batch::Batch;
+use crate::carriers::Carriers;
 use crate::relay::Streams;
 use crate::udp::Sockets;
 
@@ -15,13 +16,22 @@ pub struct Outgoing<'a> {
     pub sockets: Option<&'a mut Sockets>,
     /// Where datagrams for peers at relays go.
     pub streams: Option<&'a mut Streams>,
+    /// Where datagrams go that leave neither by UDP nor by a relay.
+    pub carriers: Option<&'a mut Carriers>,
 }
 
 impl Outgoing<'_> {
     /// Bytes that wait in the batch, or went to streams in this turn.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.batch.len() + self.streams.as_ref().map_or(0, |streams| streams.pushed())
+        let pushed = self.streams.as_ref().map_or(0, |streams| streams.pushed());
+        self.waiting() + pushed
+    }
+
+    /// Bytes that wait for a socket.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.batch.len() + self.carriers.as_ref().map_or(0, |carriers| carriers.len())
     }
 
     /// Whether there are none.
@@ -32,6 +42,9 @@ impl Outgoing<'_> {
 
     /// Sends what waits, as far as the sockets have room.
     pub fn flush(&mut self) {
+        if let Some(carriers) = &mut self.carriers {
+            carriers.flush();
+        }
         if self.batch.is_empty() {
             return;
         }
@@ -58,11 +71,14 @@ impl Outbox for Outgoing<'_> {
 
     #[inline]
     fn commit(&mut self) {
-        self.batch.commit(0, self.streams.as_deref_mut());
+        self.commit_paced(0);
     }
 
     #[inline]
     fn commit_paced(&mut self, gap_ns: u32) {
-        self.batch.commit(gap_ns, self.streams.as_deref_mut());
+        let carried = self.batch.commit(gap_ns, self.streams.as_deref_mut());
+        if let (Some((to, datagram)), Some(carriers)) = (carried, &mut self.carriers) {
+            carriers.push(&to, datagram);
+        }
     }
 }

@@ -26,6 +26,10 @@ pub(crate) fn links(engine: &Engine, status: &Status) -> Value {
             "name": &key,
             "key": &key,
             "endpoint": known.endpoint,
+            "carrier": engine.node.carrier(&known.key).map_or_else(
+                || String::from("udp"),
+                |carrier| carrier.to_string(),
+            ),
             "rx_bytes": known.rx_bytes,
             "tx_bytes": known.tx_bytes,
             "last_handshake_unix_s": known.last_handshake.map(|at| at.as_secs()),
@@ -49,6 +53,7 @@ pub(crate) fn drops(engine: &Engine) -> BTreeMap<&'static str, u64> {
     let kernels = [("interface-refused", refused.units), ("send-refused", refused.datagrams)];
     let kernels = kernels.into_iter().filter(|(_, count)| *count > 0);
     let drops = engine.node.counters().drops().map(|(reason, count)| (reason.name(), count));
+    let drops = drops.chain(engine.carriers.drops());
     drops.chain(dropped_in_frames(&engine.node.pieces())).chain(kernels).collect()
 }
 

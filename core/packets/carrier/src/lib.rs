@@ -23,11 +23,14 @@
 //! most three times a second, and only if it may know; so one frame in never makes more than one
 //! frame out.
 //!
+//! Where not even streams get out but pings do, datagrams ride in echoes: [`icmp`].
+//!
 //! What does not happen here: sockets, TLS, proof of keys. The shell admits a connection once a key
 //! is proven, and reports what this crate wants cut. Time is an argument.
 
 #![forbid(unsafe_code)]
 
+pub mod icmp;
 mod queue;
 pub mod stream;
 pub mod switch;

@@ -48,6 +48,11 @@ impl Queue {
         self.entries.front().map_or(Duration::ZERO, |entry| now.since(entry.since))
     }
 
+    /// When the oldest frame came.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.entries.front().map(|entry| entry.since)
+    }
+
     /// Moves the oldest frame to the end of `out`; returns its length.
     pub(crate) fn pop_into(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         let len = self.entries.pop_front()?.len as usize;

@@ -78,7 +78,7 @@ mod weather;
 pub use self::frames::features;
 pub use self::inbox::{Inbox, OWN_BYTES_MAX};
 pub use self::link::{Link, Own, Wake, World};
-pub use self::outbox::{Destination, Endpoint, Outbox, Relayed, Source};
+pub use self::outbox::{Carried, Carrier, Destination, Endpoint, Outbox, Relayed, Source};
 pub use self::outcome::{Outcome, Refusal};
 pub use self::overrun::Overrun;
 pub use self::paths::{CANDIDATES_MAX, Candidate, PathStatus};

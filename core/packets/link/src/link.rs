@@ -235,8 +235,8 @@ impl Link {
     /// Forgets which of our addresses the peer spoke to: routes or addresses have changed, and
     /// the kernel shall choose again.
     pub fn forget_source(&mut self) {
-        if let Some(Destination::Udp(endpoint)) = &mut self.endpoint {
-            endpoint.source = None;
+        if let Some(to) = &mut self.endpoint {
+            to.forget_source();
         }
         if let Some(paths) = &mut self.paths {
             paths.forget_sources();

@@ -1,5 +1,6 @@
 //! The outbox: the memory that the shell lends for datagrams, and their destinations.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use noise::PublicKey;
@@ -40,12 +41,42 @@ pub struct Relayed {
     pub peer: PublicKey,
 }
 
-/// How a datagram leaves, and how one came. An ICMP requester or a raw protocol will be further
-/// destinations, never a second code path (docs/decisions.md).
+/// What carries datagrams where UDP does not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Carrier {
+    /// ICMP echo requests to a responder; its port is 0.
+    IcmpRequest,
+    /// ICMP echo replies to a requester, whose port is its identifier.
+    IcmpReply,
+    /// IP packets of this protocol; ports are 0.
+    Ip(u8),
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IcmpRequest | Self::IcmpReply => f.write_str("icmp"),
+            Self::Ip(protocol) => write!(f, "ip:{protocol}"),
+        }
+    }
+}
+
+/// A path that is not of UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// What carries the datagrams.
+    pub by: Carrier,
+    /// Where they go.
+    pub at: Endpoint,
+}
+
+/// How a datagram leaves, and how one came; never a second code path (docs/decisions.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// A UDP datagram.
     Udp(Endpoint),
+    /// An ICMP echo, or a packet of a raw protocol.
+    Carried(Carried),
     /// A frame to a relay, which hands it on.
     Relay(Relayed),
 }
@@ -56,7 +87,32 @@ impl Destination {
     pub fn udp(&self) -> Option<Endpoint> {
         match self {
             Self::Udp(endpoint) => Some(*endpoint),
+            Self::Carried(_) | Self::Relay(_) => None,
+        }
+    }
+
+    /// Both ends of the path, if it leads straight to the peer.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        match self {
+            Self::Udp(at) | Self::Carried(Carried { at, .. }) => Some(*at),
             Self::Relay(_) => None,
+        }
+    }
+
+    /// What carries it, if that is neither UDP nor a relay's stream.
+    #[must_use]
+    pub fn carrier(&self) -> Option<Carrier> {
+        match self {
+            Self::Carried(carried) => Some(carried.by),
+            Self::Udp(_) | Self::Relay(_) => None,
+        }
+    }
+
+    /// The kernel shall choose our address again.
+    pub(crate) fn forget_source(&mut self) {
+        if let Self::Udp(at) | Self::Carried(Carried { at, .. }) = self {
+            at.source = None;
         }
     }
 
@@ -64,7 +120,7 @@ impl Destination {
     /// peer, or another one of ours, where both are known.
     #[must_use]
     pub fn is_elsewhere(&self, there: &Self) -> bool {
-        let ours = |place: &Self| place.udp().and_then(|udp| udp.source).map(|own| own.address);
+        let ours = |place: &Self| place.endpoint().and_then(|at| at.source).map(|own| own.address);
         let apart = ours(self).zip(ours(there)).is_some_and(|(before, after)| before != after);
         apart || self.source() != there.source()
     }
@@ -74,7 +130,7 @@ impl Destination {
     #[must_use]
     pub fn source(&self) -> SocketAddr {
         match self {
-            Self::Udp(endpoint) => endpoint.remote,
+            Self::Udp(at) | Self::Carried(Carried { at, .. }) => at.remote,
             Self::Relay(relayed) => {
                 let mut address = [0; 16];
                 address.copy_from_slice(&relayed.peer.0[..16]);
@@ -87,6 +143,12 @@ impl Destination {
 impl From<Endpoint> for Destination {
     fn from(endpoint: Endpoint) -> Self {
         Self::Udp(endpoint)
+    }
+}
+
+impl From<Carried> for Destination {
+    fn from(carried: Carried) -> Self {
+        Self::Carried(carried)
     }
 }
 

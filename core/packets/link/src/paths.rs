@@ -259,9 +259,7 @@ impl Paths {
     /// The kernel shall choose our addresses again.
     pub(crate) fn forget_sources(&mut self) {
         for path in &mut self.list {
-            if let Destination::Udp(endpoint) = &mut path.to {
-                endpoint.source = None;
-            }
+            path.to.forget_source();
         }
     }
 

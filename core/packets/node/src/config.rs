@@ -2,9 +2,9 @@
 //! socket, the reader of wg-quick files and the tests share. Values only; nothing here acts.
 
 use core::time::Duration;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use link::{KeyStatus, Preshared};
+use link::{Carrier, KeyStatus, Preshared};
 use noise::{PresharedKey, PrivateKey, PublicKey};
 pub use wire::prefix::{BadPrefix, Prefix};
 
@@ -17,6 +17,10 @@ pub enum Change {
     ListenPort(u16),
     /// The mark on every datagram that leaves; 0 for none.
     Fwmark(u32),
+    /// Answer echo requests to this address of ours that carry datagrams.
+    ListenIcmp(IpAddr),
+    /// Take packets of this IP protocol.
+    ListenIp(u8),
     /// Forget every peer.
     ReplacePeers,
     /// Make, change or remove one peer.
@@ -36,6 +40,10 @@ pub struct PeerChange {
     pub preshared_key: Option<Preshared>,
     /// Where to send until the peer is heard from elsewhere.
     pub endpoint: Option<SocketAddr>,
+    /// What carries datagrams to `endpoint`; `None` is UDP.
+    pub carrier: Option<Carrier>,
+    /// How often a responder is asked at least, where the carrier is ICMP.
+    pub poll: Option<Duration>,
     /// Seconds between persistent keepalives, 0 for none.
     pub keepalive_s: Option<u16>,
     /// Take away all prefixes the peer has before `allowed_ips` is applied.
@@ -57,6 +65,8 @@ impl PeerChange {
             remove: false,
             preshared_key: None,
             endpoint: None,
+            carrier: None,
+            poll: None,
             keepalive_s: None,
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),

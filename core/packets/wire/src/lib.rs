@@ -24,8 +24,8 @@
 //!
 //! Beside that stand [`checksum`] (RFC 1071 and its incremental form), the plain views [`tcp`],
 //! [`udp`] and [`icmp`], all of which borrow and none of which copy, [`stun`], by which a server
-//! tells from where it sees us, [`prefix`], the text form of a network, and [`relay`], the frames
-//! on a stream between a node and a relay.
+//! tells from where it sees us, [`prefix`], the text form of a network, [`relay`], the frames on a
+//! stream between a node and a relay, and [`ping`], what rides in echoes of ICMP.
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +37,7 @@ pub mod icmp;
 pub mod ip;
 mod malformed;
 pub mod packet;
+pub mod ping;
 pub mod prefix;
 pub mod relay;
 #[cfg(test)]

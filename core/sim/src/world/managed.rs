@@ -130,7 +130,7 @@ impl World {
     #[must_use]
     pub fn route_name(&self, from: HostId, to: HostId) -> &'static str {
         match self.path(from, to).map(|path| path.to) {
-            Some(node::Destination::Udp(_)) => "direct",
+            Some(node::Destination::Udp(_) | node::Destination::Carried(_)) => "direct",
             Some(node::Destination::Relay(_)) => "relay",
             None => "none",
         }

@@ -40,7 +40,10 @@ impl World {
                     Ok(())
                 }
                 // Sockets are the world's.
-                Change::ListenPort(_) | Change::Fwmark(_) => Ok(()),
+                Change::ListenPort(_)
+                | Change::ListenIcmp(_)
+                | Change::ListenIp(_)
+                | Change::Fwmark(_) => Ok(()),
             };
             if done.is_err() {
                 self.fail("a node did not take a change");

@@ -143,6 +143,7 @@ impl World {
             }
             match to {
                 Destination::Relay(to) => self.emit_relayed(id, to, bytes),
+                Destination::Carried(to) => self.fail(&format!("{id} sends to {to:?}")),
                 Destination::Udp(endpoint) => {
                     let own = host.address.ip();
                     if endpoint.source.is_some_and(|source| source.address != own) {

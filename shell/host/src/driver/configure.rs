@@ -47,6 +47,8 @@ impl Rest {
 
     pub(super) fn configure(&mut self, changes: &[Change]) -> Result<(), Refused> {
         for change in changes {
+            let applied = self.engine.carriers.apply(change);
+            applied.map_err(|text| (text, Errno(-libc::EPERM)))?;
             let node = &mut self.engine.node;
             match change {
                 Change::PrivateKey(key) => {
@@ -55,11 +57,15 @@ impl Rest {
                 }
                 Change::ListenPort(port) => self.listen(*port)?,
                 Change::Fwmark(mark) => self.mark(*mark)?,
+                Change::ListenIcmp(_) | Change::ListenIp(_) => {}
                 Change::ReplacePeers => node.remove_peers(),
                 Change::Peer(peer) => node
                     .change_peer(peer, &mut self.random)
                     .map_err(|error| (error.to_string(), Errno(-libc::ENOSPC)))?,
             }
+        }
+        for fd in self.engine.carriers.fds() {
+            self.poll.watch(fd, Interest::READ).map_err(|e| (e.to_string(), Errno::IO))?;
         }
         self.engine.tick();
         self.engine.settle(true, false);

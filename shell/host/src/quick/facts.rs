@@ -14,6 +14,8 @@ pub struct Facts {
     pub used_tables: BTreeSet<u32>,
     /// The largest MTU on the way to any endpoint; without endpoints, on the default route.
     pub outer_mtu: Option<u32>,
+    /// Whether an endpoint is of IPv6.
+    pub is_endpoint_v6: bool,
     /// The smallest priority of the rules there are (but the kernel's first), for IPv4 and IPv6.
     pub first_priority: [Option<u32>; 2],
     /// Whether marks count already when reverse paths are checked, and somebody else saw to it.
@@ -49,6 +51,7 @@ impl Facts {
         Ok(Self {
             used_tables,
             outer_mtu,
+            is_endpoint_v6: endpoints.iter().any(|at| at.ip().to_canonical().is_ipv6()),
             first_priority: [netlink.first_priority(Family::V4)?, first_v6],
             src_valid_mark: setting(SRC_VALID_MARK) == Some(1)
                 && !source_mark_is_ours(&mut netlink)?,

@@ -16,6 +16,8 @@
 //! - `SaveConfig` has no effect: a file written by people is not rewritten by a program.
 
 mod apply;
+#[cfg(test)]
+mod carried;
 mod error;
 mod facts;
 #[cfg(test)]
@@ -37,7 +39,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use node::{AllowedIp, Change, PeerChange, Prefix, Preshared};
+use node::{AllowedIp, Carrier, Change, PeerChange, Prefix, Preshared};
 use noise::{PresharedKey, PrivateKey, PublicKey};
 
 use crate::keyfile::{KeyFile, OVERLAP};
@@ -57,6 +59,10 @@ use known::Known;
 pub const FILE_LEN_MAX: u64 = 16 << 20;
 /// Milliseconds that a small packet waits for others, at most, as in source 004.
 pub const HOLD_MS_MAX: u16 = 1_000;
+/// Milliseconds between echo requests of an idle link, if nothing is said.
+pub const ICMP_POLL_MS: u32 = carrier::icmp::POLL.as_millis() as u32;
+/// Seconds between keepalives of a link over ICMP, if nothing is said.
+pub const ICMP_KEEPALIVE_S: u16 = 25;
 /// How long TCP waits for its order if nothing is said, and at most, milliseconds.
 pub const ORDER_MS: u16 = node::ORDER.as_millis() as u16;
 /// See [`ORDER_MS`].
@@ -108,6 +114,12 @@ pub struct Interface {
     pub order_ms: Option<u16>,
     /// How much repair may be sent for what is sent, percent; none is [`REPAIR_PERCENT`].
     pub repair_percent: Option<u8>,
+    /// Our address at which echo requests of peers are answered.
+    pub listen_icmp: Option<IpAddr>,
+    /// The IP protocol whose packets are taken from peers.
+    pub listen_ip: Option<u8>,
+    /// Bytes of the largest packet that leaves the machine.
+    pub outer_mtu: Option<u32>,
     /// Whether the file asks to be rewritten; it is not.
     pub save_config: bool,
 }
@@ -164,6 +176,10 @@ pub struct Peer {
     pub allowed_ips: Vec<Prefix>,
     /// Where to send, not yet resolved.
     pub endpoint: Option<Host>,
+    /// What carries datagrams there; none is UDP.
+    pub carrier: Option<Carrier>,
+    /// Milliseconds between echo requests at most, where they carry; none is [`ICMP_POLL_MS`].
+    pub icmp_poll_ms: Option<u32>,
     /// Seconds between persistent keepalives; 0 is `off`.
     pub keepalive_s: Option<u16>,
     /// Whether what goes to it is compressed, where it reads that.
@@ -182,6 +198,8 @@ impl Settings {
         }
         changes.push(Change::ListenPort(self.interface.listen_port.unwrap_or(0)));
         changes.push(Change::Fwmark(fwmark));
+        changes.extend(self.interface.listen_icmp.map(Change::ListenIcmp));
+        changes.extend(self.interface.listen_ip.map(Change::ListenIp));
         changes.push(Change::ReplacePeers);
         let endpoints = endpoints.iter().copied().chain(std::iter::repeat(None));
         for (peer, endpoint) in self.peers.iter().zip(endpoints) {
@@ -218,7 +236,9 @@ impl Settings {
             if before == Some(peer) {
                 continue;
             }
-            let moved = before.is_none_or(|before| before.endpoint != peer.endpoint);
+            let moved = before.is_none_or(|before| {
+                (&before.endpoint, before.carrier) != (&peer.endpoint, peer.carrier)
+            });
             let endpoint = peer.endpoint.as_ref().filter(|_| moved);
             changes.push(peer.change(endpoint.map(&mut resolve).transpose()?));
         }
@@ -253,13 +273,20 @@ impl Settings {
 }
 
 impl Peer {
+    /// Who pings is to be reached from the start: only requests that follow a session are kept.
+    fn default_keepalive_s(&self) -> u16 {
+        if self.carrier == Some(Carrier::IcmpRequest) { ICMP_KEEPALIVE_S } else { 0 }
+    }
+
     /// Makes the peer what the file says, and at `endpoint` if there is one; what the file does not
     /// say is off.
     fn change(&self, endpoint: Option<SocketAddr>) -> Change {
         Change::Peer(PeerChange {
             preshared_key: Some(self.preshared_key.clone().unwrap_or_else(none)),
             endpoint,
-            keepalive_s: Some(self.keepalive_s.unwrap_or(0)),
+            carrier: self.carrier,
+            poll: Some(Duration::from_millis(self.icmp_poll_ms.unwrap_or(ICMP_POLL_MS).into())),
+            keepalive_s: Some(self.keepalive_s.unwrap_or(self.default_keepalive_s())),
             replace_allowed_ips: true,
             allowed_ips: self.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
             compress: Some(self.compress),

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use node::Prefix;
+use carrier::icmp;
+use node::{Carrier, Prefix};
 use noise::{PrivateKey, PublicKey};
 
 use super::known::Known;
@@ -23,8 +24,16 @@ pub(super) const MTU_MIN: u32 = 68;
 /// The smallest MTU IPv6 allows (RFC 8200 section 5).
 pub(super) const MTU_MIN_V6: u32 = 1280;
 const MTU_MAX: u32 = 65535;
+/// What `OuterMtu` may be: what every IPv4 host takes (RFC 791), and jumbo frames.
+const OUTER_MTU_MIN: u32 = 576;
+const OUTER_MTU_MAX: u32 = 9000;
+/// What `IcmpPollMs` may be.
+const ICMP_POLL_MS: RangeInclusive<u32> =
+    icmp::POLL_MIN.as_millis() as u32..=icmp::POLL_MAX.as_millis() as u32;
+/// "Any private encryption scheme".
+const IP_PROTOCOL: u8 = 99;
 
-const INTERFACE_KEYS: [&str; 15] = [
+const INTERFACE_KEYS: [&str; 18] = [
     "PrivateKey",
     "ListenPort",
     "FwMark",
@@ -40,8 +49,11 @@ const INTERFACE_KEYS: [&str; 15] = [
     "Frames",
     "OrderMs",
     "RepairMax",
+    "ListenIcmp",
+    "ListenIp",
+    "OuterMtu",
 ];
-const PEER_KEYS: [&str; 10] = [
+const PEER_KEYS: [&str; 12] = [
     "PublicKey",
     "PresharedKey",
     "PresharedKeyFile",
@@ -52,6 +64,8 @@ const PEER_KEYS: [&str; 10] = [
     "PersistentKeepalive",
     "Compress",
     "HoldMs",
+    "Carrier",
+    "IcmpPollMs",
 ];
 
 /// How a comment begins that is for Warren.
@@ -98,7 +112,10 @@ struct PeerDraft {
     key: Option<PublicKey>,
     preshared: Draft,
     allowed_ips: Vec<Prefix>,
-    endpoint: Option<Host>,
+    /// The line, the column and the text; what it means depends on the carrier.
+    endpoint: Option<(usize, usize, String)>,
+    carrier: Option<Carrier>,
+    icmp_poll_ms: Option<u32>,
     keepalive_s: Option<u16>,
     compress: bool,
     hold_ms: u16,
@@ -260,23 +277,42 @@ impl Reader {
             "PostUp" => interface.hooks.post_up.push(value.to_owned()),
             "PreDown" => interface.hooks.pre_down.push(value.to_owned()),
             "PostDown" => interface.hooks.post_down.push(value.to_owned()),
-            "Frames" => interface.frames = Some(switch(value).map_err(at)?),
-            "OrderMs" => {
-                let order_ms = number(value, 0..=ORDER_MS_MAX.into()).map_err(at)?;
-                interface.order_ms = Some(order_ms as u16);
-            }
-            "RepairMax" => {
-                let percent = value.strip_suffix('%').map_or(value, str::trim_end);
-                let percent = number(percent, 0..=REPAIR_PERCENT.into()).map_err(at)?;
-                interface.repair_percent = Some(percent as u8);
-            }
-            _ => {
+            "SaveConfig" => {
                 interface.save_config = match value {
                     "true" => true,
                     "false" => false,
                     _ => return Err(at(format!("`{}` is neither true nor false", cut(value)))),
                 };
             }
+            _ => self.set_own(name, value).map_err(at)?,
+        }
+        Ok(())
+    }
+
+    /// What is Warren's own of an interface.
+    fn set_own(&mut self, name: &str, value: &str) -> Result<(), Wrong> {
+        let interface = &mut self.interface;
+        match name {
+            "Frames" => interface.frames = Some(switch(value)?),
+            "OrderMs" => {
+                let order_ms = number(value, 0..=ORDER_MS_MAX.into())?;
+                interface.order_ms = Some(order_ms as u16);
+            }
+            "RepairMax" => {
+                let percent = value.strip_suffix('%').map_or(value, str::trim_end);
+                let percent = number(percent, 0..=REPAIR_PERCENT.into())?;
+                interface.repair_percent = Some(percent as u8);
+            }
+            "ListenIcmp" => {
+                let address =
+                    value.parse().map_err(|_| not_an("address of this machine", value))?;
+                interface.listen_icmp = Some(address);
+            }
+            "ListenIp" => interface.listen_ip = Some(protocol(value)?),
+            "OuterMtu" => {
+                interface.outer_mtu = Some(number(value, OUTER_MTU_MIN..=OUTER_MTU_MAX)?);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -319,15 +355,23 @@ impl Reader {
             }
             "Compress" => peer.compress = compress(value).map_err(at)?,
             "HoldMs" => peer.hold_ms = number(value, 0..=HOLD_MS_MAX.into()).map_err(at)? as u16,
-            "Endpoint" => {
-                let numbered = self.known.numbered(value);
-                let value = numbered.as_deref().unwrap_or(value);
-                peer.endpoint = Some(Host::parse(value).map_err(at)?);
-            }
+            "Endpoint" => peer.endpoint = Some((self.line, column, value.to_owned())),
+            "Carrier" => peer.carrier = carrier(value).map_err(at)?,
+            "IcmpPollMs" => peer.icmp_poll_ms = Some(number(value, ICMP_POLL_MS).map_err(at)?),
             _ if value.eq_ignore_ascii_case("off") => peer.keepalive_s = Some(0),
             _ => peer.keepalive_s = Some(number(value, 0..=65535).map_err(at)? as u16),
         }
         Ok(())
+    }
+
+    /// Where the peer is, in the form that its carrier has.
+    fn endpoint_of(&mut self, draft: &PeerDraft) -> Option<Host> {
+        let (line, column, text) = draft.endpoint.as_ref()?;
+        let host = match draft.carrier {
+            None => Host::parse(self.known.numbered(text).as_deref().unwrap_or(text)),
+            Some(_) => Host::parse_portless(text),
+        };
+        host.map_err(|wrong| self.fault_at(*line, *column, format!("Endpoint: {wrong}"))).ok()
     }
 
     fn finish(mut self) -> Result<Settings, Vec<Fault>> {
@@ -343,8 +387,9 @@ impl Reader {
                 self.fault(1, "this [Peer] has no PublicKey; add the peer's public key");
                 continue;
             };
-            let PeerDraft { line, preshared, allowed_ips, endpoint, .. } = draft;
-            let PeerDraft { keepalive_s, compress, hold_ms, .. } = draft;
+            let endpoint = self.endpoint_of(&draft);
+            let PeerDraft { line, preshared, allowed_ips, .. } = draft;
+            let PeerDraft { carrier, icmp_poll_ms, keepalive_s, compress, hold_ms, .. } = draft;
             let at = preshared.file.as_ref().map_or((line, 1), |(_, at)| *at);
             let (preshared_key, key_file) =
                 preshared.finish().unwrap_or_else(|((line, column), what)| {
@@ -362,6 +407,8 @@ impl Reader {
                 key_file,
                 allowed_ips,
                 endpoint,
+                carrier,
+                icmp_poll_ms,
                 keepalive_s,
                 compress,
                 hold_ms,
@@ -415,6 +462,30 @@ fn compress(value: &str) -> Result<bool, Wrong> {
     switch(value)
         .or_else(|_| number(value, 0..=9).map(|level| level > 0))
         .map_err(|_| format!("`{}` is neither on nor off, nor a level from 0 to 9", cut(value)))
+}
+
+/// `None` is UDP.
+fn carrier(value: &str) -> Result<Option<Carrier>, Wrong> {
+    match value {
+        "udp" => Ok(None),
+        "icmp" => Ok(Some(Carrier::IcmpRequest)),
+        "ip" => Ok(Some(Carrier::Ip(IP_PROTOCOL))),
+        _ => match value.strip_prefix("ip:") {
+            Some(number) => protocol(number).map(|number| Some(Carrier::Ip(number))),
+            None => Err(format!("`{}` is not a carrier; write udp, icmp or ip:N", cut(value))),
+        },
+    }
+}
+
+/// An IP protocol that the machine does not need for itself.
+fn protocol(value: &str) -> Result<u8, Wrong> {
+    let number = number(value, 2..=254)? as u8;
+    match number {
+        6 => Err("6 is TCP, which this machine speaks itself; write another number".to_owned()),
+        17 => Err("17 is UDP; write Carrier = udp, and ListenPort".to_owned()),
+        58 => Err("58 is ICMPv6; write Carrier = icmp, and ListenIcmp".to_owned()),
+        _ => Ok(number),
+    }
 }
 
 fn number(value: &str, range: RangeInclusive<u32>) -> Result<u32, Wrong> {

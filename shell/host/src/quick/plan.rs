@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-use node::Prefix;
+use node::{Carrier, Prefix};
 
 use super::facts::{Facts, everything};
 use super::leftovers::{MADE_BY_LINK, MADE_WITH_SOURCE_MARK};
@@ -101,6 +101,15 @@ pub enum PlanError {
         /// What is needed, in bytes.
         min: u32,
     },
+    /// The MTU is larger than `OuterMtu` has room for.
+    Outer {
+        /// What was asked for, in bytes.
+        mtu: u32,
+        /// `OuterMtu`, in bytes.
+        outer: u32,
+        /// What that has room for, in bytes.
+        room: u32,
+    },
     /// No table from 51820 on is free.
     Tables,
 }
@@ -118,6 +127,11 @@ impl fmt::Display for PlanError {
                 f,
                 "the way to the peer leaves an MTU of {mtu}, and the least is {min}; set MTU in \
                  [Interface]"
+            ),
+            Self::Outer { mtu, outer, room } => write!(
+                f,
+                "MTU = {mtu} needs more than OuterMtu = {outer}; set MTU to {room} or less, or \
+                 leave it out"
             ),
             Self::Tables => write!(
                 f,
@@ -286,10 +300,23 @@ impl Plan {
     }
 }
 
+/// What the outer headers take of a packet, at most.
+fn overhead(settings: &Settings, facts: &Facts) -> u32 {
+    let listens = settings.interface.listen_icmp.is_some_and(|at| at.is_ipv6());
+    let asks = settings.peers.iter().any(|peer| peer.carrier == Some(Carrier::IcmpRequest));
+    // Over IPv4 it fits into the difference of the headers.
+    let is_more = listens || (asks && facts.is_endpoint_v6);
+    OVERHEAD_LEN + if is_more { wire::ping::HEAD_LEN as u32 } else { 0 }
+}
+
 fn mtu(settings: &Settings, facts: &Facts) -> Result<u32, PlanError> {
     let interface = &settings.interface;
-    let outer = facts.outer_mtu.unwrap_or(OUTER_MTU);
-    let mtu = interface.mtu.unwrap_or_else(|| outer.saturating_sub(OVERHEAD_LEN).min(65535));
+    let outer = interface.outer_mtu.or(facts.outer_mtu).unwrap_or(OUTER_MTU);
+    let room = outer.saturating_sub(overhead(settings, facts)).min(65535);
+    let mtu = interface.mtu.unwrap_or(room);
+    if interface.outer_mtu.is_some() && mtu > room {
+        return Err(PlanError::Outer { mtu, outer, room });
+    }
     let v6 = interface.addresses.iter().any(|(a, _)| a.is_ipv6())
         || settings.peers.iter().flat_map(|p| &p.allowed_ips).any(|p| p.address().is_ipv6());
     let min = if v6 { MTU_MIN_V6 } else { MTU_MIN };

@@ -75,6 +75,24 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Reads an address or a name without a port, for carriers that have none.
+    pub(super) fn parse_portless(text: &str) -> Result<Self, String> {
+        let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+        if let Ok(address) = inner.parse::<IpAddr>() {
+            return Ok(Self::Address(SocketAddr::new(address, 0)));
+        }
+        let shown = cut(text);
+        match is_host_name(text) && !text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+            true => Ok(Self::Name(text.to_owned(), 0)),
+            false => Err(format!(
+                "`{shown}` is neither an address nor a host name; this carrier has no ports, so \
+                 write it without one"
+            )),
+        }
+    }
+}
+
 /// The first address of `host`. A failure that may pass is tried again 15 times with growing
 /// pauses, or as often as `WG_ENDPOINT_RESOLUTION_RETRIES` says (a number or `infinity`).
 ///
@@ -131,8 +149,9 @@ impl Looked {
             let Some(host @ Host::Name(..)) = &peer.endpoint else { continue };
             match look(host) {
                 Ok(now) if self.0.insert(peer.key, now) != Some(now) => {
-                    let endpoint = Some(now);
-                    moved.push(Change::Peer(PeerChange { endpoint, ..PeerChange::new(peer.key) }));
+                    let (endpoint, carrier) = (Some(now), peer.carrier);
+                    let change = PeerChange { endpoint, carrier, ..PeerChange::new(peer.key) };
+                    moved.push(Change::Peer(change));
                 }
                 Ok(_) => {}
                 Err(why) => tracing::warn!("{why}; the peer is left where it is"),

@@ -71,6 +71,9 @@ pub fn run(
     let known: Vec<_> = endpoints.iter().flatten().copied().collect();
     let mark = settings.interface.fwmark.unwrap_or(0);
     clear_leftovers()?;
+    if let Err(why) = crate::carriers::clear_leftovers() {
+        tracing::debug!("what killed links left of ICMP is not looked for: {why}");
+    }
     let facts = Facts::gather(&known, mark).map_err(RunError::Netlink)?;
     let plan = Plan::new(name, settings, &facts).map_err(RunError::Plan)?;
     let course = RefCell::new(Course {

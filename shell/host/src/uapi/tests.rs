@@ -49,6 +49,8 @@ fn every_key_is_read() {
             remove: true,
             preshared_key: Some(PresharedKey::from_hex(KEY).unwrap().into()),
             endpoint: Some("[fd00::1]:9".parse().unwrap()),
+            carrier: None,
+            poll: None,
             keepalive_s: Some(25),
             replace_allowed_ips: true,
             allowed_ips: vec![given("10.0.0.0/8", false), given("fd00::/16", true)],
@@ -189,6 +191,7 @@ impl Store {
                 Change::ListenPort(1) => return Reply::Refused(Errno::PORT_IN_USE),
                 Change::ListenPort(port) => self.0.listen_port = port,
                 Change::Fwmark(mark) => self.0.fwmark = mark,
+                Change::ListenIcmp(_) | Change::ListenIp(_) => {}
                 Change::ReplacePeers => self.0.peers.clear(),
                 Change::Peer(change) => self.change_peer(change),
             }

@@ -22,7 +22,7 @@ const CE: u8 = 3;
 pub(super) struct Control(pub(super) [u8; CONTROL_LEN]);
 
 /// Outgoing messages, built in place and reused: nothing is cleared or allocated a batch.
-pub(super) struct Messages {
+pub(crate) struct Messages {
     headers: Vec<libc::mmsghdr>,
     names: Vec<libc::sockaddr_storage>,
     pieces: Vec<libc::iovec>,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Messages {
 }
 
 impl Messages {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: all-zero bytes are valid for these C structures.
         let (name, header) = unsafe { (zeroed(), zeroed()) };
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -58,7 +58,7 @@ impl Messages {
     /// Sends `messages` (at most [`MESSAGES_MAX`]): each a run for its destination, its bytes,
     /// and whether the kernel shall cut them by the run's segment size. Returns how many the
     /// kernel took, at least one.
-    pub(super) fn send<'a>(
+    pub(crate) fn send<'a>(
         &mut self,
         fd: &OwnedFd,
         messages: impl Iterator<Item = (&'a Run, &'a [u8], bool)>,

@@ -17,8 +17,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use link::Endpoint;
 
 pub use self::arena::{Arena, Received};
-pub(crate) use self::messages::name_of;
-use self::messages::{Messages, address_of};
+use self::messages::address_of;
+pub(crate) use self::messages::{Messages, name_of};
 use crate::batch::{Batch, Run};
 pub use crate::batch::{SEGMENTS_MAX, UNIT_LEN_MAX};
 use crate::sys::{self, check};
@@ -210,6 +210,26 @@ fn set_buffer(fd: RawFd, [force, plain]: Buffer, len: libc::c_int) -> io::Result
         .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, len))
 }
 
+/// Has a socket keep so much that came, if it may.
+pub(crate) fn set_receive_buffer(fd: RawFd, len: libc::c_int) -> io::Result<()> {
+    set_buffer(fd, RECEIVE, len)
+}
+
+/// Has a socket keep so much that is to leave, if it may.
+pub(crate) fn set_send_buffer(fd: RawFd, len: libc::c_int) -> io::Result<()> {
+    set_buffer(fd, SEND, len)
+}
+
+/// The port that a socket is bound to.
+pub(crate) fn port_of(fd: RawFd) -> io::Result<u16> {
+    // SAFETY: a zeroed sockaddr_storage is valid and large enough for every family.
+    let mut name: libc::sockaddr_storage = unsafe { zeroed() };
+    let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: the pointers describe `name` and `len`, which outlive the call.
+    check(unsafe { libc::getsockname(fd, (&raw mut name).cast(), &raw mut len) })?;
+    Ok(address_of(&name).map_or(0, |address| address.port()))
+}
+
 /// A family that the kernel lacks is no error.
 fn optional(socket: io::Result<Socket>) -> io::Result<Option<Socket>> {
     match socket {
@@ -266,14 +286,7 @@ impl Socket {
     }
 
     fn port(&self) -> io::Result<u16> {
-        // SAFETY: a zeroed sockaddr_storage is valid and large enough for every family.
-        let mut name: libc::sockaddr_storage = unsafe { zeroed() };
-        let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-        // SAFETY: the pointers describe `name` and `len`, which outlive the call.
-        check(unsafe {
-            libc::getsockname(self.fd.as_raw_fd(), (&raw mut name).cast(), &raw mut len)
-        })?;
-        Ok(address_of(&name).map_or(0, |address| address.port()))
+        port_of(self.fd.as_raw_fd())
     }
 
     /// Sends `runs` in order, until the socket is full; returns how many are done.
@@ -400,16 +413,16 @@ impl Socket {
 }
 
 /// Whether a source address that is gone is refused like this.
-fn is_of_source(error: &io::Error) -> bool {
+pub(crate) fn is_of_source(error: &io::Error) -> bool {
     let refusals = [libc::EINVAL, libc::ENETUNREACH, libc::EADDRNOTAVAIL, libc::ENODEV];
     error.raw_os_error().is_some_and(|errno| refusals.contains(&errno))
 }
 
-fn has_source(run: &Run) -> bool {
+pub(crate) fn has_source(run: &Run) -> bool {
     run.to.source.is_some()
 }
 
-fn without_source(run: &Run) -> Run {
+pub(crate) fn without_source(run: &Run) -> Run {
     Run { to: Endpoint::new(run.to.remote), ..*run }
 }
 

@@ -33,7 +33,8 @@ impl Ends {
         let remote = SocketAddr::new(to.parse().unwrap(), self.to.port());
         let source = source.map(|s| Source { address: s.parse().unwrap(), interface: 0 });
         let to = Endpoint { remote, source };
-        let mut out = Outgoing { batch: &mut self.batch, sockets: None, streams: None };
+        let (sockets, streams, carriers) = (None, None, None);
+        let mut out = Outgoing { batch: &mut self.batch, sockets, streams, carriers };
         out.reserve(&to.into(), len).unwrap()[..4].copy_from_slice(&number.to_le_bytes());
         out.commit();
     }

@@ -334,6 +334,6 @@ impl Link {
 pub(super) fn is_stream(to: &Destination, rooms: &[(u32, usize)]) -> bool {
     match to {
         Destination::Relay(relayed) => rooms.iter().all(|(relay, _)| *relay != relayed.relay),
-        Destination::Udp(_) => false,
+        Destination::Udp(_) | Destination::Carried(_) => false,
     }
 }

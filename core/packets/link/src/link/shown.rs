@@ -26,8 +26,8 @@ impl Link {
         let halves = self.frames.as_ref()?.halves()?;
         let (sender, receiver) = (&halves.sender, &halves.receiver);
         let mut weather = Weather::of(self.peer.cipher(), sender, receiver, self.order_us);
-        if matches!(self.endpoint, Some(Destination::Relay(_))) {
-            // A stream to a relay has a queue of its own.
+        if !matches!(self.endpoint, Some(Destination::Udp(_)) | None) {
+            // What is no UDP has a queue of its own.
             weather.gap_ns = 0;
         }
         weather.is_idle = is_idle;

@@ -113,6 +113,9 @@ impl Path {
     pub(crate) fn leads_to(&self, to: &Destination) -> bool {
         match (&self.to, to) {
             (Destination::Udp(a), Destination::Udp(b)) => a.remote == b.remote,
+            (Destination::Carried(a), Destination::Carried(b)) => {
+                (a.by, a.at.remote) == (b.by, b.at.remote)
+            }
             (Destination::Relay(a), Destination::Relay(b)) => a == b,
             _ => false,
         }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use link::{Link, Weather};
+use link::{Carried, Carrier, Link, Weather};
 use noise::PublicKey;
 use wire::frame::Hello;
 
@@ -253,7 +253,7 @@ impl Node {
                 link.set_hold(hold);
             }
             if let Some(remote) = change.endpoint {
-                link.set_endpoint(Endpoint::new(canonical(remote)).into());
+                link.set_endpoint(destination(remote, change.carrier));
             }
             if let Some(seconds) = change.keepalive_s
                 && seconds != link.peer().keepalive_s()
@@ -286,6 +286,12 @@ impl Node {
         }
     }
 
+    /// What carries what goes to the peer with this key, if that is neither UDP nor a relay.
+    #[must_use]
+    pub fn carrier(&self, key: &PublicKey) -> Option<Carrier> {
+        self.peers.link_ref(self.peers.id(key)?)?.endpoint()?.carrier()
+    }
+
     /// Every peer's state, in the order of their keys. `wall` is the time since 1970.
     #[must_use]
     pub fn peers(&self, now: Instant, wall: Duration) -> Vec<PeerStatus> {
@@ -298,7 +304,7 @@ impl Node {
             PeerStatus {
                 key: *link.peer().key(),
                 preshared_key: link.peer().preshared_key().clone(),
-                endpoint: link.endpoint().and_then(|to| to.udp()).map(|endpoint| endpoint.remote),
+                endpoint: link.endpoint().and_then(|to| to.endpoint()).map(|at| at.remote),
                 last_handshake: link
                     .peer()
                     .last_handshake()
@@ -322,6 +328,14 @@ impl Node {
             let dropped = link.clear(&mut self.indices);
             self.counters.drop(Reason::StageExpired, dropped);
         }
+    }
+}
+
+fn destination(remote: SocketAddr, carrier: Option<Carrier>) -> Destination {
+    let at = Endpoint::new(canonical(remote));
+    match carrier {
+        Some(by) => Carried { by, at }.into(),
+        None => at.into(),
     }
 }
 
