@@ -27,11 +27,12 @@ type SrcAndDst = (Vec<Selector>, Vec<Target>);
 const FINDINGS_MAX: usize = 20;
 
 /// Keys of the file that mean something to others. What they ask for is not done here.
-const TOLERATED: [&str; 12] = [
+const TOLERATED: [&str; 13] = [
     "ssh",
     "sshtests",
     "nodeattrs",
     "attr",
+    "attrconfig",
     "postures",
     "ipsets",
     "derpmap",
@@ -73,6 +74,14 @@ fn policy(bytes: &[u8]) -> Result<(Policy, Vec<Finding>), Vec<Finding>> {
     reader.faults.truncate(FINDINGS_MAX);
     reader.warnings.sort_by_key(|finding| finding.place);
     if reader.faults.is_empty() { Ok((policy, reader.warnings)) } else { Err(reader.faults) }
+}
+
+/// Whether a destination has no ports behind it: `tag:web`, `printer`, `10.0.0.0/8`, `fd00::1`.
+fn is_bare(text: &str) -> bool {
+    let has_kind = ["tag:", "group:", "autogroup:", "user:"]
+        .iter()
+        .any(|kind| text.strip_prefix(kind).is_some_and(|name| !name.contains(':')));
+    has_kind || !text.contains(':') || prefix(text).is_ok()
 }
 
 const OPEN: &str = "write \"acls\": [] to deny everything";
@@ -174,6 +183,11 @@ impl Reader {
                 None if tolerate.contains(&key.as_str()) => {
                     let what = format!("{} is not enforced", quoted(&field.key));
                     self.warn(field.place, what, "nothing here depends on it");
+                }
+                None if key.starts_with('#') => {
+                    // Editors of others keep their own notes there.
+                    let what = format!("{} is passed over", quoted(&field.key));
+                    self.warn(field.place, what, "a key that begins with # is a note");
                 }
                 None => {
                     let what = format!("the key {} is not known", quoted(&field.key));
@@ -317,7 +331,28 @@ impl Reader {
         entries.iter().filter_map(read).collect()
     }
 
+    /// Whether a name means something to others and nobody here. To leave it out narrows its rule.
+    fn is_of_others(&mut self, place: Place, text: &str, role: Role) -> bool {
+        let (what, mend) = match (text, role) {
+            (_, Role::Destination) if text.starts_with("svc:") => {
+                ("names a service of Tailscale's, and is left out", "name the nodes that offer it")
+            }
+            ("autogroup:internet", Role::Owner) => {
+                ("cannot own anything, and is left out", "name users, groups, tags or a role")
+            }
+            ("autogroup:shared", Role::Source) => {
+                ("means nobody here, for no network shares nodes", "name users or groups")
+            }
+            _ => return false,
+        };
+        self.warn(place, format!("{} {what}", quoted(text)), mend);
+        true
+    }
+
     fn selector(&mut self, place: Place, text: &str, role: Role) -> Option<Selector> {
+        if self.is_of_others(place, text, role) {
+            return None;
+        }
         let selector = match Selector::parse(text, &self.policy.hosts) {
             Ok(selector) => selector,
             Err(refused) => {
@@ -516,7 +551,8 @@ impl Reader {
             let has_ports = protocols
                 .as_deref()
                 .is_none_or(|list| list.iter().all(|number| crate::rules::has_ports(*number)));
-            let accept = self.targets(accept, has_ports);
+            // Without protocol and port all of them have to be allowed.
+            let accept = self.targets(accept, has_ports && protocols.is_some());
             let deny = self.targets(deny, has_ports);
             let Some(text) = self.text(&src.value) else { continue };
             let selector = self.selector(src.value.place, text, Role::Source);
@@ -542,6 +578,8 @@ impl Reader {
                 Ok(_) if !has_ports && port == "*" => Some((name, 0)),
                 _ => None,
             });
+            let split = split.filter(|(name, _)| !name.ends_with(':')); // of an IPv6 address
+            let split = split.or_else(|| (!has_ports && is_bare(text)).then_some((text, 0)));
             let Some((name, port)) = split else {
                 let what = format!("{} has not one port", quoted(text));
                 self.fault(entry.place, what, "write it with one port behind, as in tag:web:443");

@@ -216,3 +216,58 @@ fn bc_02_only_a_grant_that_says_so_lets_flows_be_compressed() {
                \"compress\": true}]}";
     assert!(bad(acl)[0].contains("not known"), "acls are as others write them");
 }
+
+/// Files of real users: what concerns no packets, or means nobody here, is told and no more.
+#[test]
+fn what_means_something_to_others_is_warned_of_and_refuses_no_file() {
+    let (policy, warnings) = good(
+        r##"{"tagOwners": {"tag:tv": ["dad@", "autogroup:internet"]},
+"attrConfig": {"custom:jit": {}},
+"acls": [{"#ha-meta": {"name": "TV", "open": true},
+"action": "accept", "src": ["mum@", "autogroup:shared"],
+"dst": ["tag:tv:*", "svc:web:443"]}],
+"grants": [{"src": ["mum@"], "dst": ["svc:web", "tag:tv"], "ip": ["*"]}]}"##,
+    );
+    assert_eq!(policy.tag_owners["tag:tv"].len(), 1);
+    let sources: Vec<_> = policy.grants.iter().map(|grant| grant.sources.len()).collect();
+    assert_eq!(sources, [1, 1]);
+    let named =
+        |at: usize| policy.grants[at].targets.iter().map(|t| t.selectors.len()).sum::<usize>();
+    assert_eq!([named(0), named(1)], [1, 1]);
+    assert_eq!(warnings.len(), 6, "{warnings:#?}");
+    for what in
+        ["autogroup:internet", "attrConfig", "#ha-meta", "autogroup:shared", "svc:web"].iter()
+    {
+        assert!(warnings.iter().any(|warning| warning.contains(what)), "{what}: {warnings:#?}");
+    }
+    // A misspelt key is a mistake as ever, and so is a service that would be a source.
+    assert!(bad("{\"acls\": [], \"grups\": {}}")[0].contains("not known"));
+    assert!(bad("{\"grants\": [{\"src\": [\"svc:a\"], \"dst\": [], \"ip\": []}]}").len() == 1);
+}
+
+#[test]
+fn tests_of_what_has_no_ports_need_none() {
+    let test = |more: &str| {
+        format!(
+            "{{\"acls\": [], \"tagOwners\": {{\"tag:vm\": []}}, \
+             \"tests\": [{{\"src\": \"ann@\", {more}}}]}}"
+        )
+    };
+    for more in [
+        "\"proto\": \"1\", \"accept\": [\"tag:vm\"]",
+        "\"proto\": \"icmp\", \"deny\": [\"tag:vm\", \"10.0.0.0/8\", \"fd00::1\", \"tag:vm:0\"]",
+        "\"accept\": [\"tag:vm\"], \"deny\": [\"10.0.0.1:443\"]",
+    ] {
+        let (policy, _) = good(&test(more));
+        let targets = policy.tests[0].accept.iter().chain(&policy.tests[0].deny);
+        assert!(targets.clone().all(|target| target.port == 0 || target.port == 443), "{more}");
+        assert!(targets.count() > 0, "{more}");
+    }
+    for more in [
+        "\"deny\": [\"tag:vm\"]",
+        "\"proto\": \"tcp\", \"accept\": [\"tag:vm\"]",
+        "\"proto\": \"icmp\", \"accept\": [\"tag:vm:80-90\"]",
+    ] {
+        assert!(bad(&test(more))[0].contains("has not one port"), "{more}");
+    }
+}
