@@ -203,7 +203,7 @@ impl Poll {
     pub(crate) fn doze(&self, time: Duration) {
         let mut own = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let time = libc::timespec {
-            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(1),
+            tv_sec: time.as_secs().try_into().unwrap_or(1),
             tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
         };
         // SAFETY: both outlive the call. An error is a short sleep.

@@ -83,7 +83,7 @@ pub(super) fn take_over(
 
 /// Puts back what was there, unless somebody else has changed it.
 pub(super) fn give_back(paths: &Paths) -> Result<Restored, Error> {
-    if !is_ours(paths)? {
+    if !is_ours(paths)? && !is_torn(paths)? {
         return Ok(Restored::Foreign);
     }
     match read(&paths.state.join(BEFORE))? {
@@ -98,6 +98,13 @@ pub(super) fn is_ours(paths: &Paths) -> Result<bool, Error> {
     let link = fs::symlink_metadata(&paths.resolv_conf).is_ok_and(|m| m.is_symlink());
     let ours = read(&paths.state.join(OURS))?;
     Ok(!link && ours.is_some() && read(&paths.resolv_conf)? == ours)
+}
+
+/// Whether the file is empty, as where we were killed before we wrote it in place.
+fn is_torn(paths: &Paths) -> Result<bool, Error> {
+    let link = fs::symlink_metadata(&paths.resolv_conf).is_ok_and(|m| m.is_symlink());
+    let is_recorded = read(&paths.state.join(OURS))?.is_some();
+    Ok(!link && is_recorded && read(&paths.resolv_conf)?.is_some_and(|now| now.is_empty()))
 }
 
 /// Removes what was kept.
@@ -140,13 +147,14 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> Result<(), 
     write().inspect_err(|_| drop(fs::remove_file(&temporary))).map_err(io)
 }
 
-/// As [`write_durably`], with the mode that the file has; in place where it is a mount of its own,
-/// as in containers, which cannot be renamed over.
+/// As [`write_durably`], with the mode that the file has; in place where it cannot be renamed over:
+/// it is a mount of its own, as in containers, or the folder around it is read-only, as in the
+/// sandbox of a unit that may write this one file.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let mode = fs::metadata(path).map_or(0o644, |m| m.permissions().mode() & 0o777);
     match write_durably(path, bytes, mode) {
-        Err(Error::Io(at, e)) if e.kind() == io::ErrorKind::ResourceBusy => {
-            tracing::info!("{} is a mount: it is written in place", at.display());
+        Err(Error::Io(_, e)) if cannot_be_renamed_over(e.kind()) => {
+            tracing::info!("{} is written in place: {e}", path.display());
             let write = || {
                 let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
                 file.write_all(bytes)?;
@@ -156,4 +164,8 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         }
         other => other,
     }
+}
+
+fn cannot_be_renamed_over(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::ResourceBusy | io::ErrorKind::ReadOnlyFilesystem)
 }

@@ -183,6 +183,22 @@ fn where_there_was_no_file_there_is_none_after() {
     folder.assert_clean();
 }
 
+/// Runs something in a mount namespace of its own.
+fn among_mounts(run: impl FnOnce() + Send + 'static) {
+    let inside = std::thread::spawn(move || {
+        // SAFETY: unshare takes no memory; it moves this thread alone to a new namespace.
+        let rc = unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_FS) };
+        assert_eq!(rc, 0, "these tests need root");
+        mount(&["--make-rprivate", "/"]);
+        run();
+    });
+    inside.join().unwrap();
+}
+
+fn mount(words: &[&str]) {
+    assert!(Command::new("mount").args(words).status().unwrap().success());
+}
+
 #[test]
 fn a_file_that_is_a_mount_is_written_in_place() {
     let folder = Folder::new("mount", Some("unused\n"));
@@ -190,13 +206,7 @@ fn a_file_that_is_a_mount_is_written_in_place() {
     let source = folder.0.join("state-of-container");
     fs::write(&source, BEFORE).unwrap();
     let paths = folder.paths();
-    let inside = std::thread::spawn(move || {
-        // SAFETY: unshare takes no memory; it moves this thread alone to a new namespace.
-        let rc = unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_FS) };
-        assert_eq!(rc, 0, "these tests need root");
-        let mount =
-            |words: &[&str]| assert!(Command::new("mount").args(words).status().unwrap().success());
-        mount(&["--make-rprivate", "/"]);
+    among_mounts(move || {
         mount(&["--bind", source.to_str().unwrap(), path.to_str().unwrap()]);
         let applied = apply(&wish(), &paths).unwrap();
         assert!(fs::read_to_string(&path).unwrap().contains("nameserver 100.64.0.1"));
@@ -206,8 +216,42 @@ fn a_file_that_is_a_mount_is_written_in_place() {
         assert_eq!(restore_leftovers(&paths).unwrap(), Restored::Before(Way::File));
         assert_eq!(fs::read_to_string(&source).unwrap(), BEFORE);
     });
-    inside.join().unwrap();
     assert_eq!(folder.text(), "unused\n");
+}
+
+/// As systemd's `ProtectSystem=full` with `ReadWritePaths=/etc/resolv.conf` makes it.
+#[test]
+fn in_a_folder_that_is_read_only_the_file_alone_is_written_in_place() {
+    let folder = Folder::new("sandbox", None);
+    let etc = folder.0.join("etc");
+    fs::create_dir(&etc).unwrap();
+    let path = etc.join("resolv.conf");
+    fs::write(&path, BEFORE).unwrap();
+    let paths = Paths { resolv_conf: path.clone(), state: folder.0.join("state") };
+    among_mounts(move || {
+        let [etc, file] = [&etc, &path].map(|path| path.to_str().unwrap());
+        mount(&["--bind", etc, etc]);
+        mount(&["--bind", file, file]);
+        mount(&["-o", "remount,bind,ro", etc]);
+        let applied = apply(&wish(), &paths).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("nameserver 100.64.0.1"));
+        assert!(applied.is_intact());
+        drop(applied);
+        assert_eq!(fs::read_to_string(&path).unwrap(), BEFORE);
+        mount(&["-o", "remount,bind,ro", file]);
+        let error = apply(&wish(), &paths).unwrap_err().to_string();
+        assert!(error.contains("/etc/resolv.conf: Read-only"), "{error}");
+    });
+}
+
+#[test]
+fn dn_07_killed_while_it_was_written_in_place_the_file_comes_back() {
+    let folder = Folder::new("torn", Some(BEFORE));
+    std::mem::forget(apply(&wish(), &folder.paths()).unwrap());
+    fs::write(folder.paths().resolv_conf, "").unwrap();
+    assert_eq!(restore_leftovers(&folder.paths()).unwrap(), Restored::Before(Way::File));
+    assert_eq!(folder.text(), BEFORE);
+    folder.assert_clean();
 }
 
 #[test]
