@@ -22,6 +22,9 @@
 //! (a program under test is just a command run in a host); and it is no isolation against
 //! hostile programs: namespaces here keep tests apart, they do not jail them.
 //!
+//! A [`guest`] is a whole Linux in an emulator, with a kernel of its own; a [`machine`] is a host
+//! with a systemd of its own on this kernel, for units and packages.
+//!
 //! In order of use: [`netns`] makes hosts, [`process`] holds what runs in them, [`topology`]
 //! plans and builds whole networks, [`wire`] impairs them, [`proxy`] reads what passes, [`tls`] has
 //! both ends of what is secret to nobody in particular,
@@ -29,6 +32,7 @@
 //! standard library lacks, and the only place with unsafe code.
 
 pub mod guest;
+pub mod machine;
 pub mod netns;
 pub mod process;
 pub mod proxy;
@@ -38,5 +42,6 @@ pub mod tls;
 pub mod topology;
 pub mod wire;
 
+pub use machine::Machine;
 pub use netns::{Host, Net};
 pub use process::Process;
