@@ -8,6 +8,8 @@ use ::daemon::{Client, SOCKET};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::service;
+
 /// Which daemon, and how its answer is printed.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Target {
@@ -28,6 +30,14 @@ impl Target {
     /// A connection for several questions.
     pub(crate) fn connect(&self) -> Result<Client> {
         Ok(Client::connect(self.socket.as_deref().unwrap_or_else(|| Path::new(SOCKET)))?)
+    }
+
+    /// As [`Self::connect`]; where no daemon answers at the usual place, its service is started.
+    pub(crate) fn connect_or_start(&self) -> Result<Client> {
+        match self.connect() {
+            Err(_) if self.socket.is_none() && service::start()? => self.connect(),
+            other => other,
+        }
     }
 
     /// Whether JSON is wanted.

@@ -5,18 +5,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ::daemon::{Options, SOCKET, state};
+use ::daemon::{Begin, Options, SOCKET, state};
 use anyhow::Result;
 use host::quick::{ORDER_MS, REPAIR_PERCENT};
 
 use crate::frames::{self, Frames};
 use crate::log::{self, Level};
+use crate::wish::Wish;
+
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren daemon                                  a node; `warren up` joins a network
+  warren daemon --join file:/etc/warren/token    one that joins by itself
+  warren daemon --advertise-routes 10.7.0.0/16   a gateway, from its start on";
 
 /// Run a node of a network: its interface, its membership, and the socket of its commands.
 ///
-/// It begins as it was left: `warren up` and `warren down` say what is wanted. Ends on SIGTERM and
-/// SIGINT, and leaves nothing behind.
+/// It begins as it was left: `warren up` and `warren down` say what is wanted. Settings that are
+/// given here are so from each start on. Ends on SIGTERM and SIGINT, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Where keys, settings and the map are kept
     #[arg(long, value_name = "DIR", default_value = state::DIRECTORY, env = "WARREN_STATE")]
@@ -24,6 +33,9 @@ pub(crate) struct Args {
     /// Where the commands find it [default: /run/warren/warren.sock]
     #[arg(long, value_name = "PATH", env = "WARREN_SOCKET")]
     pub(crate) socket: Option<PathBuf>,
+    /// The token by which a machine that is in no network joins one, or file:PATH
+    #[arg(long, value_name = "TOKEN", env = "WARREN_JOIN", hide_env_values = true)]
+    join: Option<String>,
     /// The interface to create, at most 15 characters
     #[arg(long, value_name = "NAME", default_value = "warren0")]
     tun: String,
@@ -50,6 +62,8 @@ pub(crate) struct Args {
     repair_max: u8,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
+    #[command(flatten)]
+    wish: Wish,
 }
 
 /// Serves until a signal.
@@ -67,6 +81,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         repair_percent: args.repair_max,
         port_mapping: !args.no_port_mapping,
         metrics: args.metrics,
+        begin: Begin { join: args.join, changes: args.wish.changes() },
     };
     let path = options.socket.clone();
     ::daemon::run(&options, || {

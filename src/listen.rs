@@ -11,7 +11,7 @@ use dial::proxy::Proxies;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Listen {
     /// Where TCP connections are taken
-    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:443", env = "WARREN_LISTEN")]
     pub(crate) listen: SocketAddr,
     /// Relay over HTTPS alone, and not over QUIC at the UDP port of the same number, too
     #[arg(long)]
@@ -31,9 +31,10 @@ struct Certificate {
     /// Get and renew a certificate for this name, which leads here by port 443, from an ACME
     /// authority, whose terms you agree to; several, or with commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "tls_cert")]
+    #[arg(env = "WARREN_ACME")]
     acme: Vec<String>,
     /// Where the authority reaches you
-    #[arg(long, value_name = "ADDR", requires = "acme")]
+    #[arg(long, value_name = "ADDR", requires = "acme", env = "WARREN_ACME_EMAIL")]
     acme_email: Option<String>,
     /// The authority's directory
     #[arg(long, value_name = "URL", requires = "acme", default_value = LETS_ENCRYPT)]

@@ -36,6 +36,7 @@ mod keys;
 mod link;
 mod listen;
 mod log;
+mod missing;
 mod moved;
 mod netcheck;
 mod node;
@@ -44,6 +45,7 @@ mod policy;
 mod relay;
 mod route;
 mod serve;
+mod service;
 mod sites;
 mod status;
 mod token;
@@ -120,8 +122,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let words = words(std::env::args_os().collect());
-    let parsed = Cli::from_arg_matches(&groups::shown(Cli::command()).get_matches_from(words));
-    let mut cli = parsed.unwrap_or_else(|error| error.exit());
+    let mut program = groups::shown(Cli::command());
+    let asked = words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let parsed = program.try_get_matches_from_mut(words).and_then(|m| Cli::from_arg_matches(&m));
+    let mut cli = parsed.unwrap_or_else(|error| missing::exit(&program, &asked, &error));
     if let (Some(path), Some(socket)) = (cli.socket.take(), socket_of(&mut cli.command)) {
         socket.get_or_insert(path);
     }

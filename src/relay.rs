@@ -40,15 +40,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     server: Option<ServerUrl>,
     /// The directory of the relay, which is made if it is missing
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/warren-relay")]
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/warren-relay", env = "WARREN_DATA")]
     data: PathBuf,
     #[command(flatten)]
     listen: Listen,
     /// What nodes connect to, as in https://HOST:PORT
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "WARREN_URL")]
     url: ServerUrl,
     /// Where STUN requests are answered, too, as in 0.0.0.0:3478
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", env = "WARREN_STUN", value_delimiter = ',')]
     stun: Vec<SocketAddr>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
@@ -88,6 +88,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let _ = writeln!(out, "relaying on {} with key {}", relay.address(), relay.public_key());
     let _ = out.flush();
     drop(out);
+    host::systemd::notify_ready();
     relay.wait(|relay| match books.ask(&mut admin, relay) {
         Ok(()) => ASK_EVERY,
         Err(error) => {

@@ -42,12 +42,12 @@ pub(crate) struct Args {
     store: Option<String>,
     #[command(flatten)]
     listen: Listen,
-    /// What nodes connect to, as in https://HOST:PORT; several, the preferred first
-    #[arg(long, value_name = "URL", required = true)]
+    /// What nodes connect to, as in https://HOST:PORT; several, or with commas, the preferred first
+    #[arg(long, value_name = "URL", required = true, env = "WARREN_URL", value_delimiter = ',')]
     url: Vec<ServerUrl>,
     /// Where STUN requests are answered, as in 0.0.0.0:3478; two, so that nodes see whether their
     /// NAT maps every destination anew [default: ports 3478 and 3479 where --listen is, if free]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", env = "WARREN_STUN", value_delimiter = ',')]
     stun: Vec<SocketAddr>,
     /// Answer no STUN requests
     #[arg(long, conflicts_with = "stun")]

@@ -28,6 +28,7 @@ Examples:
 
 /// Join a network, if that is yet to be done, and be up.
 ///
+/// Where no daemon runs, root's `up` starts the service of the machine, and has it start at boot.
 /// Returns when the node is running, or with what keeps it. Settings that are not mentioned stay
 /// as they are if none is mentioned; else they must be repeated, or dropped with --reset.
 #[derive(Debug, clap::Args)]
@@ -53,7 +54,7 @@ pub(crate) struct Args {
 /// Asks for it, and waits until it is so.
 pub(crate) fn run(args: Args) -> Result<()> {
     let token = args.token.map(read_token).transpose()?;
-    let mut client = args.target.connect()?;
+    let mut client = args.target.connect_or_start()?;
     let (changes, reset, force) = (args.wish.changes(), args.reset, args.force);
     client.ask(&Request::Up { token, changes, reset, force })?;
     let limit = args.timeout.map(Duration::from_secs);

@@ -413,13 +413,13 @@ fn what_no_authority_certifies_is_told_before_anything_is_made() {
 /// before that.
 #[test]
 fn the_units_call_the_program_as_it_is() {
-    for (unit, command) in [("warren", "daemon"), ("warren-server", "serve")] {
+    let units = [("warren", "daemon"), ("warren-server", "serve"), ("warren-relay", "relay")];
+    for (unit, command) in units {
         let path = format!("{}/packaging/{unit}.service", env!("CARGO_MANIFEST_DIR"));
         let file = fs::read_to_string(path).expect("it is part of the project");
         let start = file.lines().find_map(|line| line.strip_prefix("ExecStart="));
         let start = start.expect("it starts something");
         let start = start.replace("${STATE_DIRECTORY}", "/tmp/x").replace("$FLAGS", "--help");
-        let start = start.replace("${WARREN_URL}", "https://vpn.example.com");
         let words: Vec<&str> = start.split(' ').skip(1).collect();
         assert_eq!(words[0], command);
         let out = run(&words);

@@ -111,7 +111,7 @@ impl Daemon {
     }
 
     /// The membership that `up` with this token means, if it is another than before.
-    fn member_after(&self, token: Option<String>) -> Result<Option<Member>, String> {
+    pub(crate) fn member_after(&self, token: Option<String>) -> Result<Option<Member>, String> {
         let known = self.state.kept.member.as_ref();
         let Some(text) = token else {
             return match known {

@@ -33,6 +33,7 @@
 //! `warren cleanup`.
 
 mod answer;
+mod begin;
 mod circuits;
 mod exits;
 mod failover;
@@ -66,6 +67,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use host::driver::{self, Driver};
 use host::systemd::Watchdog;
 
+pub use begin::Begin;
 pub use member::Loop;
 pub use member::PORT;
 pub use settings::{Changes, Settings};
@@ -102,6 +104,8 @@ pub struct Options {
     pub port_mapping: bool,
     /// Where metrics are served over HTTP, if anywhere.
     pub metrics: Option<std::net::SocketAddr>,
+    /// What is said of the node at this start.
+    pub begin: Begin,
 }
 
 /// Why a daemon did not start or had to end.
@@ -183,6 +187,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     if options.port_mapping {
         daemon.start_ports();
     }
+    daemon.take_words(options.begin.clone());
     let run = move || daemon.run(&received);
     let thread = std::thread::Builder::new().name("warren-member".to_owned()).spawn(run)?;
     ready();

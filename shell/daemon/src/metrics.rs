@@ -413,8 +413,13 @@ fn serve(mut stream: TcpStream, make: impl Fn() -> Result<String, String>) -> io
             Ok(text) => ("200 OK", text),
             Err(why) => ("503 Service Unavailable", why + "\n"),
         }
+    } else if head.starts_with(b"GET /healthz ") {
+        match make() {
+            Ok(_) => ("200 OK", "ok\n".to_owned()),
+            Err(why) => ("503 Service Unavailable", why + "\n"),
+        }
     } else {
-        ("404 Not Found", "there is /metrics here, and nothing else\n".to_owned())
+        ("404 Not Found", "there are /metrics and /healthz here, and nothing else\n".to_owned())
     };
     let fields = "Content-Type: text/plain; version=0.0.4\r\nConnection: close";
     let len = body.len();

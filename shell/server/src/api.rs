@@ -108,6 +108,7 @@ const fn route(
 pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/api/v1/openapi.json", PUBLIC, |_| Ok(Reply::Document)),
     route("GET", "/api/v1/health", PUBLIC, handlers::health),
+    route("GET", "/healthz", PUBLIC, handlers::health),
     route("GET", "/metrics", "metrics:read", metrics::metrics),
     route("GET", "/api/v1/users", "users:read", handlers::users),
     route("POST", "/api/v1/users", "users:write", handlers::add_user),

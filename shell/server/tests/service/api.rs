@@ -27,6 +27,7 @@ fn rows() -> BTreeMap<(&'static str, &'static str), (Value, u16)> {
     [
         (("GET", "/api/v1/openapi.json"), (nothing.clone(), 200)),
         (("GET", "/api/v1/health"), (nothing.clone(), 200)),
+        (("GET", "/healthz"), (nothing.clone(), 200)),
         (("GET", "/metrics"), (nothing.clone(), 200)),
         (("GET", "/api/v1/users"), (nothing.clone(), 200)),
         (("POST", "/api/v1/users"), (json!({ "name": "" }), 400)),
