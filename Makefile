@@ -50,7 +50,30 @@ RESOLVERS := $(TARGET)/tools/resolvers
 # The server of OpenSSH, unpacked as well: installed it would listen on the user's machine.
 SSHD := $(TARGET)/tools/sshd
 
-.PHONY: help setup setup-demo setup-bench build demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall clean
+# What is made for other machines: one file without a C library, so that it runs on any of them.
+ARCH ?= x86_64
+MUSL := $(ARCH)-unknown-linux-musl
+PACKAGES := $(TARGET)/packages
+VERSION := $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+NFPM_VERSION := v2.45.0
+NFPM := $(TARGET)/tools/bin/nfpm
+FOREIGN := $(filter-out $(shell uname -m),$(ARCH))
+OBJCOPY := $(if $(FOREIGN),$(ARCH)-linux-gnu-objcopy,objcopy)
+FOR_PACKAGES := cc:gcc $(OBJCOPY):binutils$(if $(FOREIGN),-$(ARCH)-linux-gnu) $(if $(FOREIGN),,musl-gcc:musl-tools)
+# The C compiler for other processors, out of Python's package index.
+ZIG_VERSION := 0.17.1
+ZIG := $(TARGET)/tools/zig/ziglang/zig
+# Whose pages and completions are installed; a program for another processor does not run here.
+SHOWN ?= $(PROGRAMS)
+INSTALLED ?= warren warren-lab
+
+ANSIBLE_VERSION := 2.19.14
+ANSIBLE_LINT_VERSION := 26.10.1
+ANSIBLE := $(TARGET)/tools/ansible
+# The key of your GnuPG that signs an apt repository.
+KEY ?=
+
+.PHONY: help setup setup-demo setup-bench build demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall static packages apt-repository test-packages clean
 
 help:
 	printf '%s\n' \
@@ -64,6 +87,8 @@ help:
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
 	  'make install  programs, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
+	  'make packages a static program in a .deb, an .rpm, a tarball and an OCI image (ARCH)' \
+	  'make test-packages  these, in machines that boot systemd' \
 	  'make setup    Debian packages and tools that are missing' \
 	  'make clean    remove what was built'
 
@@ -266,13 +291,13 @@ install:
 	to=$(DESTDIR)$(PREFIX)
 	install -d "$$to/share/man/man1" "$$to/share/bash-completion/completions" \
 	  "$$to/share/zsh/site-functions" "$$to/share/fish/vendor_completions.d"
-	for program in warren warren-lab; do
-	  made=$(PROGRAMS)/$$program
-	  install -D -m 755 "$$made" "$$to/bin/$$program"
-	  "$$made" man "$$to/share/man/man1"
-	  "$$made" completions bash > "$$to/share/bash-completion/completions/$$program"
-	  "$$made" completions zsh > "$$to/share/zsh/site-functions/_$$program"
-	  "$$made" completions fish > "$$to/share/fish/vendor_completions.d/$$program.fish"
+	for program in $(INSTALLED); do
+	  shown=$(SHOWN)/$$program
+	  install -D -m 755 "$(PROGRAMS)/$$program" "$$to/bin/$$program"
+	  "$$shown" man "$$to/share/man/man1"
+	  "$$shown" completions bash > "$$to/share/bash-completion/completions/$$program"
+	  "$$shown" completions zsh > "$$to/share/zsh/site-functions/_$$program"
+	  "$$shown" completions fish > "$$to/share/fish/vendor_completions.d/$$program.fish"
 	done
 	ln -sf warren "$$to/bin/warren-wg"
 	sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/warren-link@.service \
@@ -282,7 +307,7 @@ install:
 	# Pages that --help names, at docs/NAME.md below this folder.
 	install -D -m 644 -t "$$to/share/doc/warren" README.md CHANGELOG.md SECURITY.md LICENSE LICENSE-APACHE LICENSE-MIT
 	install -D -m 644 -t "$$to/share/doc/warren/docs" docs/*.md
-	for unit in warren warren-server; do
+	for unit in warren warren-server warren-relay; do
 	  sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/$$unit.service \
 	    | install -D -m 644 /dev/stdin "$$to/lib/systemd/system/$$unit.service"
 	done
@@ -293,9 +318,65 @@ uninstall:
 	  "$$to"/share/bash-completion/completions/warren{,-lab} \
 	  "$$to"/share/zsh/site-functions/_warren{,-lab} \
 	  "$$to"/share/fish/vendor_completions.d/warren{,-lab}.fish \
-	  "$$to"/lib/systemd/system/warren{,-server}.service
-	rm -f "$$to/lib/systemd/system/warren-link@.service"
+	  "$$to"/lib/systemd/system/warren{,-server,-relay,-link@}.service
 	rm -rf "$$to/share/doc/warren"
+
+# $(call noted,WHAT): says in a box what is not made, and why.
+define noted
+printf '\n*** %s ***\n\n' '$(1)' >&2
+endef
+
+$(NFPM):
+	printf 'packages: nfpm %s\n' '$(NFPM_VERSION)'
+	if command -v go >/dev/null; then
+	  GOBIN=$(abspath $(@D)) go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION) \
+	    || $(call noted,nfpm cannot be fetched)
+	fi
+
+$(ZIG):
+	printf 'packages: zig %s\n' '$(ZIG_VERSION)'
+	python3 -m pip install --quiet --no-deps --target $(TARGET)/tools/zig 'ziglang==$(ZIG_VERSION)'
+
+# The same bytes wherever and whenever one commit is built: no path of this machine is in them.
+static: $(if $(FOREIGN),$(ZIG))
+	$(call installed,$(FOR_PACKAGES))
+	if ! test -d "$$(rustc --print target-libdir --target $(MUSL))"; then rustup target add $(MUSL); fi
+	printf 'packages: warren for %s, some minutes the first time\n' '$(MUSL)'
+	home=$${CARGO_HOME:-$$HOME/.cargo}
+	flags="--remap-path-prefix=$(CURDIR)=/usr/src/warren --remap-path-prefix=$$home=/usr/src/cargo"
+	export CFLAGS="-ffile-prefix-map=$(CURDIR)=/usr/src/warren -ffile-prefix-map=$$home=/usr/src/cargo"
+	name=$(shell tr 'a-z-' 'A-Z_' <<<'$(MUSL)')
+	if test -n '$(FOREIGN)'; then
+	  export ZIG=$(abspath $(ZIG)) ZIG_TARGET=$(ARCH)-linux-musl
+	  export CC_$(subst -,_,$(MUSL))=$(CURDIR)/packaging/zigcc.sh
+	  export "CARGO_TARGET_$${name}_LINKER=rust-lld"
+	  flags+=' -C link-self-contained=yes'
+	fi
+	export "CARGO_TARGET_$${name}_RUSTFLAGS=$$flags"
+	cargo build --release --locked --package warren --target $(MUSL)
+	mkdir -p $(PACKAGES)/$(ARCH)
+	built=$(TARGET)/$(MUSL)/release/warren; to=$(PACKAGES)/$(ARCH)/warren
+	$(OBJCOPY) --only-keep-debug --compress-debug-sections "$$built" "$$to.debug"
+	$(OBJCOPY) --strip-all --add-gnu-debuglink="$$to.debug" "$$built" "$$to"
+
+packages: static $(NFPM)
+	export ARCH=$(ARCH) VERSION=$(VERSION) NFPM=$(NFPM) PACKAGES=$(PACKAGES) MAKE='$(MAKE)'
+	bash packaging/build.sh
+
+apt-repository:
+	test -n '$(KEY)' || { printf 'apt-repository: name a key of your GnuPG, as in KEY=me@example.com\n' >&2; exit 1; }
+	bash packaging/repository.sh '$(KEY)' $(PACKAGES) $(abspath $(PACKAGES))/apt
+
+$(ANSIBLE):
+	printf 'test-packages: ansible-core %s\n' '$(ANSIBLE_VERSION)'
+	python3 -m venv $(ANSIBLE) && $(ANSIBLE)/bin/pip install --quiet 'ansible-core==$(ANSIBLE_VERSION)' \
+	  'ansible-lint==$(ANSIBLE_LINT_VERSION)' \
+	  || { rm -rf $(ANSIBLE); printf '\n*** NO ANSIBLE: its tests will be skipped ***\n\n' >&2; }
+
+# What is installed, upgraded and removed in machines that boot systemd, out of real packages.
+test-packages: setup packages $(ANSIBLE)
+	$(call installed,rpm:rpm dpkg-scanpackages:dpkg-dev)
+	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test machines -- --include-ignored --nocapture
 
 clean:
 	cargo clean
