@@ -20,8 +20,11 @@ rm -rf "$stage"
 $MAKE --no-print-directory install DESTDIR="$stage" PREFIX=/usr INSTALLED=warren \
   PROGRAMS="$out" WARREN="$out/warren" SHOWN="$shown"
 gzip -9n "$stage"/usr/share/man/man1/*.1
-install -D -m 644 -t "$stage/etc/default" packaging/default/*
 chmod -R u=rwX,go=rX "$stage"
+install -d -m 755 "$stage/etc"
+# Tokens may stand there.
+install -D -m 600 -t "$stage/etc/default" packaging/default/*
+chmod 755 "$stage/etc/default"
 find "$stage" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 
 # A tarball, which install.sh puts where it belongs.

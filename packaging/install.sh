@@ -51,6 +51,8 @@ install_all() {
     if [ ! -e "/etc/default/$unit" ]; then
       mkdir -p /etc/default
       cp "$here/etc/default/$unit" "/etc/default/$unit"
+      # Tokens may stand there.
+      chmod 600 "/etc/default/$unit"
     fi
   done
   with_systemd daemon-reload
