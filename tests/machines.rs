@@ -77,7 +77,6 @@ fn resolv_conf(machine: &Machine) -> PathBuf {
 fn start_server(machine: &Machine) -> Result<()> {
     let words = format!("WARREN_URL=https://{SERVER}\n");
     std::fs::write(machine.root().join("etc/default/warren-server"), words)?;
-    machine.run(&["systemctl", "reset-failed", "warren-server"])?;
     machine.run(&["systemctl", "start", "warren-server"])?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use lab::machine::Machine;
 
 use crate::packages::package;
-use crate::support::scene::scene_alone;
+use crate::support::scene::scene;
 use crate::support::*;
 use crate::{boot, can_boot, property};
 
@@ -151,7 +151,7 @@ fn source_000_5_13_an_inventory_is_joined_by_one_playbook_and_a_second_run_chang
     let playbook = tool("ansible-playbook", &["ansible/bin/ansible-playbook"]);
     let sshd = tool("sshd", &["/usr/sbin/sshd", "sshd/usr/sbin/sshd"]);
     let (true, Some(playbook), Some(sshd)) = (can_boot(), playbook, sshd) else { return Ok(()) };
-    scene_alone("ansible", |scene| {
+    scene("ansible", |scene| {
         let nodes: Vec<String> = (1..=NODES).map(|at| format!("node-{at}")).collect();
         let mut names = vec!["server", "relay"];
         names.extend(nodes.iter().map(String::as_str));

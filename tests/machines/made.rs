@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::ansible::tools;
 use crate::packages::package;
-use crate::support::scene::scene_alone;
+use crate::support::scene::scene;
 use crate::support::*;
 use crate::{SERVER, WARREN, boot, can_boot, token};
 
@@ -78,7 +78,7 @@ fn a_signed_apt_repository_is_used_and_a_changed_one_is_refused() -> Result<()> 
     if !can_boot() {
         return Ok(());
     }
-    scene_alone("apt", |scene| {
+    scene("apt", |scene| {
         let machines = boot(scene, &["server"])?;
         let [machine] = &machines[..] else { bail!("one") };
         let folder = Folder::new("apt")?;
@@ -156,7 +156,7 @@ fn an_image_runs_as_what_it_is_told_to_be() -> Result<()> {
         return Ok(());
     }
     let image = package("oci-amd64.tar")?;
-    scene_alone("oci", |scene| {
+    scene("oci", |scene| {
         let machines = boot(scene, &["server", "node"])?;
         let [server, node] = &machines[..] else { bail!("two") };
         let config = unpack(server, &image)?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use lab::machine::Machine;
 
-use crate::support::scene::scene_alone;
+use crate::support::scene::scene;
 use crate::support::*;
 use crate::{boot, can_boot, property, start_server, token};
 
@@ -58,7 +58,7 @@ fn a_package_is_installed_joined_by_two_commands_upgraded_and_purged() -> Result
         return Ok(());
     }
     let file = package(".deb")?;
-    scene_alone("deb", |scene| {
+    scene("deb", |scene| {
         let machines = boot(scene, &["server", "node"])?;
         let [server, node] = &machines[..] else { bail!("two") };
         let found = [leftovers(server)?, leftovers(node)?];
@@ -80,7 +80,8 @@ fn a_package_is_installed_joined_by_two_commands_upgraded_and_purged() -> Result
             installed.as_secs_f64(),
             joined.as_secs_f64()
         );
-        ensure!(joined < seconds(10), "{joined:?} to a node that has joined");
+        // A machine that is busy with other tests takes longer than one that only does this.
+        ensure!(joined < seconds(60), "{joined:?} to a node that has joined");
         ensure!(
             node.run(&["systemctl", "is-enabled", "warren"]).is_ok(),
             "it is back after a boot"
@@ -175,7 +176,7 @@ fn an_rpm_and_a_tarball_do_the_same() -> Result<()> {
         return Ok(());
     }
     let (rpm, tarball) = (package(".rpm")?, package(".tar.xz")?);
-    scene_alone("rpm", |scene| {
+    scene("rpm", |scene| {
         let machines = boot(scene, &["server"])?;
         let [machine] = &machines[..] else { bail!("one") };
         let found = leftovers(machine)?;
