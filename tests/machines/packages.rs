@@ -41,7 +41,7 @@ fn next_version(machine: &Machine, deb: &str) -> Result<String> {
 /// Files whose names say that they are Warren's; systemd's own records of units and the journal are
 /// not.
 fn leftovers(machine: &Machine) -> Result<String> {
-    let others = ["/var/log/*", "/run/log/*", "/run/credentials/*", "/usr/src/*"];
+    let others = ["/var/log/*", "/run/log/*", "/run/credentials/*", "/usr/src/*", "/var/tmp/*"];
     let others: Vec<String> = others.iter().map(|path| format!("-not -path '{path}'")).collect();
     let find = "find /etc /usr /var /run -xdev -name '*warren*'";
     machine.sh(&format!("{find} {} | sort", others.join(" ")))
