@@ -166,8 +166,8 @@ fn an_image_runs_as_what_it_is_told_to_be() -> Result<()> {
         start(server, "c-server", &["-E", &url, "-E", "WARREN_LISTEN=[::]:8443"], &["serve"])?;
         let health = format!("curl -skf https://{SERVER}:8443/healthz");
         eventually("/healthz", seconds(20), || node.sh(&health).is_ok())?;
-        server.sh("ln -s /srv/lab/image/srv/lab/usr/bin/warren /usr/bin/warren
-                   ln -s /srv/lab/image/srv/lab/var/lib/warren /var/lib/warren")?;
+        server.sh("ln -s /srv/lab/image/root/usr/bin/warren /usr/bin/warren
+                   ln -s /srv/lab/image/root/var/lib/warren /var/lib/warren")?;
         let join = format!("WARREN_JOIN={}", token(server)?);
         let metrics = ["daemon", "--metrics", "127.0.0.1:9101"];
         start(node, "c-node", &["-E", &join], &metrics)?;
