@@ -24,8 +24,9 @@ with_systemd() {
 }
 
 remove() {
-  for unit in $units; do
-    with_systemd --no-reload disable --now "$unit.service" 2>/dev/null || true
+  links=$(with_systemd list-units --plain --no-legend 'warren-link@*.service' | cut -d' ' -f1)
+  for unit in $units $links; do
+    with_systemd --no-reload disable --now "$unit" 2>/dev/null || true
   done
   if [ -x "$to/bin/warren" ]; then "$to/bin/warren" cleanup >/dev/null || true; fi
   (cd "$here/usr" && find . -type f -o -type l) | while read -r file; do
@@ -46,8 +47,8 @@ install_all() {
     cp -P "$here/usr/$file" "$to/${file#./}.warren-new"
     mv -f "$to/${file#./}.warren-new" "$to/${file#./}"
   done
+  sed -i "s|/usr/bin/warren|$to/bin/warren|" "$to"/lib/systemd/system/warren*.service
   for unit in $units; do
-    sed -i "s|/usr/bin/warren|$to/bin/warren|" "$to/lib/systemd/system/$unit.service"
     if [ ! -e "/etc/default/$unit" ]; then
       mkdir -p /etc/default
       cp "$here/etc/default/$unit" "/etc/default/$unit"
@@ -56,7 +57,7 @@ install_all() {
     fi
   done
   with_systemd daemon-reload
-  with_systemd try-restart warren-server.service warren-relay.service warren.service || true
+  with_systemd try-restart warren-server.service warren-relay.service warren.service 'warren-link@*.service' || true
   "$to/bin/warren" --version
   echo 'next, on a node:   systemctl enable --now warren && warren up TOKEN'
   echo 'or, on a server:   set WARREN_URL in /etc/default/warren-server,'

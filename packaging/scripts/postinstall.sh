@@ -10,7 +10,8 @@ esac
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
   # One that was stopped stays so. A link between nodes is back within a second or two.
-  systemctl try-restart warren-server.service warren-relay.service warren.service || true
+  systemctl try-restart warren-server.service warren-relay.service warren.service \
+    'warren-link@*.service' || true
 fi
 
 if [ -e /usr/local/bin/warren ]; then

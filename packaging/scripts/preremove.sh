@@ -7,8 +7,9 @@ case "$1" in
 esac
 
 if [ -d /run/systemd/system ]; then
-  for unit in warren warren-relay warren-server; do
-    systemctl --no-reload disable --now "$unit.service" 2>/dev/null || true
+  links=$(systemctl list-units --plain --no-legend 'warren-link@*.service' | cut -d' ' -f1)
+  for unit in warren warren-relay warren-server $links; do
+    systemctl --no-reload disable --now "$unit" 2>/dev/null || true
   done
 fi
 # A daemon that was killed leaves rules and the resolver's settings to the next start; there is none.
