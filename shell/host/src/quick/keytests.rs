@@ -184,8 +184,9 @@ fn what_a_link_reads_again_only_when_it_comes_up_is_named() {
     let file = |lines: &str| parse(&format!("[Interface]\n{lines}")).unwrap();
     let old = file("Address = 10.0.0.1/24\nMTU = 1400\n");
     assert!(old.waits_for_next_up(&old).is_empty());
-    let new = file("Address = 10.0.0.2/24\nMTU = 1400\nFrames = off\nListenPort = 5\n");
-    assert_eq!(new.waits_for_next_up(&old), ["Address", "Frames"]);
+    let new =
+        file("Address = 10.0.0.2/24\nMTU = 1400\nFrames = off\nListenPort = 5\nListenIp = 99\n");
+    assert_eq!(new.waits_for_next_up(&old), ["Address", "Frames", "ListenIp"]);
 }
 
 /// Issues of wg-quick's users: files as editors, other tools and other languages leave them.

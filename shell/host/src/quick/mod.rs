@@ -257,6 +257,9 @@ impl Settings {
             ("Frames", new.frames != old.frames),
             ("OrderMs", new.order_ms != old.order_ms),
             ("RepairMax", new.repair_percent != old.repair_percent),
+            ("ListenIcmp", new.listen_icmp != old.listen_icmp),
+            ("ListenIp", new.listen_ip != old.listen_ip),
+            ("OuterMtu", new.outer_mtu != old.outer_mtu),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
