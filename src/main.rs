@@ -125,7 +125,10 @@ fn main() -> ExitCode {
     let mut program = groups::shown(Cli::command());
     let asked = words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let parsed = program.try_get_matches_from_mut(words).and_then(|m| Cli::from_arg_matches(&m));
-    let mut cli = parsed.unwrap_or_else(|error| missing::exit(&program, &asked, &error));
+    let mut cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => return missing::tell(&program, &asked, &error),
+    };
     if let (Some(path), Some(socket)) = (cli.socket.take(), socket_of(&mut cli.command)) {
         socket.get_or_insert(path);
     }

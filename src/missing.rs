@@ -2,12 +2,13 @@
 //! from a file in `/etc/default`, and whoever reads its log looks for the name there.
 
 use std::io::{self, Write as _};
+use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command};
 
-/// Ends as `error` says, with the names of variables for what is missing.
-pub(crate) fn exit(program: &Command, asked: &str, error: &Error) -> ! {
+/// Says what `error` says, with the names of variables for what is missing.
+pub(crate) fn tell(program: &Command, asked: &str, error: &Error) -> ExitCode {
     let _ = error.print();
     for (flag, variable) in variables(program, asked, error) {
         // not eprintln, which panics when standard error is closed
@@ -17,7 +18,7 @@ pub(crate) fn exit(program: &Command, asked: &str, error: &Error) -> ! {
              in /etc/default"
         );
     }
-    std::process::exit(error.exit_code())
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// Flags that are missing, and the variable of each that has one.

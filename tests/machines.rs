@@ -110,7 +110,7 @@ fn both_units_start_names_work_and_a_crash_is_undone() -> Result<()> {
             [(server, "warren-server", 2.0), (server, "warren-relay", 2.0), (node, "warren", 3.0)];
         for (machine, unit, most) in units {
             let exposure = exposure(machine, unit)?;
-            println!("{unit}: exposure {exposure}");
+            eprintln!("{unit}: exposure {exposure}");
             ensure!(exposure <= most, "{unit}: exposure {exposure}");
         }
         keeps_little(server, node)?;
@@ -150,7 +150,7 @@ fn a_crash_is_undone(node: &Machine) -> Result<()> {
             && property(node, "warren", "ActiveState").is_ok_and(|state| state == "active")
     };
     let took = eventually("it is started again", seconds(20), is_back)?;
-    println!("started again {:.1} s after SIGKILL", took.as_secs_f64());
+    eprintln!("started again {:.1} s after SIGKILL", took.as_secs_f64());
     node.run(&["warren", "up", "--timeout", "20s"])?;
     has_names(node)
 }

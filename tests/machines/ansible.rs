@@ -175,7 +175,7 @@ fn source_000_5_13_an_inventory_is_joined_by_one_playbook_and_a_second_run_chang
 
         let begin = Instant::now();
         controller.play(&[])?;
-        println!(
+        eprintln!(
             "{} machines: installed and joined in {:.0} s",
             machines.len(),
             begin.elapsed().as_secs_f64()

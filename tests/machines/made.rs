@@ -66,7 +66,8 @@ fn packages_of_the_same_program_are_the_same_bytes() -> Result<()> {
         let folder = Folder::new(name)?;
         make(&folder.0)
     });
-    let (first, again) = (first?, again?);
+    let first = first?;
+    let again = again?;
     ensure!(first.lines().count() >= 2 && first == again, "two times:\n{first}\n{again}");
     Ok(())
 }
@@ -181,7 +182,7 @@ fn an_image_runs_as_what_it_is_told_to_be() -> Result<()> {
         start(node, "c-bare", &bare, &["daemon"])?;
         let log = || node.run(&["journalctl", "-u", "c-bare", "--no-pager"]).unwrap_or_default();
         eventually("it says so", seconds(20), || log().contains("/dev/net/tun"))?;
-        println!("{}", log());
+        eprintln!("{}", log());
         Ok(())
     })
 }

@@ -75,7 +75,7 @@ fn a_package_is_installed_joined_by_two_commands_upgraded_and_purged() -> Result
         let installed = begin.elapsed();
         node.run(&["warren", "up", &token])?;
         let joined = begin.elapsed();
-        println!(
+        eprintln!(
             "installed after {:.2} s, joined after {:.2} s",
             installed.as_secs_f64(),
             joined.as_secs_f64()
