@@ -101,6 +101,46 @@ pub fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, len: u32) -> Su
     }
 }
 
+/// What changed under a checksum (RFC 1624, equation 3): told piece by piece, applied once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change(Sum);
+
+impl Change {
+    /// Nothing changed.
+    pub const NONE: Self = Self(Sum::ZERO);
+
+    /// With one 16-bit word that changed.
+    #[must_use]
+    pub const fn word(self, old: u16, new: u16) -> Self {
+        Self(self.0.plus_word(!old).plus_word(new))
+    }
+
+    /// With a piece that changed: of even length, at an even offset from where the sum begins.
+    #[must_use]
+    pub fn bytes(self, old: &[u8], new: &[u8]) -> Self {
+        debug_assert!(old.len() == new.len() && old.len().is_multiple_of(2), "whole words");
+        Self(self.0.plus_word(!Sum::of(old).fold()).plus(Sum::of(new)))
+    }
+
+    /// With all of another.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0.plus(other.0))
+    }
+
+    /// The checksum after the change.
+    #[must_use]
+    pub const fn mend(self, checksum: u16) -> u16 {
+        Sum(!checksum as u64).plus(self.0).checksum()
+    }
+
+    /// A partial sum after the change: not complemented, as a kernel leaves it to be completed.
+    #[must_use]
+    pub const fn mend_partial(self, partial: u16) -> u16 {
+        Sum(partial as u64).plus(self.0).fold()
+    }
+}
+
 /// The checksum after one 16-bit word under it changed (RFC 1624, equation 3).
 #[must_use]
 pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
@@ -222,6 +262,21 @@ mod tests {
             let updated = update_long(before, old, new);
             prop_assert!(Sum::of(&bytes).plus_word(updated).is_valid());
             prop_assert_eq!(updated, Sum::of(&bytes).checksum());
+        }
+
+        #[test]
+        fn a_change_told_in_pieces_equals_a_fresh_sum(
+            mut bytes in prop::collection::vec(any::<u8>(), 40..80), new: [u8; 16], word: u16,
+        ) {
+            bytes[39] |= 1;
+            let old = bytes.clone();
+            bytes[8..24].copy_from_slice(&new);
+            bytes[30..32].copy_from_slice(&word.to_be_bytes());
+            let before = u16::from_be_bytes([old[30], old[31]]);
+            let change = Change::NONE.bytes(&old[8..24], &new).word(before, word);
+            let fresh = Sum::of(&bytes);
+            prop_assert_eq!(change.mend(Sum::of(&old).checksum()), fresh.checksum());
+            prop_assert_eq!(change.mend_partial(Sum::of(&old).fold()), fresh.fold());
         }
     }
 }

@@ -12,14 +12,22 @@ pub mod protocol {
     pub const HOP_BY_HOP: u8 = 0;
     /// ICMP for IPv4.
     pub const ICMP: u8 = 1;
+    /// IPv4 in IP.
+    pub const IPV4: u8 = 4;
     /// TCP.
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// DCCP.
+    pub const DCCP: u8 = 33;
+    /// IPv6 in IP.
+    pub const IPV6: u8 = 41;
     /// IPv6 routing header.
     pub const ROUTING: u8 = 43;
     /// IPv6 fragment header.
     pub const FRAGMENT: u8 = 44;
+    /// Generic routing encapsulation.
+    pub const GRE: u8 = 47;
     /// Encapsulating security payload: opaque from here on.
     pub const ESP: u8 = 50;
     /// Authentication header.
@@ -32,6 +40,8 @@ pub mod protocol {
     pub const DESTINATION_OPTIONS: u8 = 60;
     /// SCTP.
     pub const SCTP: u8 = 132;
+    /// UDP-Lite.
+    pub const UDP_LITE: u8 = 136;
     /// Mobility header.
     pub const MOBILITY: u8 = 135;
     /// Host identity protocol.
@@ -78,6 +88,8 @@ pub(crate) struct Layout {
     pub(crate) fragment_id: u32,
     /// A routing header was walked: the pseudo header may have another destination.
     pub(crate) routed: bool,
+    /// A header was walked that signs or sums the addresses.
+    pub(crate) bound: bool,
 }
 
 /// Total length by the length field. `whole` demands that all of it is there.
@@ -126,6 +138,7 @@ fn layout_v4(bytes: &[u8], total_len: usize) -> Layout {
         fragment_offset: offset,
         fragment_id: u32::from(u16::from_be_bytes([bytes[4], bytes[5]])),
         routed: false,
+        bound: binds(bytes[9]),
     }
 }
 
@@ -138,6 +151,7 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
         fragment_offset: 0,
         fragment_id: 0,
         routed: false,
+        bound: false,
     };
     for walked in 0..EXTENSION_HEADERS_MAX {
         let Some(extension) = Extension::of(layout.protocol) else {
@@ -154,6 +168,7 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
         }
         layout.header_len += len;
         layout.routed |= layout.protocol == protocol::ROUTING;
+        layout.bound |= binds(layout.protocol);
         layout.protocol = head[0];
         if extension == Extension::Fragment {
             let word = u16::from_be_bytes([head[2], head[3]]);
@@ -173,6 +188,14 @@ fn layout_v6(bytes: &[u8], total_len: usize) -> Result<Layout, Malformed> {
         None => Ok(layout),
         Some(_) => Err(Malformed::ExtensionCount),
     }
+}
+
+/// Extension headers with a signature or a sum over the addresses: RFC 4302, 6275, 7401, 5533.
+const fn binds(next_header: u8) -> bool {
+    matches!(
+        next_header,
+        protocol::AUTHENTICATION | protocol::MOBILITY | protocol::HOST_IDENTITY | protocol::SHIM6
+    )
 }
 
 /// The rule of [`FRAGMENT_MIN`] for the bytes behind the headers.

@@ -321,6 +321,13 @@ impl<'a> Packet<'a> {
         self.layout.routed
     }
 
+    /// Whether a header was walked that signs or sums the addresses, as the authentication header
+    /// does (RFC 4302): they cannot be changed on the way.
+    #[must_use]
+    pub const fn is_bound(&self) -> bool {
+        self.layout.bound
+    }
+
     fn upper_sum(&self, upper: &[u8]) -> Sum {
         let len = upper.len() as u32;
         checksum::pseudo(self.source(), self.destination(), self.layout.protocol, len)

@@ -94,6 +94,14 @@ impl Unit {
         &self.header[..self.header_len]
     }
 
+    /// Lets `rewrite` change addresses in the headers, and sums that count them; no lengths.
+    pub fn rewrite(&mut self, rewrite: impl FnOnce(&mut [u8])) {
+        rewrite(&mut self.header[..self.header_len]);
+        if let Ok(view) = packet::parse_quoted(self.header()) {
+            self.pseudo = checksum::pseudo(view.source(), view.destination(), view.protocol(), 0);
+        }
+    }
+
     /// Whether its chunks are datagrams of UDP, which only some kernels take joined.
     #[must_use]
     pub fn is_udp(&self) -> bool {
