@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use control::channel::{self, Channel};
 use control::limits::{ANSWER_BYTES_MAX, ENDPOINTS_MAX, HOSTNAME_BYTES_MAX, ROUTES_MAX};
 use control::{
-    Answer, Delta, Dns, Enrol, Envelope, HostInfo, Kind, Map, NodeId, Peer, Policy, Poll, Prefix,
-    Relay, Request, SelfNode, ServerUrl, Statement, Token, VERSION, WireSecret,
+    Alias, Answer, Delta, Dns, Enrol, Envelope, HostInfo, Kind, Map, NodeId, Peer, Policy, Poll,
+    Prefix, Relay, Request, SelfNode, ServerUrl, Statement, Token, VERSION, WireSecret,
 };
 use noise::{PrivateKey, PublicKey};
 
@@ -216,6 +216,10 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
                 program: "warren 0.1.0".to_owned(),
                 endpoints: vec!["192.0.2.7:41641".parse().expect("an address")],
                 routes: vec!["10.7.0.0/16".parse().expect("a prefix")],
+                aliases: vec![Alias {
+                    prefix: "10.9.0.0/16".parse().expect("a prefix"),
+                    alias: "10.7.0.0/16".parse().expect("a prefix"),
+                }],
                 relay: Some(0),
             })),
             &said(Request::Enrol(Enrol {

@@ -12,6 +12,8 @@
 //!   packets that parse, hold their checksums, and carry the payload once and in order.
 //! - [`coalesce()`]: whatever is pushed comes out again, complete, each flow in its order, after
 //!   the superpackets were cut again.
+//! - [`translate()`]: a packet whose addresses change is as long as before, goes where the table
+//!   says, and keeps right checksums right; what is refused is untouched.
 //!
 //! And of what stands above it:
 //!
@@ -55,6 +57,7 @@ mod query;
 mod relay;
 mod squeezed;
 mod text;
+mod translation;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -73,6 +76,7 @@ pub use query::query;
 pub use relay::relay;
 pub use squeezed::squeezed;
 pub use text::{control, link_file, sites, topology};
+pub use translation::translate;
 
 /// A body: takes any bytes, panics when an oracle is broken.
 pub type Body = fn(&[u8]);
@@ -84,6 +88,7 @@ pub const TARGETS: [(&str, Body); 22] = [
     ("stun", stun),
     ("superpacket", superpacket),
     ("coalesce", coalesce),
+    ("translate", translate),
     ("datagram", datagram),
     ("frames", frames),
     ("squeezed", squeezed),
@@ -285,6 +290,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         ],
         "datagram" => machine::seeds(),
         "squeezed" => squeezed::seeds(),
+        "translate" => translation::seeds(),
         "cells" => cells::seeds(),
         "frames" => frames::seeds(),
         "relay" => relay::seeds(),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use translate::Table;
 use wire::coalesce::{Coalescer, GATHER_MAX};
 use wire::frame::Head;
 use wire::packet::{self, Ecn};
@@ -117,18 +118,25 @@ impl Inbox {
         self.entries.push(Entry::Packet(place));
     }
 
-    /// Adds a chunk of the peer's unit `serial`, which has a chunk of this index and length.
+    /// Adds a chunk of the peer's unit `serial`, which has a chunk of this index and length. Its
+    /// headers are rewritten by `table`, which can be done: it was tried when they came.
     pub(crate) fn push_chunk(
         &mut self,
         (peer, serial): (u32, u32),
-        unit: &Unit,
+        (unit, table): (&Unit, Option<&Table>),
         index: usize,
         marked: bool,
         place: Place,
     ) {
         if self.last != Some((peer, serial)) {
             self.last = Some((peer, serial));
-            self.units.push(*unit);
+            let mut unit = *unit;
+            if let Some(table) = table {
+                unit.rewrite(|header| {
+                    let _ = table.inward(header);
+                });
+            }
+            self.units.push(unit);
         }
         self.bytes += place.len();
         self.entries.push(Entry::Chunk { unit: self.units.len() - 1, index, marked, place });

@@ -13,6 +13,7 @@ use noise::{
     PublicKey, Random, Session, Tai64n, Why,
 };
 use repair::budget::Budget;
+use translate::Table;
 use wire::frame::{self, Frame, Hello, ProbeAnswer};
 use wire::superpacket::{self, Superpacket};
 use wire::{virtio, wireguard};
@@ -428,10 +429,11 @@ impl Link {
     }
 
     /// Moves packets that came in frames into `inbox`, in order. Returns whether all went that are
-    /// ready; otherwise the inbox has to be drained first.
-    pub fn poll_pieces(&mut self, inbox: &mut Inbox) -> bool {
+    /// ready; otherwise the inbox has to be drained first. Headers of units are rewritten by
+    /// `table`, the one of [`Judge::rewrite`].
+    pub fn poll_pieces(&mut self, inbox: &mut Inbox, table: Option<&Table>) -> bool {
         let halves = self.frames.as_mut().and_then(|frames| frames.halves_mut());
-        halves.is_none_or(|halves| halves.receiver.poll_pieces(inbox))
+        halves.is_none_or(|halves| halves.receiver.poll_pieces(inbox, table))
     }
 
     /// Answers an initiation that names this peer.

@@ -12,6 +12,17 @@ pub trait Judge {
     /// Whether the machine takes this packet, of which at least the headers are there.
     fn admits(&mut self, packet: &[u8]) -> bool;
 
+    /// Whether the peer's packets are rewritten before they are passed on.
+    fn rewrites(&self) -> bool {
+        false
+    }
+
+    /// Rewrites a packet that was admitted, of which at least the headers are there. Returns
+    /// whether it goes on.
+    fn rewrite(&mut self, _packet: &mut [u8]) -> bool {
+        true
+    }
+
     /// Another number whenever it may answer otherwise than before: what was asked once for all of
     /// a unit is then asked again.
     fn rules(&self) -> u32;
@@ -22,8 +33,8 @@ pub trait Judge {
 }
 
 /// Pieces by what became of them, beside what `repair` counts. What was taken was passed on, or
-/// dropped for one of eight reasons (congestion, crowded, headless, inconsistent, late, no room,
-/// refused, unopened), or waits.
+/// dropped for one of nine reasons (congestion, crowded, headless, inconsistent, late, no room,
+/// refused, unopened, untranslated), or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets and chunks that came, whole, compressed or rebuilt, and were no repetitions.
@@ -52,6 +63,8 @@ pub struct Counters {
     pub opened: u64,
     /// Compressed ones that do not hold what they say, or hold what they must not.
     pub unopened: u64,
+    /// Packets, and chunks of units, whose addresses could not be rewritten.
+    pub untranslated: u64,
 }
 
 impl Counters {
@@ -72,6 +85,7 @@ impl Counters {
             refused: self.refused + other.refused,
             opened: self.opened + other.opened,
             unopened: self.unopened + other.unopened,
+            untranslated: self.untranslated + other.untranslated,
         }
     }
 
@@ -85,9 +99,9 @@ impl Counters {
     #[must_use]
     pub fn ended(&self) -> u64 {
         let Self { congestion, crowded, headless, inconsistent, late, .. } = self;
-        let Self { passed, no_room, refused, unopened, .. } = self;
+        let Self { passed, no_room, refused, unopened, untranslated, .. } = self;
         let dropped = congestion + crowded + headless + inconsistent + late;
-        passed + dropped + no_room + refused + unopened
+        passed + dropped + no_room + refused + unopened + untranslated
     }
 }
 
@@ -107,6 +121,8 @@ pub(crate) struct Open {
     pub(crate) sent_us: u32,
     /// `None` for one that the machine does not take.
     pub(crate) unit: Option<Unit>,
+    /// Whether there is none because it cannot be rewritten.
+    pub(crate) is_untranslated: bool,
     pub(crate) order: Option<(u8, u32)>,
     /// What it says about congestion, if its flow heeds that, see `heeded`.
     pub(crate) ecn: Option<Ecn>,

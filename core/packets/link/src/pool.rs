@@ -54,6 +54,11 @@ impl Pool {
         &self.bytes[start..start + usize::from(kept.len)]
     }
 
+    pub(crate) fn bytes_mut(&mut self, kept: Kept) -> &mut [u8] {
+        let start = usize::from(kept.place) * CHUNK_LEN_MAX;
+        &mut self.bytes[start..start + usize::from(kept.len)]
+    }
+
     /// Gives a piece's place back.
     pub(crate) fn release(&mut self, kept: Kept) {
         self.free.push(kept.place);

@@ -13,6 +13,7 @@ use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
 use repair::order::{Order, WAIT_US_MAX};
 use repair::spread::ORDERED_US;
+use translate::Table;
 use wire::frame::{self, Bundle, Chunk, Elsewhere, Frame, Ordered, Protected, Squeezed};
 use wire::ip::protocol;
 use wire::packet::{self, Ecn, Packet};
@@ -193,7 +194,7 @@ impl Receiver {
     }
 
     /// Moves what is ready into `inbox`, as long as it has room. Returns whether all went.
-    pub(crate) fn poll_pieces(&mut self, inbox: &mut Inbox) -> bool {
+    pub(crate) fn poll_pieces(&mut self, inbox: &mut Inbox, table: Option<&Table>) -> bool {
         loop {
             if self.ready.is_empty() {
                 match self.order.poll_ready() {
@@ -209,7 +210,7 @@ impl Receiver {
                 return false;
             }
             if let Some(piece) = self.ready.pop_front() {
-                self.pass(piece, inbox);
+                self.pass(piece, inbox, table);
             }
         }
     }
@@ -432,7 +433,21 @@ impl Receiver {
             self.counters.refused += 1;
             return self.give_up(order, now_us);
         };
-        self.put(None, view.bytes(), order, heeded(&view), origin, now_us);
+        let ecn = heeded(&view);
+        if !judge.rewrites() {
+            return self.put(None, view.bytes(), order, ecn, origin, now_us);
+        }
+        let Some(kept) = self.pool.keep(view.bytes()) else {
+            self.counters.no_room += 1;
+            return self.give_up(order, now_us);
+        };
+        let origin = Origin::Waited { kept, rebuilt: origin.is_rebuilt() };
+        if !judge.rewrite(self.pool.bytes_mut(kept)) {
+            self.counters.untranslated += 1;
+            self.drop_waited(origin);
+            return self.give_up(order, now_us);
+        }
+        self.put(None, &[], order, ecn, origin, now_us);
     }
 
     /// Gives a piece its place in its flow, or makes it ready; unless its flow is to see the
@@ -539,7 +554,7 @@ impl Receiver {
     }
 
     /// Hands a piece to the machine.
-    fn pass(&mut self, piece: Piece, inbox: &mut Inbox) {
+    fn pass(&mut self, piece: Piece, inbox: &mut Inbox, table: Option<&Table>) {
         let Piece { chunk, marked, at } = piece;
         let place = match at {
             At::Lent(range) => Place::Lent(range),
@@ -555,7 +570,8 @@ impl Receiver {
                 self.counters.headless += 1;
                 return;
             };
-            inbox.push_chunk((self.peer, serial), unit, usize::from(index), marked, place);
+            let index = usize::from(index);
+            inbox.push_chunk((self.peer, serial), (unit, table), index, marked, place);
         } else {
             inbox.push_packet(place, marked);
         }

@@ -5,8 +5,18 @@ use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
 
 use link::{Carrier, KeyStatus, Preshared};
-use noise::{PresharedKey, PrivateKey, PublicKey};
+use noise::{Instant, PresharedKey, PrivateKey, PublicKey, Tai64n};
+use translate::Table;
 pub use wire::prefix::{BadPrefix, Prefix};
+
+/// The time, as a driver reads it once a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Since boot, suspend included.
+    pub now: Instant,
+    /// The wall clock; may be wrong and may jump.
+    pub wall: Tai64n,
+}
 
 /// One step of configuration. Steps are applied in order, each complete in itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +64,8 @@ pub struct PeerChange {
     pub compress: Option<bool>,
     /// How long a small packet to the peer waits for others, where the peer reads bundles.
     pub hold: Option<Duration>,
+    /// How addresses are rewritten between the peer and this machine; an empty table ends it.
+    pub translate: Option<Table>,
 }
 
 impl PeerChange {
@@ -72,6 +84,7 @@ impl PeerChange {
             allowed_ips: Vec::new(),
             compress: None,
             hold: None,
+            translate: None,
         }
     }
 }

@@ -27,6 +27,8 @@ pub enum Reason {
     PolicyOut,
     /// Out: it was of a circuit; `circuit::Counters` knows why.
     Circuit,
+    /// Out: its addresses cannot be rewritten for the peer; `Node::refusals` knows why.
+    NotTranslatedOut,
     /// In: refused by the protocol.
     Protocol(Drop),
     /// In: what was sealed is not a whole IP packet.
@@ -44,11 +46,13 @@ pub enum Reason {
     PolicyIn,
     /// In: its datagram met congestion, and its flow heeds no mark (RFC 6040).
     Congestion,
+    /// In: its addresses cannot be rewritten; `Node::refusals` knows why.
+    NotTranslatedIn,
 }
 
-const OWN: usize = 17;
+const OWN: usize = 19;
 /// How many of them are outwards.
-const OUT: usize = 10;
+const OUT: usize = 11;
 
 impl Reason {
     /// Every reason once, in the order of their numbers.
@@ -64,6 +68,7 @@ impl Reason {
             Self::Loop,
             Self::PolicyOut,
             Self::Circuit,
+            Self::NotTranslatedOut,
             Self::InnerMalformed,
             Self::UnknownFrame,
             Self::SourceNotAllowed,
@@ -71,6 +76,7 @@ impl Reason {
             Self::NoIdentity,
             Self::PolicyIn,
             Self::Congestion,
+            Self::NotTranslatedIn,
         ];
         own.into_iter().chain(Drop::ALL.into_iter().map(Self::Protocol))
     }
@@ -87,13 +93,15 @@ impl Reason {
             Self::Loop => 7,
             Self::PolicyOut => 8,
             Self::Circuit => 9,
-            Self::InnerMalformed => 10,
-            Self::UnknownFrame => 11,
-            Self::SourceNotAllowed => 12,
-            Self::HandshakesFull => 13,
-            Self::NoIdentity => 14,
-            Self::PolicyIn => 15,
-            Self::Congestion => 16,
+            Self::NotTranslatedOut => 10,
+            Self::InnerMalformed => 11,
+            Self::UnknownFrame => 12,
+            Self::SourceNotAllowed => 13,
+            Self::HandshakesFull => 14,
+            Self::NoIdentity => 15,
+            Self::PolicyIn => 16,
+            Self::Congestion => 17,
+            Self::NotTranslatedIn => 18,
             Self::Protocol(drop) => OWN + drop.number(),
         }
     }
@@ -119,6 +127,8 @@ impl Reason {
             Self::NoIdentity => "no-identity",
             Self::PolicyIn => "policy-in",
             Self::Congestion => "congestion",
+            Self::NotTranslatedOut => "not-translated-out",
+            Self::NotTranslatedIn => "not-translated-in",
             Self::Protocol(drop) => drop.name(),
         }
     }

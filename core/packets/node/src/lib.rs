@@ -27,6 +27,10 @@
 //! Managed peers ([`Node::set_candidates`]) are reached by the best of several paths; where this
 //! machine may be reached is found out by asking STUN servers ([`Node::set_reach`]).
 //!
+//! Addresses may be rewritten between a peer and this machine (`translate::Table`). A packet that
+//! comes is rewritten last, and one that goes as soon as its peer is known. All in between deals
+//! with addresses as they are on the wire, but for the owner of an inner source.
+//!
 //! After each input the driver calls [`Node::handle_actions`]; it sleeps until
 //! [`Node::poll_timeout`] and then calls [`Node::handle_timeout`]. Every packet that does not
 //! arrive is counted by its [`Reason`].
@@ -45,6 +49,8 @@ mod slumber;
 mod stamps;
 mod timers;
 
+pub use translate;
+
 /// Circuits, whose paths this node's owner chooses.
 pub use circuit;
 pub use config::*;
@@ -53,7 +59,7 @@ pub use link::{Candidate, Carried, Carrier, Destination, Endpoint, Inbox, Outbox
 pub use link::{KeyStatus, OverlapTooLong, Preshared, Schedule};
 pub use link::{ORDER, ORDER_MAX, REPAIR_PERCENT, Weather, World};
 pub use link::{Relayed, Source};
-pub use node::{Clock, ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX, SHARE_MAX, WAITING_BYTES_MAX};
+pub use node::{ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX, SHARE_MAX, WAITING_BYTES_MAX};
 pub use reach::{ENDPOINTS_MAX, Reach, ReachStatus, SERVERS_MAX};
 pub use slumber::Slumber;
 pub use stamps::Stamps;

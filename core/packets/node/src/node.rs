@@ -26,7 +26,7 @@ use wire::{frame, packet, superpacket, tcp, virtio};
 
 use crate::allowed;
 use crate::circles::Circles;
-use crate::config::{PeerChange, PeerStatus, Prefix};
+use crate::config::{Clock, PeerChange, PeerStatus, Prefix};
 use crate::counters::{Counters, Reason};
 use crate::overrun::Overruns;
 use crate::peers::Peers;
@@ -60,6 +60,7 @@ pub struct Node {
     allowed: allowed::Table,
     circles: Circles,
     guard: Guard,
+    tables: Tables,
     turn: Turn,
     /// Counts changes of what peers may send: of the policy, or of who owns which addresses.
     rules: u32,
@@ -97,15 +98,6 @@ impl std::fmt::Debug for Node {
     }
 }
 
-/// The time, as a driver reads it once a turn.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    /// Since boot, suspend included.
-    pub now: Instant,
-    /// The wall clock; may be wrong and may jump.
-    pub wall: Tai64n,
-}
-
 impl Default for Node {
     fn default() -> Self {
         Self::new()
@@ -124,6 +116,7 @@ impl Node {
             allowed: allowed::Table::new(),
             circles: Circles::default(),
             guard: Guard::default(),
+            tables: Tables::default(),
             turn: Turn::default(),
             rules: 0,
             handshakes: VecDeque::new(),
@@ -194,6 +187,13 @@ impl Node {
             self.counters.drop(Reason::NoRoute, segments);
             return;
         };
+        let mut header = header;
+        if self.tables.has(id) {
+            match self.tables.outward(id, &mut header, bytes) {
+                Ok(rewritten) => packet = rewritten,
+                Err(reason) => return self.counters.drop(reason, segments),
+            }
+        }
         if self.guard.refuses(Direction::Out, id, packet.packet(), now) {
             self.counters.drop(Reason::PolicyOut, segments);
             return;
@@ -222,7 +222,7 @@ impl Node {
         self.count(&outcome);
         self.touch(id);
         if let Some((Refusal::TooBig, _)) = outcome.refused {
-            self.refuse_size(packet.packet().bytes(), room);
+            self.refuse_size(Some(id), packet.packet().bytes(), room);
         }
     }
 
@@ -296,8 +296,8 @@ impl Node {
                 self.counters.frames_in += 1;
                 return Ok(Some((id, plain)));
             }
-            let (allowed, guard, turn) = (&self.allowed, &mut self.guard, &mut self.turn);
-            let mut judge = Owner { allowed, guard, turn, id, now, rules: self.rules };
+            let Self { allowed, guard, tables, turn, rules, .. } = self;
+            let mut judge = Owner { allowed, guard, tables, turn, id, now, rules: *rules };
             let is_data = link
                 .handle_frame((from, session), datagram, plain, start, &mut judge, now)
                 .map_err(|_| Reason::UnknownFrame)?;
@@ -316,13 +316,14 @@ impl Node {
         if len > inner.len() {
             return Err(Reason::InnerMalformed);
         }
-        if self.allowed.lookup(source) != Some(id) {
+        if self.allowed.lookup(self.tables.source_of(id, source)) != Some(id) {
             return Err(Reason::SourceNotAllowed);
         }
         self.guard.admit(id, &inner[..len], now)?;
         if inbox.is_congested() {
             marked::tell(&mut datagram[plain.clone()][..len])?;
         }
+        self.tables.admit(id, &mut datagram[plain.clone()][..len])?;
         self.counters.delivered += 1;
         self.reach.note_data(now);
         if tcp::is_syn(&datagram[plain.clone()])
@@ -342,7 +343,8 @@ impl Node {
         self.poll_replies(inbox);
         while let Some(&id) = self.ready.last() {
             let before = inbox.len();
-            let all = self.peers.link(id).is_none_or(|link| link.poll_pieces(inbox));
+            let (link, table) = (self.peers.link(id), self.tables.table(id));
+            let all = link.is_none_or(|link| link.poll_pieces(inbox, table));
             self.counters.framed += (inbox.len() - before) as u64;
             if !all {
                 return true;
@@ -584,11 +586,15 @@ mod reachable;
 mod roomy;
 #[cfg(test)]
 mod squeezed;
+mod tables;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod translated;
 mod turn;
 
 pub use configure::ConfigError;
 use guard::{Guard, Owner};
+use tables::Tables;
 pub use turn::SHARE_MAX;
 use turn::Turn;

@@ -123,7 +123,7 @@ fn what_is_rebuilt_is_of_the_session_of_its_repair() {
     receiver.handle_number(Index(6), 0, true, 2_000);
     take(&mut receiver, 2, &coded, 3_000);
     let mut inbox = Inbox::with_capacity(4);
-    assert!(receiver.poll_pieces(&mut inbox));
+    assert!(receiver.poll_pieces(&mut inbox, None));
     assert_eq!((inbox.len(), receiver.waiting()), (1, 0), "head and chunk found each other");
 }
 
@@ -199,7 +199,7 @@ fn take_by(receiver: &mut Receiver, plain: &[u8], judge: &mut All, now_us: u64) 
 /// What the machine is given.
 fn passed(receiver: &mut Receiver) -> usize {
     let mut inbox = Inbox::with_capacity(4);
-    assert!(receiver.poll_pieces(&mut inbox));
+    assert!(receiver.poll_pieces(&mut inbox, None));
     inbox.take_packets(&mut chunk(0, 100)).len()
 }
 
@@ -226,10 +226,10 @@ fn bc_07_a_unit_with_the_number_of_another_is_not_taken_for_it() {
     // In one batch: a chunk for either.
     let mut inbox = Inbox::with_capacity(4);
     take(&mut receiver, &chunk(1, 10), (true, 1_000));
-    assert!(receiver.poll_pieces(&mut inbox));
+    assert!(receiver.poll_pieces(&mut inbox, None));
     take(&mut receiver, &joined(901, 10, None), (true, 1_000));
     take(&mut receiver, &chunk(9, 10), (true, 1_000));
-    assert!(receiver.poll_pieces(&mut inbox));
+    assert!(receiver.poll_pieces(&mut inbox, None));
     assert_eq!(inbox.take_packets(&mut chunk(0, 100)).len(), 2);
     // And one that waits for its order while its number is given to another.
     let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));

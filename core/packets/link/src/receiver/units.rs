@@ -20,7 +20,9 @@ impl Receiver {
         if place.as_ref().is_some_and(is_copy) {
             return;
         }
-        let unit = Unit::new(head).ok().filter(|_| judge.admits(head.header));
+        let mut unit = Unit::new(head).ok().filter(|_| judge.admits(head.header));
+        let is_untranslated = unit.is_some() && judge.rewrites() && !rewritable(head.header, judge);
+        unit = unit.filter(|_| !is_untranslated);
         let view = packet::parse_quoted(head.header).ok();
         self.serial = self.serial.wrapping_add(1);
         *place = Some(Open {
@@ -31,6 +33,7 @@ impl Receiver {
             ordinal,
             sent_us: head.sent_us,
             unit,
+            is_untranslated,
             order: head.ordered.then_some((head.tag, head.number)),
             ecn: view.as_ref().and_then(heeded),
         });
@@ -62,7 +65,7 @@ impl Receiver {
             open.ordinal == self.ordinal && now_us < open.since_us.saturating_add(UNIT_US)
         };
         let open = self.unit(chunk.unit).filter(is_heeded);
-        let Some(&Open { ref unit, order, ecn, serial, .. }) = open else {
+        let Some(&Open { ref unit, is_untranslated, order, ecn, serial, .. }) = open else {
             return self.keep_orphan(chunk, origin, now_us);
         };
         let index = usize::from(chunk.index);
@@ -70,7 +73,10 @@ impl Receiver {
         let order = order.map(|(tag, first)| (tag, first.wrapping_add(index as u32)));
         // Of an index that the unit does not have, the length is zero.
         if len == 0 || unit.as_ref().is_none_or(|unit| unit.chunk_len(index) != len) {
-            self.counters.refused += 1;
+            match is_untranslated {
+                true => self.counters.untranslated += 1,
+                false => self.counters.refused += 1,
+            }
             self.drop_waited(origin);
             return self.give_up(order, now_us);
         }
@@ -87,6 +93,9 @@ impl Receiver {
         {
             open.rules = rules;
             open.unit = open.unit.filter(|unit| judge.admits(unit.header()));
+            let is_rewritable = |unit: &Unit| !judge.rewrites() || rewritable(unit.header(), judge);
+            open.is_untranslated = !open.unit.as_ref().is_none_or(is_rewritable);
+            open.unit = open.unit.filter(|_| !open.is_untranslated);
         }
     }
 
@@ -114,4 +123,12 @@ impl Receiver {
             self.pool.release(orphan.kept);
         }
     }
+}
+
+/// Whether the headers of a unit can be rewritten, which is done when its chunks are passed on.
+fn rewritable(header: &[u8], judge: &mut impl Judge) -> bool {
+    let mut copy = [0; Head::HEADER_LEN_MAX];
+    let copy = &mut copy[..header.len()];
+    copy.copy_from_slice(header);
+    judge.rewrite(copy)
 }

@@ -88,7 +88,7 @@ impl Node {
         if planned == Err(circuit::Drop::TooBig)
             && let Some(room) = self.circuits.room(id)
         {
-            self.refuse_size(packet.packet().bytes(), room);
+            self.refuse_size(None, packet.packet().bytes(), room);
         }
         let (to, frame) = planned.ok()?;
         let (circuits, link) = (&mut self.circuits, self.peers.link(to)?);
@@ -113,13 +113,13 @@ impl Node {
         let mut bytes = [0; ANSWER_LEN_MAX];
         let len = packet.segment_len(index);
         let Some(place) = bytes.get_mut(..len) else {
-            self.refuse_size(packet.packet().bytes(), circuit::room(circuit::HOPS_MAX));
+            self.refuse_size(None, packet.packet().bytes(), circuit::room(circuit::HOPS_MAX));
             return None;
         };
         packet.write_segment(index, place);
         let planned = self.circuits.plan_answer(place, now);
         if let Err((circuit::Drop::TooBig, Some(room))) = planned {
-            self.refuse_size(packet.packet().bytes(), room);
+            self.refuse_size(None, packet.packet().bytes(), room);
         }
         let answer = planned.ok()?;
         let link = self.peers.link(answer.to)?;

@@ -261,6 +261,9 @@ impl Node {
                 link.peer_mut().set_keepalive_s(seconds);
             }
         }
+        if let Some(table) = &change.translate {
+            self.tables.set(id, table);
+        }
         self.rules = self.rules.wrapping_add(1);
         if change.replace_allowed_ips && known.is_some() {
             self.allowed.remove_owner(id);
@@ -323,6 +326,7 @@ impl Node {
         self.allowed.remove_owner(id);
         self.guard.forget(id);
         self.circuits.forget_peer(id);
+        self.tables.forget(id);
         if let Some(mut link) = self.peers.remove(id) {
             self.pieces_gone = self.pieces_gone.plus(&link.pieces());
             let dropped = link.clear(&mut self.indices);

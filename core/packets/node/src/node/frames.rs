@@ -213,7 +213,7 @@ fn lone_segments_of_any_length_arrive_as_they_were() {
 }
 
 /// A superpacket of TCP with so many segments of 1,000 bytes, as the kernel gives it.
-fn superpacket(segments: usize) -> (virtio::Header, Vec<u8>) {
+pub(super) fn superpacket(segments: usize) -> (virtio::Header, Vec<u8>) {
     let header = virtio::Header {
         flags: virtio::FLAG_NEEDS_CSUM,
         gso_type: virtio::GSO_TCPV4,

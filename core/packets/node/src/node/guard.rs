@@ -97,6 +97,7 @@ impl Guard {
 pub(super) struct Owner<'a> {
     pub(super) allowed: &'a allowed::Table,
     pub(super) guard: &'a mut Guard,
+    pub(super) tables: &'a mut Tables,
     pub(super) turn: &'a mut Turn,
     pub(super) id: PeerId,
     pub(super) now: Instant,
@@ -105,8 +106,18 @@ pub(super) struct Owner<'a> {
 
 impl Judge for Owner<'_> {
     fn admits(&mut self, packet: &[u8]) -> bool {
-        packet::source(packet).is_ok_and(|source| self.allowed.lookup(source) == Some(self.id))
-            && self.guard.admit(self.id, packet, self.now).is_ok()
+        packet::source(packet).is_ok_and(|source| {
+            let source = self.tables.source_of(self.id, source);
+            self.allowed.lookup(source) == Some(self.id)
+        }) && self.guard.admit(self.id, packet, self.now).is_ok()
+    }
+
+    fn rewrites(&self) -> bool {
+        self.tables.has(self.id)
+    }
+
+    fn rewrite(&mut self, packet: &mut [u8]) -> bool {
+        self.tables.inward(self.id, packet)
     }
 
     fn rules(&self) -> u32 {

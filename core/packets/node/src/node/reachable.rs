@@ -139,14 +139,18 @@ impl Node {
         }
     }
 
-    /// Tells our machine that a packet to a peer does not fit, and what does.
-    pub(super) fn refuse_size(&mut self, packet: &[u8], room: usize) {
+    /// Tells our machine that a packet to a peer, or into a circuit, does not fit, and what does.
+    pub(super) fn refuse_size(&mut self, to: Option<PeerId>, packet: &[u8], room: usize) {
         if self.replies.len() >= REPLIES_MAX {
             return;
         }
         let mut reply = vec![0; too_big::TOO_BIG_LEN_MAX];
         if let Some(len) = too_big::write_too_big(packet, room, &mut reply) {
             reply.truncate(len);
+            // What is quoted was rewritten for the peer.
+            if to.is_some_and(|id| self.tables.has(id) && !self.tables.inward(id, &mut reply)) {
+                return;
+            }
             self.replies.push_back(reply);
         }
     }
