@@ -6,8 +6,8 @@
 //! running link: roaming, new sessions, keepalives, new keys. [`link`] is what source 004 asks of
 //! a link of two nodes, statement by statement (004.5 numbers 1, 10 to 14). [`clock`] is
 //! the part of it that is about time, [`keys`] what is about keys that change by a schedule, and
-//! [`carriers`] the part about networks without UDP (3 to 8, 16). [`quick`] is wg-quick, which
-//! knows us by a name only.
+//! [`carriers`] the part about networks without UDP (3 to 8, 16). [`translate`] is about rewritten
+//! addresses, and [`quick`] is wg-quick, which knows us by a name only.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 
@@ -32,3 +32,5 @@ mod replays;
 #[path = "interop/rotation.rs"]
 mod rotation;
 mod support;
+#[path = "interop/translate.rs"]
+mod translate;

@@ -82,7 +82,7 @@ pub use translation::translate;
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 22] = [
+pub const TARGETS: [(&str, Body); 23] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("stun", stun),

@@ -54,7 +54,9 @@ pub(crate) fn drops(engine: &Engine) -> BTreeMap<&'static str, u64> {
     let kernels = kernels.into_iter().filter(|(_, count)| *count > 0);
     let drops = engine.node.counters().drops().map(|(reason, count)| (reason.name(), count));
     let drops = drops.chain(engine.carriers.drops());
-    drops.chain(dropped_in_frames(&engine.node.pieces())).chain(kernels).collect()
+    let refused = engine.node.refusals().filter(|(_, count)| *count > 0);
+    let why = refused.map(|(refusal, count)| (refusal.name(), count));
+    drops.chain(dropped_in_frames(&engine.node.pieces())).chain(kernels).chain(why).collect()
 }
 
 /// Packets and pieces that came in frames and did not go on, by what became of them. What was
@@ -68,6 +70,7 @@ fn dropped_in_frames(pieces: &PieceCounters) -> impl Iterator<Item = (&'static s
         ("frame-late", pieces.late),
         ("frame-no-room", pieces.no_room),
         ("frame-unopened", pieces.unopened),
+        ("frame-untranslated", pieces.untranslated),
     ];
     counts.into_iter().filter(|(_, count)| *count > 0)
 }

@@ -186,6 +186,8 @@ pub struct Peer {
     pub compress: bool,
     /// Milliseconds that a small packet to it waits for others, at most [`HOLD_MS_MAX`].
     pub hold_ms: u16,
+    /// How addresses are rewritten between it and this machine.
+    pub translate: node::translate::Table,
 }
 
 impl Settings {
@@ -294,6 +296,7 @@ impl Peer {
             allowed_ips: self.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
             compress: Some(self.compress),
             hold: Some(Duration::from_millis(self.hold_ms.into())),
+            translate: Some(self.translate.clone()),
             ..PeerChange::new(self.key)
         })
     }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use carrier::icmp;
+use node::translate::{self, BadPair, Pair};
 use node::{Carrier, Prefix};
 use noise::{PrivateKey, PublicKey};
 
@@ -53,7 +54,7 @@ const INTERFACE_KEYS: [&str; 18] = [
     "ListenIp",
     "OuterMtu",
 ];
-const PEER_KEYS: [&str; 12] = [
+const PEER_KEYS: [&str; 14] = [
     "PublicKey",
     "PresharedKey",
     "PresharedKeyFile",
@@ -66,6 +67,8 @@ const PEER_KEYS: [&str; 12] = [
     "HoldMs",
     "Carrier",
     "IcmpPollMs",
+    "TranslateSource",
+    "TranslateDestination",
 ];
 
 /// How a comment begins that is for Warren.
@@ -119,6 +122,9 @@ struct PeerDraft {
     keepalive_s: Option<u16>,
     compress: bool,
     hold_ms: u16,
+    /// `TranslateSource` and `TranslateDestination`, and where the last of them stands.
+    pairs: [Vec<Pair>; 2],
+    pairs_at: (usize, usize),
 }
 
 #[derive(Default)]
@@ -218,6 +224,7 @@ impl Reader {
             self.warnings
                 .push(format!("line {line}: {name} stands here twice; the last one counts"));
         } else if !matches!(name, "Address" | "DNS" | "AllowedIPs")
+            && !name.starts_with("Translate")
             && !name.starts_with("Pre")
             && !name.starts_with("Post")
         {
@@ -323,6 +330,7 @@ impl Reader {
         (column, value): (usize, &str),
     ) -> Result<(), (usize, Wrong)> {
         let at = |wrong| (column, wrong);
+        let line = self.line;
         let Some(peer) = self.peers.last_mut() else { return Ok(()) };
         match name {
             "PublicKey" => {
@@ -355,6 +363,13 @@ impl Reader {
             }
             "Compress" => peer.compress = compress(value).map_err(at)?,
             "HoldMs" => peer.hold_ms = number(value, 0..=HOLD_MS_MAX.into()).map_err(at)? as u16,
+            "TranslateSource" | "TranslateDestination" => {
+                let pairs = &mut peer.pairs[usize::from(name == "TranslateDestination")];
+                for (column, item) in items(column, value) {
+                    pairs.push(item.parse().map_err(|e| (column, bad_pair(item, e)))?);
+                }
+                peer.pairs_at = (line, column);
+            }
             "Endpoint" => peer.endpoint = Some((self.line, column, value.to_owned())),
             "Carrier" => peer.carrier = carrier(value).map_err(at)?,
             "IcmpPollMs" => peer.icmp_poll_ms = Some(number(value, ICMP_POLL_MS).map_err(at)?),
@@ -388,8 +403,9 @@ impl Reader {
                 continue;
             };
             let endpoint = self.endpoint_of(&draft);
-            let PeerDraft { line, preshared, allowed_ips, .. } = draft;
+            let PeerDraft { line, preshared, allowed_ips, pairs_at, .. } = draft;
             let PeerDraft { carrier, icmp_poll_ms, keepalive_s, compress, hold_ms, .. } = draft;
+            let [source, destination] = draft.pairs;
             let at = preshared.file.as_ref().map_or((line, 1), |(_, at)| *at);
             let (preshared_key, key_file) =
                 preshared.finish().unwrap_or_else(|((line, column), what)| {
@@ -397,6 +413,11 @@ impl Reader {
                     (None, None)
                 });
             key_files_at.push(at);
+            let translate = translate::Table::new(source, destination).unwrap_or_else(|bad| {
+                let what = format!("TranslateSource, TranslateDestination: {bad}");
+                self.fault_at(pairs_at.0, pairs_at.1, what);
+                translate::Table::default()
+            });
             if peers.iter().any(|p| p.key == key) {
                 self.line = line;
                 self.fault(1, format!("the peer {key} stands here twice; merge the two sections"));
@@ -412,6 +433,7 @@ impl Reader {
                 keepalive_s,
                 compress,
                 hold_ms,
+                translate,
             });
         }
         let v6 = self.interface.addresses.iter().any(|(a, _)| a.is_ipv6());
@@ -536,6 +558,10 @@ fn address(item: &str) -> Result<(IpAddr, u8), Wrong> {
     let address = item.split('/').next().unwrap_or_default();
     let address = address.parse().map_err(|_| not_an("address", item))?;
     Ok((address, prefix.bits()))
+}
+
+fn bad_pair(item: &str, bad: BadPair) -> Wrong {
+    format!("`{}`: {bad}; for example 192.168.1.0/24=10.99.1.0/24", cut(item))
 }
 
 fn bad_key(maker: &str) -> Wrong {

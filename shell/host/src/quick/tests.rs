@@ -13,6 +13,8 @@ const KEY: &str = "YAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
 const PEER: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
 const OTHER: &str = "TrMvSoP4jYQlY6RIzBgbssQqY3vxI2Pi+y71lOWWXX0=";
 
+mod pairs;
+
 fn good(text: &str) -> Settings {
     parse(text).unwrap_or_else(|faults| panic!("{faults:?}"))
 }

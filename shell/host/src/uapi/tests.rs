@@ -56,6 +56,7 @@ fn every_key_is_read() {
             allowed_ips: vec![given("10.0.0.0/8", false), given("fd00::/16", true)],
             compress: None,
             hold: None,
+            translate: None,
         }),
         Change::Peer(PeerChange {
             endpoint: Some("192.0.2.1:65535".parse().unwrap()),
