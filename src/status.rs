@@ -214,14 +214,24 @@ fn routes(status: &Value) -> String {
         }
     }
     let served: Vec<&str> = texts(&own["routes"]).collect();
+    let offers: Vec<(&str, Option<&str>)> = texts(&settings["advertise_routes"])
+        .map(|offer| match offer.split_once('=') {
+            Some((prefix, alias)) => (alias, Some(prefix)),
+            None => (offer, None),
+        })
+        .collect();
+    let shown = |route: &&str| match offers.iter().find(|(known, _)| known == route) {
+        Some((alias, Some(prefix))) => format!("{prefix} as {alias}"),
+        _ => (*route).to_owned(),
+    };
     if !served.is_empty() {
-        line("serves", served.join(", "));
+        line("serves", served.iter().map(shown).collect::<Vec<_>>().join(", "));
     }
-    let is_served = |route: &str| served.contains(&route);
-    let mut waiting: Vec<&str> =
-        texts(&settings["advertise_routes"]).filter(|route| !is_served(route)).collect();
+    let offered = offers.iter().map(|(route, _)| route);
+    let mut waiting: Vec<String> =
+        offered.filter(|route| !served.contains(route)).map(|route| shown(&route)).collect();
     if settings["advertise_exit_node"] == true && !served.iter().any(is_default) {
-        waiting.push("to be an exit");
+        waiting.push("to be an exit".to_owned());
     }
     if !waiting.is_empty() {
         let name = text(own, "name");

@@ -1,7 +1,6 @@
 //! Wishes: what `up` and `set` can say of a node's settings.
 
-use ::daemon::Changes;
-use control::Prefix;
+use ::daemon::{Changes, Offer};
 
 /// The settings of a node. What is not mentioned stays as it is.
 #[derive(Clone, Debug, clap::Args)]
@@ -10,9 +9,10 @@ pub(crate) struct Wish {
     /// What the node calls itself; "" for the machine's own name
     #[arg(long, value_name = "NAME")]
     hostname: Option<String>,
-    /// Prefixes to route for others, once they are approved; "" for none
-    #[arg(long, value_name = "CIDR,…", value_parser = prefixes)]
-    advertise_routes: Option<Prefixes>,
+    /// Prefixes to route for others, once they are approved, CIDR=CIDR under another name; "" for
+    /// none
+    #[arg(long, value_name = "CIDR[=CIDR],…", value_parser = offers)]
+    advertise_routes: Option<Offers>,
     /// Use the routes of others
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
@@ -53,14 +53,14 @@ pub(crate) struct Wish {
     circuit_names: Option<std::net::Ipv4Addr>,
 }
 
-/// A list of prefixes, given as one word.
+/// A list of offers, given as one word.
 #[derive(Clone, Debug)]
-struct Prefixes(Vec<Prefix>);
+struct Offers(Vec<Offer>);
 
-fn prefixes(text: &str) -> Result<Prefixes, String> {
+fn offers(text: &str) -> Result<Offers, String> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-    let read = |word: &str| word.parse::<Prefix>().map_err(|why| format!("{word:?}: {why}"));
-    words.map(read).collect::<Result<_, _>>().map(Prefixes)
+    let read = |word: &str| word.parse::<Offer>().map_err(|why| format!("{word:?}: {why}"));
+    words.map(read).collect::<Result<_, _>>().map(Offers)
 }
 
 impl Wish {
@@ -89,9 +89,9 @@ mod tests {
 
     #[test]
     fn lists_of_prefixes_are_read_and_a_bad_one_is_named() {
-        assert_eq!(prefixes("10.7.0.0/16, fd00::/64").unwrap().0.len(), 2);
-        assert_eq!(prefixes("").unwrap().0, []);
-        let why = prefixes("10.7.0.0/16,10.7.0.1/16").unwrap_err();
+        assert_eq!(offers("10.7.0.0/16, 10.8.0.0/24=10.9.0.0/24").unwrap().0.len(), 2);
+        assert_eq!(offers("").unwrap().0, []);
+        let why = offers("10.7.0.0/16,10.7.0.1/16").unwrap_err();
         assert!(why.contains("10.7.0.1/16"), "{why}");
     }
 }

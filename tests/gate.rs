@@ -1,6 +1,8 @@
 //! Names, resolvers, gateways and exits with real clients between network namespaces: `dig` asks,
 //! `ping` and `curl` go through, `nft`, `ip` and files are looked at before and after.
 
+#[path = "gate/aliases.rs"]
+mod aliases;
 #[path = "gate/exits.rs"]
 mod exits;
 #[path = "gate/forged.rs"]

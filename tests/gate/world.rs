@@ -47,6 +47,7 @@ pub(crate) struct World {
     pub(crate) c: Host,
     pub(crate) server: Host,
     pub(crate) lan: Host,
+    pub(crate) lan2: Host,
     pub(crate) isp: Host,
     pub(crate) folder: Folder,
 }
@@ -129,7 +130,7 @@ impl World {
         let serve = run(&server, &words, &folder, "serve", "serving on")?;
         let daemons = [None, None, None];
         let (_serve, _tellers) = (serve, tellers);
-        Ok(Self { daemons, _serve, _tellers, a, b, c, server, lan, isp, folder })
+        Ok(Self { daemons, _serve, _tellers, a, b, c, server, lan, lan2, isp, folder })
     }
 
     pub(crate) fn host(&self, i: usize) -> &Host {

@@ -209,6 +209,7 @@ impl Machine {
             program: "world".to_owned(),
             endpoints,
             routes: Vec::new(),
+            aliases: Vec::new(),
             relay: self.home.relay(),
         }
     }

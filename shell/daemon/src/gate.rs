@@ -94,11 +94,15 @@ impl Gate {
     }
 
     /// Which of these routes the machine is ready to serve: its filter stands.
-    pub(crate) fn ready<'r>(&self, routes: &'r [Prefix]) -> impl Iterator<Item = &'r Prefix> {
+    pub(crate) fn ready<'r>(
+        &self,
+        routes: &'r [Prefix],
+        settings: &Settings,
+    ) -> impl Iterator<Item = &'r Prefix> {
         let setup = self.setup.clone().unwrap_or_default();
         routes.iter().filter(move |route| match route.is_default() {
             true => setup.serves_exit,
-            false => setup.serves.contains(&plan::wire_prefix(route)),
+            false => setup.serves.contains(&plan::wire_prefix(&settings.behind(route))),
         })
     }
 
@@ -292,6 +296,8 @@ fn setup(
     let me = map.map(|map| &map.me).filter(|me| me.approved);
     let mut serves: Vec<Prefix> = me.map(|me| me.routes.clone()).unwrap_or_default();
     serves.retain(|route| !circuits::is_offer(route));
+    // The filter deals with addresses as they are behind us.
+    serves.iter_mut().for_each(|route| *route = settings.behind(route));
     let (exits, subnets): (Vec<Prefix>, Vec<Prefix>) =
         serves.into_iter().partition(Prefix::is_default);
     let behind: Vec<Prefix> = plan.routes.iter().filter(|p| !p.is_default()).copied().collect();

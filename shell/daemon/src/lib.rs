@@ -41,6 +41,7 @@ mod gate;
 pub mod home;
 mod member;
 pub mod metrics;
+mod offer;
 pub mod plan;
 mod ports;
 mod promise;
@@ -70,6 +71,7 @@ use host::systemd::Watchdog;
 pub use begin::Begin;
 pub use member::Loop;
 pub use member::PORT;
+pub use offer::Offer;
 pub use settings::{Changes, Settings};
 pub use socket::{Client, SOCKET};
 

@@ -127,7 +127,7 @@ pub(crate) struct Daemon {
     /// The rules that the data loop was told last.
     pub(crate) rules: Option<String>,
     /// What the data loop was told that this machine answers for.
-    pub(crate) served: Option<Vec<node::Prefix>>,
+    pub(crate) served: Option<(Vec<node::Prefix>, node::translate::Table)>,
     /// Asks the gateway for a port, unless nobody wants that, and what came of it.
     pub(crate) ports: Option<Ports>,
     pub(crate) mapping: Option<Mapping>,

@@ -4,7 +4,10 @@ use std::net::Ipv4Addr;
 
 use control::Prefix;
 use control::limits::{HOSTNAME_BYTES_MAX, ROUTES_MAX};
+use node::translate::Table;
 use serde::{Deserialize, Serialize};
+
+use crate::Offer;
 
 /// Every setting of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -13,8 +16,8 @@ pub struct Settings {
     /// What the node calls itself; the machine's name if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// Prefixes that it offers to route.
-    pub advertise_routes: Vec<Prefix>,
+    /// What it offers to route.
+    pub advertise_routes: Vec<Offer>,
     /// Whether it uses the routes of others.
     pub accept_routes: bool,
     /// Whether it resolves the network's names.
@@ -66,7 +69,7 @@ pub struct Changes {
     /// [`Settings::hostname`]; empty for the machine's own.
     pub hostname: Option<String>,
     /// [`Settings::advertise_routes`].
-    pub advertise_routes: Option<Vec<Prefix>>,
+    pub advertise_routes: Option<Vec<Offer>>,
     /// [`Settings::accept_routes`].
     pub accept_routes: Option<bool>,
     /// [`Settings::accept_dns`].
@@ -104,10 +107,10 @@ impl Changes {
         if self.hostname.as_ref().is_some_and(|name| name.len() > HOSTNAME_BYTES_MAX) {
             return Err(format!("--hostname is longer than {HOSTNAME_BYTES_MAX} bytes"));
         }
-        for prefix in self.advertise_routes.iter().flatten() {
-            if prefix.is_default() {
+        for offer in self.advertise_routes.iter().flatten() {
+            if offer.prefix().is_default() {
                 return Err(format!(
-                    "--advertise-routes {prefix}: a default route is offered with \
+                    "--advertise-routes {offer}: a default route is offered with \
                      --advertise-exit-node"
                 ));
             }
@@ -115,8 +118,26 @@ impl Changes {
         if self.advertise_routes.as_ref().is_some_and(|routes| routes.len() > ROUTES_MAX - 2) {
             return Err(format!("--advertise-routes: no more than {} routes", ROUTES_MAX - 2));
         }
-        Ok(())
+        check_aliases(self.advertise_routes.as_deref().unwrap_or_default())
     }
+}
+
+/// Each address has one alias, and each alias is one address.
+fn check_aliases(offers: &[Offer]) -> Result<(), String> {
+    let aliases = || offers.iter().filter(|offer| offer.alias().is_some());
+    let pairs = aliases().filter_map(Offer::pair).collect();
+    Table::new(Vec::new(), pairs).map_err(|why| format!("--advertise-routes: {why}"))?;
+    let plain = |offer: &&Offer| offer.alias().is_none();
+    for offer in aliases() {
+        let meets = |other: &&Offer| other.route().overlaps(&offer.route());
+        if let Some(other) = offers.iter().filter(plain).find(meets) {
+            return Err(format!(
+                "--advertise-routes {offer}: {other} is offered as itself and overlaps the alias; \
+                 choose another alias"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn word(text: &str) -> Option<String> {
@@ -159,6 +180,22 @@ impl Settings {
         }
     }
 
+    /// What is behind this node for a route that it offers.
+    #[must_use]
+    pub(crate) fn behind(&self, route: &Prefix) -> Prefix {
+        let of = |offer: &&Offer| offer.route() == *route;
+        self.advertise_routes.iter().find(of).map_or(*route, Offer::prefix)
+    }
+
+    /// How addresses are rewritten between peers and these routes of this node.
+    #[must_use]
+    pub(crate) fn translation<'r>(&self, routes: impl Iterator<Item = &'r Prefix>) -> Table {
+        let offer = |route: &Prefix| self.advertise_routes.iter().find(|o| o.route() == *route);
+        let pairs = routes.filter_map(|route| offer(route)?.pair()).collect();
+        // It was checked when it was said; what is rewritten wrongly is worse than nothing.
+        Table::new(Vec::new(), pairs).unwrap_or_default()
+    }
+
     /// The flags of what is not as at first, as they would be typed: a name and a value.
     #[must_use]
     pub fn flags(&self) -> Vec<(&'static str, String)> {
@@ -168,7 +205,7 @@ impl Settings {
             flags.push(("--hostname", name.clone()));
         }
         if !self.advertise_routes.is_empty() {
-            let routes: Vec<String> = self.advertise_routes.iter().map(Prefix::to_string).collect();
+            let routes: Vec<String> = self.advertise_routes.iter().map(Offer::to_string).collect();
             flags.push(("--advertise-routes", routes.join(",")));
         }
         if let Some(name) = &self.exit_node {

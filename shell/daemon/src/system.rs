@@ -9,7 +9,7 @@ use host::netlink::{Error, Link, Netlink};
 use host::tun;
 
 use crate::plan::Plan;
-use crate::{Settings, circuits};
+use crate::{Offer, Settings, circuits};
 
 /// The interface that the daemon made.
 #[derive(Debug)]
@@ -167,7 +167,8 @@ pub(crate) fn host_info(
     relay: Option<u32>,
 ) -> HostInfo {
     let own = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let mut routes = settings.advertise_routes.clone();
+    let offers = &settings.advertise_routes;
+    let mut routes: Vec<Prefix> = offers.iter().map(Offer::route).collect();
     if settings.advertise_exit_node {
         let everything =
             ["0.0.0.0/0", "::/0"].iter().filter_map(|text| text.parse::<Prefix>().ok());
@@ -185,6 +186,7 @@ pub(crate) fn host_info(
         program: env!("CARGO_PKG_VERSION").to_owned(),
         endpoints,
         routes,
+        aliases: offers.iter().filter_map(Offer::alias).collect(),
         relay,
     }
 }

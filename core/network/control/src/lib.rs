@@ -49,8 +49,8 @@ pub use address::{BadPrefix, Prefix};
 pub use client::{Client, Event};
 pub use map::{BadMap, Delta, Dns, Map, NodeId, Peer, Policy, Relay, SelfNode, Statement};
 pub use message::{
-    Answer, ApiAnswer, ApiRequest, BadMessage, Code, Enrol, Enrolled, Envelope, Hello, HostInfo,
-    Poll, Refusal, Request, VERSION, WireSecret,
+    Alias, Answer, ApiAnswer, ApiRequest, BadMessage, Code, Enrol, Enrolled, Envelope, Hello,
+    HostInfo, Poll, Refusal, Request, VERSION, WireSecret,
 };
 pub use signed::{BadSignature, Signed, SigningKey, VerifyingKey};
 pub use token::{BadToken, Kind, Secret, SecretId, Token};

@@ -110,8 +110,26 @@ pub struct HostInfo {
     pub endpoints: Vec<SocketAddr>,
     /// What it offers to route.
     pub routes: Vec<Prefix>,
+    /// Which of these stand for others, and for which: shown to who approves them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<Alias>,
     /// The relay on which it waits.
     pub relay: Option<u32>,
+}
+
+/// A route that stands for another prefix: a gateway rewrites addresses between the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Alias {
+    /// What is behind the gateway.
+    pub prefix: Prefix,
+    /// What the network knows it by: one of its routes, of the same length.
+    pub alias: Prefix,
+}
+
+impl fmt::Display for Alias {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} as {}", self.prefix, self.alias)
+    }
 }
 
 /// A call of the API inside the channel.
@@ -324,7 +342,14 @@ impl HostInfo {
         field("os", self.os.len() <= FACT_BYTES_MAX && is_plain(&self.os))?;
         field("program", self.program.len() <= FACT_BYTES_MAX && is_plain(&self.program))?;
         field("endpoints", self.endpoints.len() <= ENDPOINTS_MAX)?;
-        field("routes", self.routes.len() <= ROUTES_MAX)
+        field("routes", self.routes.len() <= ROUTES_MAX)?;
+        let is_alias = |one: &Alias| {
+            one.prefix.bits() == one.alias.bits()
+                && one.prefix.address().is_ipv4() == one.alias.address().is_ipv4()
+                && self.routes.contains(&one.alias)
+        };
+        let fits = self.aliases.len() <= ROUTES_MAX && self.aliases.iter().all(is_alias);
+        field("aliases", fits)
     }
 }
 

@@ -30,6 +30,7 @@ fn host() -> HostInfo {
         program: "warren 0.1.0".to_owned(),
         endpoints: places(),
         routes: vec![prefix("10.7.0.0/16"), prefix("fd07::/64")],
+        aliases: Vec::new(),
         relay: Some(3),
     }
 }

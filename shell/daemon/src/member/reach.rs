@@ -160,20 +160,28 @@ impl Daemon {
     /// Tells the data loop what this machine answers for: its own addresses, and of the approved
     /// routes those that its filter is ready for (threat PF-02).
     pub(crate) fn tell_served(&mut self) -> Result<(), Fault> {
+        let settings = &self.state.kept.settings;
         let me = self.map.as_deref().map(|map| &map.me);
         let own = me.map(|me| &me.addresses[..]).unwrap_or_default();
         let routes = me.map(|me| &me.routes[..]).unwrap_or_default();
         let served: Vec<node::Prefix> = own
             .iter()
             .map(|address| node::Prefix::host(*address))
-            .chain(self.gate.ready(routes).map(plan::wire_prefix))
+            .chain(self.gate.ready(routes, settings).map(plan::wire_prefix))
             .collect();
-        if self.served.as_ref() == Some(&served) {
+        let table = settings.translation(self.gate.ready(routes, settings));
+        let told = Some((served, table));
+        if self.served == told {
             return Ok(());
         }
-        self.served = Some(served.clone());
+        self.served.clone_from(&told);
+        let Some((served, table)) = told else { return Ok(()) };
         // A table holds more than a map can name.
-        let full = self.remote.call(move |desk| desk.node().0.set_served(&served).is_err())?;
+        let full = self.remote.call(move |desk| {
+            let (node, ..) = desk.node();
+            node.set_translation(table);
+            node.set_served(&served).is_err()
+        })?;
         if full {
             self.complain(&"more routes are approved for this node than it can serve");
         }

@@ -153,6 +153,7 @@ fn shown(call: &Call, node: &Node) -> Value {
         "endpoints": node.host.endpoints,
         "routes": {
             "advertised": node.host.routes,
+            "aliases": node.host.aliases,
             "approved": node.approved_routes,
             "active": node.routes(),
         },
