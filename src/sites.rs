@@ -218,9 +218,6 @@ fn unable(file: &File, only: Option<&str>) -> Vec<String> {
             let word = site.provider.word();
             unable.push(format!("{}: nothing is made at {word} yet; use ssh", site.name));
         }
-        if site.alias {
-            unable.push(format!("{}: no gateway translates an alias yet", site.name));
-        }
         if site.backend != sites::Backend::Warren {
             unable.push(format!("{}: gateways run Warren and no other backend yet", site.name));
         }

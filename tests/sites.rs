@@ -104,6 +104,29 @@ fn si_02_what_others_made_stays_and_what_was_changed_by_hand_is_put_back() -> Re
 }
 
 #[test]
+fn source_001_3_sites_with_the_same_addresses_are_joined_by_aliases() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites11", |scene| {
+        let world = World::with(scene, "sites11", &sshd, false, true)?;
+        let before = world.machines()?;
+        let plan = world.sites(&["plan"])?;
+        ensure!(plan.contains("10.4.1.0/24") && !plan.contains("cannot"), "{plan}");
+        world.sites(&["apply", "--yes"])?;
+        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (2, 1)] {
+            let what = format!("{} reaches {}", SITES[from], SITES[to]);
+            eventually(&what, seconds(20), || world.reaches(from, to))?;
+        }
+        // Each has 192.168.1.1 and is known by its place in the plan.
+        ensure!(world.seen(0, 1)? == "10.4.0.1" && world.seen(1, 2)? == "10.4.1.1");
+        ensure!(world.apps[1].sh("ip -br addr")?.contains(&format!("{}.1/24", ssh::ALIKE)));
+        ensure!(world.sites(&["apply", "--yes"])?.contains("nothing is to be done"));
+        world.sites(&["destroy", "--yes"])?;
+        ensure!(world.machines()? == before, "what is left:\n{}", world.machines()?);
+        Ok(())
+    })
+}
+
+#[test]
 fn an_apply_that_was_killed_is_gone_on_with() -> Result<()> {
     let Some(sshd) = ssh::sshd() else { return Ok(()) };
     scene("sites5", |scene| {
@@ -160,7 +183,7 @@ fn two_operators_at_once_make_what_one_makes() -> Result<()> {
 fn a_pair_fails_over_and_the_next_apply_leaves_it_so() -> Result<()> {
     let Some(sshd) = ssh::sshd() else { return Ok(()) };
     scene("sites6", |scene| {
-        let world = World::with(scene, "sites6", &sshd, true)?;
+        let world = World::with(scene, "sites6", &sshd, true, false)?;
         world.sites(&["apply", "--yes"])?;
         eventually("joined", seconds(20), || world.reaches(0, 1))?;
         world.gateways[0].sh("kill -9 $(cat /run/warren-site.pid)")?;

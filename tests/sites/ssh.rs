@@ -10,6 +10,8 @@ use crate::support::*;
 pub(crate) const SITES: [&str; 3] = ["paris", "lyon", "nice"];
 const WARREN: &str = env!("CARGO_BIN_EXE_warren");
 const SERVER: &str = "198.51.100.254";
+/// What two sites may have both.
+pub(crate) const ALIKE: &str = "192.168.1";
 
 /// The server program of OpenSSH, installed or unpacked by `make setup`; says so if there is none.
 pub(crate) fn sshd() -> Option<PathBuf> {
@@ -45,11 +47,18 @@ pub(crate) fn said(command: &mut Command) -> Result<String> {
 
 impl World {
     pub(crate) fn new(scene: &Scene, id: &str, sshd: &Path) -> Result<Self> {
-        Self::with(scene, id, sshd, false)
+        Self::with(scene, id, sshd, false, false)
     }
 
-    /// The same; `pair` gives the first site a second gateway.
-    pub(crate) fn with(scene: &Scene, id: &str, sshd: &Path, pair: bool) -> Result<Self> {
+    /// The same; `pair` gives the first site a second gateway, and with `alike` the first two have
+    /// the same addresses.
+    pub(crate) fn with(
+        scene: &Scene,
+        id: &str,
+        sshd: &Path,
+        pair: bool,
+        alike: bool,
+    ) -> Result<Self> {
         scene.net.borrow_mut().give_own_run();
         let folder = std::env::temp_dir().join(format!("warren-{id}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -66,8 +75,9 @@ impl World {
             let port = format!("p{at}");
             scene.veth((&server, &port, &[]), (&gateway, "wan0", &[&outside]))?;
             server.sh(&format!("ip link set {port} master br0"))?;
-            let inside = format!("10.4.{at}.254/24");
-            let inner = format!("10.4.{at}.1/24");
+            let net = if alike && at < 2 { ALIKE.to_owned() } else { format!("10.4.{at}") };
+            let inside = format!("{net}.254/24");
+            let inner = format!("{net}.1/24");
             app.sh(&format!(
                 "ip link add eth0 type bridge && ip link set eth0 up
                  ip addr add {inner} dev eth0"
@@ -82,7 +92,7 @@ impl World {
         let sshds = start_sshds(&folder, sshd, &all)?;
         let serve = start_server(&folder, &server)?;
         let world = Self { folder, server, gateways, apps, second, serve, _sshds: sshds };
-        world.write_files()?;
+        world.write_files(alike)?;
         Ok(world)
     }
 
@@ -91,7 +101,7 @@ impl World {
     }
 
     /// The site file, and what `ssh` needs to know.
-    fn write_files(&self) -> Result<()> {
+    fn write_files(&self, alike: bool) -> Result<()> {
         let mut file = "network = \"acme\"\nssh_config = \"ssh_config\"\n\
                         program = \"/run/warren-bin/warren\"\nstate = \"/run/warren-state\"\n"
             .to_owned();
@@ -104,9 +114,14 @@ impl World {
                 "[[site]]\nname = \"{name}\"\nprovider = \"ssh\"\ngateways = {count}\n\
                  hosts = [\"root@gw-{name}\", {more}\"root@app-{name}:22\"]\n"
             );
+            let is_alike = alike && at < 2;
+            let net = if is_alike { ALIKE.to_owned() } else { format!("10.4.{at}") };
+            if is_alike {
+                file += &format!("subnets = [\"{ALIKE}.0/24\"]\nalias = true\n");
+            }
             config += &format!(
                 "Host gw-{name}\n  HostName 198.51.100.{}\n  HostKeyAlias gw-{name}\n\
-                 Host app-{name}\n  HostName 10.4.{at}.1\n  HostKeyAlias app-{name}\n  \
+                 Host app-{name}\n  HostName {net}.1\n  HostKeyAlias app-{name}\n  \
                  ProxyJump root@gw-{name}\n",
                 at + 1
             );

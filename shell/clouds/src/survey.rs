@@ -169,11 +169,15 @@ fn properties<const N: usize>(list: [(&str, String); N]) -> Properties {
     list.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Networks as the plan writes them: sorted, with commas.
+/// Networks, or `OWN=ALIAS`, as the plan writes them: sorted by what others know, with commas.
 fn sorted(routes: &[String]) -> String {
-    let mut read: Vec<Prefix> = routes.iter().filter_map(|route| route.parse().ok()).collect();
+    let known = |route: &String| -> Option<Prefix> {
+        route.rsplit('=').next().and_then(|prefix| prefix.parse().ok())
+    };
+    let mut read: Vec<(Prefix, &str)> =
+        routes.iter().filter_map(|route| Some((known(route)?, route.as_str()))).collect();
     read.sort_unstable();
-    let texts: Vec<String> = read.iter().map(ToString::to_string).collect();
+    let texts: Vec<&str> = read.into_iter().map(|(_, text)| text).collect();
     texts.join(",")
 }
 

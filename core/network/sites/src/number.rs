@@ -37,6 +37,22 @@ pub struct Place {
     pub gateways: Vec<Ipv4Addr>,
 }
 
+impl Place {
+    /// What its gateways offer to route, as `--advertise-routes` has it: `OWN=ALIAS` where others
+    /// know a network by another.
+    #[must_use]
+    pub fn offers(&self) -> String {
+        let mut all: Vec<_> = self.known_as.iter().zip(&self.networks).collect();
+        all.sort_unstable();
+        let offer = |(known, own): (&Prefix, &Prefix)| match known == own {
+            true => known.to_string(),
+            false => format!("{own}={known}"),
+        };
+        let texts: Vec<String> = all.into_iter().map(offer).collect();
+        texts.join(",")
+    }
+}
+
 /// How much the plan has room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capacity {

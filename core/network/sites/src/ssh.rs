@@ -34,7 +34,7 @@ pub(crate) fn desired(
         ));
         all.push(resource(
             id(Kind::Member),
-            [at.clone(), ("routes", list(&place.known_as)), ("state", "running".to_owned())],
+            [at.clone(), ("routes", place.offers()), ("state", "running".to_owned())],
             vec![id(Kind::Program)],
             format!("{host} joins the network as the gateway of {}", site.name),
         ));

@@ -148,6 +148,8 @@ fn overlaps_are_refused_by_name_and_an_alias_lets_them_join() {
     let (_, numbering) = read(&text);
     assert_eq!(networks(&numbering), ["10.4.0.0/24", "10.4.1.0/25", "10.4.2.0/25"]);
     assert_eq!(numbering.places[1].networks[0].to_string(), "10.4.0.0/25", "it keeps its own");
+    assert_eq!(numbering.places[0].offers(), "10.4.0.0/24");
+    assert_eq!(numbering.places[2].offers(), "10.4.0.0/25=10.4.2.0/25");
 
     let wide = HEAD.to_owned() + &site("paris", "subnets = [\"10.0.0.0/8\"]");
     assert!(told(&wide)[0].contains("holds the whole range"));
