@@ -26,6 +26,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-circuit", "warren-wire", "cells, packet views and checksums for the translator"),
     ("warren-translate", "warren-wire", "packet views, checksums and what changes under them"),
     ("warren-dns", "warren-noise", "the clock and the randomness of the core"),
+    ("warren-dns", "warren-translate", "aliases of addresses in what resolvers answer"),
     ("warren-dns", "warren-wire", "prefixes, for reverse names"),
     ("warren-policy", "warren-wire", "packet views for the filter, prefixes for rules"),
     ("warren-link", "lz4_flex", "blocks of LZ4 in safe code, with a table that is ours"),

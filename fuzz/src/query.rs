@@ -9,6 +9,12 @@ use crate::Seeded;
 
 const RESOLVER: [u8; 4] = [192, 0, 2, 53];
 
+/// The resolver is behind an alias.
+fn aliases() -> translate::Table {
+    let pair = "192.0.2.0/24=10.0.0.0/24".parse().expect("a pair");
+    translate::Table::new(Vec::new(), vec![pair]).expect("a table")
+}
+
 fn names() -> Names {
     let prefix = |text: &str| text.parse().expect("a prefix");
     let settings = Settings {
@@ -18,6 +24,7 @@ fn names() -> Names {
         ranges: vec![prefix("100.64.0.0/10"), prefix("fd77::/48")],
         resolvers: vec![IpAddr::from(RESOLVER)],
         zones: vec![("corp.example".to_owned(), vec![IpAddr::from([192, 0, 2, 1])])],
+        aliases: vec![aliases()],
         serial: 1,
     };
     Names::new(settings).expect("names")
@@ -27,6 +34,9 @@ fn names() -> Names {
 /// takes any bytes for an answer without harm, and only a right one closes it.
 pub fn query(data: &[u8]) {
     let names = names();
+    let mut renamed = data.to_vec();
+    names.rename(IpAddr::from(RESOLVER), &mut renamed);
+    assert_eq!(renamed.len(), data.len());
     for carrier in [Carrier::Udp, Carrier::Tcp] {
         match names.judge(data, carrier) {
             Verdict::Reply(reply) => {

@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use dns::{Names, Settings};
+use host::names::{Place, Server};
+
 use crate::support::capture::Capture;
-use crate::support::{Context as _, Host, Result, ensure, eventually, scene, seconds};
+use crate::support::{Context as _, Host, Result, ensure, eventually, inside, scene, seconds};
 use crate::world::{LAN, World, asks};
 
 /// What the network knows 192.168.5.0/24 behind `b` and behind `c` by.
@@ -29,6 +32,19 @@ fn join(world: &mut World) -> Result<()> {
         world.node(i, &words)?;
     }
     Ok(())
+}
+
+/// The site's own name server, which knows nothing of an alias.
+fn resolver(host: &Host) -> Result<Server> {
+    let settings = Settings {
+        domain: "office.test".to_owned(),
+        own: "ns".to_owned(),
+        hosts: vec![("www".to_owned(), vec![LAN[0].parse()?])],
+        ..Settings::default()
+    };
+    let also = vec!["0.0.0.0/0".parse()?];
+    let place = Place { addresses: vec![LAN[0].parse()?], also };
+    inside::inside(host, || Ok(Server::start(&place, Names::new(settings)?)?))
 }
 
 /// Whether `from` reaches the site at `to`, and what it is told.
@@ -90,6 +106,17 @@ fn source_001_3_two_sites_with_one_prefix_reach_each_other_by_their_aliases() ->
             let fits =
                 |[from, to]: &[IpAddr; 2]| [[own, known], [known, own]].contains(&[*from, *to]);
             ensure!(ends.iter().all(fits), "{ends:?}");
+        }
+
+        // A name of the site leads to its alias, whatever its own resolver says.
+        let _resolver = resolver(&world.lan)?;
+        world.admin(&["dns", "set", "--split", &format!("office.test={}", KNOWN[0])])?;
+        let own = world.node(0, &["ip", "-4"])?;
+        let at = format!("@{}", own.trim());
+        for carrier in ["+notcp", "+tcp"] {
+            let words = ["dig", "+short", "+tries=1", "+time=2", carrier, &at, "www.office.test"];
+            let told = || world.a.run(&words).unwrap_or_default();
+            eventually("the name is the alias", seconds(20), || told().trim() == KNOWN[0])?;
         }
 
         // Errors name what their reader sent: a hop limit that ends at the far gateway.

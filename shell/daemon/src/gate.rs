@@ -14,6 +14,7 @@ use host::gateway::{self, Gateway, Setup};
 use host::monitor::Watch;
 use host::names::{Place, Server};
 use host::resolver::{self, Applied, Wish};
+use node::translate::Pair;
 
 use crate::Settings;
 use crate::circuits;
@@ -358,6 +359,16 @@ fn wish(link: &str, map: &Map) -> Wish {
     }
 }
 
+/// How addresses behind a peer are known here, if it has aliases.
+fn aliases(peer: &control::Peer) -> Option<node::translate::Table> {
+    let known = peer.aliases.iter().filter(|one| peer.routes.contains(&one.alias));
+    let pairs: Vec<_> =
+        known.filter_map(|one| Pair::new(one.alias.into(), one.prefix.into()).ok()).collect();
+    // What is said of one address twice is said of none.
+    let table = node::translate::Table::new(Vec::new(), pairs).ok()?;
+    (!table.is_empty()).then_some(table)
+}
+
 /// The names of the map; what the network has no resolvers for is asked of those from `before`.
 fn names(map: &Map, before: Vec<IpAddr>) -> dns::Settings {
     let own = (map.me.name.clone(), map.me.addresses.clone());
@@ -370,6 +381,7 @@ fn names(map: &Map, before: Vec<IpAddr>) -> dns::Settings {
         ranges: map.ranges.iter().map(plan::wire_prefix).collect(),
         resolvers: if told.is_empty() { before } else { told.clone() },
         zones: map.dns.zones.clone(),
+        aliases: map.peers.iter().filter_map(aliases).collect(),
         serial: u32::try_from(map.sequence & u64::from(u32::MAX)).unwrap_or(0),
     }
 }

@@ -538,6 +538,7 @@ impl Network {
             relay: node.host.relay,
             tags: node.tags.clone(),
             routes: node.routes(),
+            aliases: node.aliases(),
             online: self.presence(node.id).0,
             expires_unix_s: node.expires,
             ..Peer::new(NodeId(node.id), node.name.clone(), node.node_key)

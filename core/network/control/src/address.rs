@@ -27,6 +27,21 @@ pub enum BadPrefix {
     HostBits,
 }
 
+/// A route that stands for another prefix: a gateway rewrites addresses between the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Alias {
+    /// What is behind the gateway.
+    pub prefix: Prefix,
+    /// What the network knows it by: one of its routes, of the same length.
+    pub alias: Prefix,
+}
+
+impl fmt::Display for Alias {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} as {}", self.prefix, self.alias)
+    }
+}
+
 impl Prefix {
     /// The prefix of `address` with `len` bits.
     ///

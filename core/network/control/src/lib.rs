@@ -45,12 +45,12 @@ pub mod text;
 mod token;
 mod url;
 
-pub use address::{BadPrefix, Prefix};
+pub use address::{Alias, BadPrefix, Prefix};
 pub use client::{Client, Event};
 pub use map::{BadMap, Delta, Dns, Map, NodeId, Peer, Policy, Relay, SelfNode, Statement};
 pub use message::{
-    Alias, Answer, ApiAnswer, ApiRequest, BadMessage, Code, Enrol, Enrolled, Envelope, Hello,
-    HostInfo, Poll, Refusal, Request, VERSION, WireSecret,
+    Answer, ApiAnswer, ApiRequest, BadMessage, Code, Enrol, Enrolled, Envelope, Hello, HostInfo,
+    Poll, Refusal, Request, VERSION, WireSecret,
 };
 pub use signed::{BadSignature, Signed, SigningKey, VerifyingKey};
 pub use token::{BadToken, Kind, Secret, SecretId, Token};

@@ -17,7 +17,7 @@ use crate::limits::{
     ROUTES_MAX, TAGS_MAX, URLS_MAX,
 };
 use crate::name::{is_domain, is_label, is_tag};
-use crate::{Prefix, ServerUrl};
+use crate::{Alias, Prefix, ServerUrl};
 
 /// A node's place in the server's books; never given twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -71,6 +71,9 @@ pub struct Peer {
     /// The routes through it that are approved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Prefix>,
+    /// Which of these stand for others, and for which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<Alias>,
     /// It is in touch with the server.
     #[serde(default)]
     pub online: bool,
@@ -325,6 +328,7 @@ impl Peer {
             relay: None,
             tags: Vec::new(),
             routes: Vec::new(),
+            aliases: Vec::new(),
             online: false,
             expires_unix_s: None,
         }
@@ -336,6 +340,7 @@ fn check_peers(peers: &[Peer]) -> Result<(), BadMap> {
     for peer in peers {
         check_node(&peer.name, &peer.addresses, &peer.tags, &peer.routes)?;
         bound("endpoints", peer.endpoints.len(), ENDPOINTS_MAX)?;
+        bound("aliases", peer.aliases.len(), ROUTES_MAX)?;
     }
     if peers.windows(2).all(|pair| pair[0].id < pair[1].id) {
         Ok(())

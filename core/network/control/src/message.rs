@@ -13,7 +13,7 @@ use crate::limits::{
     DETAIL_BYTES_MAX, ENDPOINTS_MAX, FACT_BYTES_MAX, HOSTNAME_BYTES_MAX, ROUTES_MAX,
 };
 use crate::text::{bytes, is_plain};
-use crate::{Prefix, Signed, VerifyingKey};
+use crate::{Alias, Prefix, Signed, VerifyingKey};
 
 /// The version of these messages.
 pub const VERSION: u16 = 1;
@@ -115,21 +115,6 @@ pub struct HostInfo {
     pub aliases: Vec<Alias>,
     /// The relay on which it waits.
     pub relay: Option<u32>,
-}
-
-/// A route that stands for another prefix: a gateway rewrites addresses between the two.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Alias {
-    /// What is behind the gateway.
-    pub prefix: Prefix,
-    /// What the network knows it by: one of its routes, of the same length.
-    pub alias: Prefix,
-}
-
-impl fmt::Display for Alias {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} as {}", self.prefix, self.alias)
-    }
 }
 
 /// A call of the API inside the channel.

@@ -18,7 +18,9 @@
 //!    which resolver to ask and when to give up on it, and takes an answer only if number and
 //!    question are those that were sent. The shell sends each from a socket of its own, so the
 //!    kernel draws the port and drops what comes from elsewhere.
-//! 5. The answer goes back under the client's number. When nobody answers, the client is told
+//! 5. A resolver behind a gateway that has an alias says its site's own addresses:
+//!    [`Names::rename`] puts the alias in their place.
+//! 6. The answer goes back under the client's number. When nobody answers, the client is told
 //!    SERVFAIL; where there is nobody to ask, REFUSED.
 //!
 //! Everything is bounded: a name by 255 bytes, a query by [`QUERY_LEN_MAX`], open questions by
@@ -27,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alias;
 mod name;
 mod names;
 mod pending;

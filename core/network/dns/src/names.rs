@@ -4,8 +4,10 @@ use core::fmt;
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
+use translate::Table;
 use wire::prefix::Prefix;
 
+use crate::alias;
 use crate::name::{BadName, Name};
 use crate::query::{Carrier, Class, DropReason, Fault, Kind, Query, Rcode};
 use crate::reply::{Reply, failure, headless};
@@ -31,6 +33,9 @@ pub struct Settings {
     pub resolvers: Vec<IpAddr>,
     /// Domains with resolvers of their own.
     pub zones: Vec<(String, Vec<IpAddr>)>,
+    /// How addresses behind gateways are known here: a table for each, whose destinations are
+    /// aliases before and a site's own after.
+    pub aliases: Vec<Table>,
     /// Grows with every change; goes into SOA records.
     pub serial: u32,
 }
@@ -45,6 +50,7 @@ pub struct Names {
     ranges: Vec<Prefix>,
     resolvers: Vec<IpAddr>,
     zones: Vec<(Name, Vec<IpAddr>)>,
+    aliases: Vec<Table>,
     serial: u32,
 }
 
@@ -132,7 +138,14 @@ impl Names {
         let server = top.child(&settings.own).unwrap_or(top);
         let resolvers = others(settings.resolvers);
         let (ranges, serial) = (settings.ranges, settings.serial);
-        Ok(Self { domain, server, hosts, owners, ranges, resolvers, zones, serial })
+        let aliases = settings.aliases;
+        Ok(Self { domain, server, hosts, owners, ranges, resolvers, zones, aliases, serial })
+    }
+
+    /// Puts aliases in the place of addresses in an answer of the resolver `from`, if that one is
+    /// behind a gateway that has them.
+    pub fn rename(&self, from: IpAddr, answer: &mut [u8]) {
+        alias::rename(&self.aliases, from, answer);
     }
 
     /// What to do with the query in `bytes`, which came over `carrier`.

@@ -89,6 +89,12 @@ impl Table {
         ahead(&self.source, address)
     }
 
+    /// What becomes this destination on the way from the peer.
+    #[must_use]
+    pub fn destination_before(&self, address: IpAddr) -> IpAddr {
+        back(&self.destination, address)
+    }
+
     /// Rewrites a packet that came from the peer, of which at least the headers are there. Returns
     /// whether anything changed.
     ///

@@ -155,7 +155,10 @@ impl Turner {
             let number = *number;
             let outcome = match socket.recv(&mut self.buffer) {
                 Ok(len) => {
-                    let answer = &self.buffer[..len];
+                    let answer = &mut self.buffer[..len];
+                    if let Ok(from) = socket.peer_addr() {
+                        self.shared.names().rename(from.ip(), answer);
+                    }
                     self.pending.handle_answer(number, answer, now(), &mut KernelRandom)
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,

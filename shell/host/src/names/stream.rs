@@ -88,6 +88,7 @@ fn ask_others(shared: &Shared, forward: &Forward<'_>, query: &[u8]) -> Vec<u8> {
         match ask(shared.resolver(*to), &sent) {
             Ok(mut answer) if is_answer(&forward.query, &sent, &answer) => {
                 answer[..2].copy_from_slice(&query[..2]);
+                shared.names().rename(*to, &mut answer);
                 return answer;
             }
             Ok(_) => shared.count(Count::ForeignAnswer),

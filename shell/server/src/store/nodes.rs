@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use control::limits::LABEL_LEN_MAX;
-use control::{HostInfo, Prefix, name};
+use control::{Alias, HostInfo, Prefix, name};
 use noise::PublicKey;
 use serde_json::json;
 
@@ -57,6 +57,13 @@ impl Node {
     pub fn routes(&self) -> Vec<Prefix> {
         let offered: BTreeSet<_> = self.host.routes.iter().collect();
         self.approved_routes.iter().filter(|prefix| offered.contains(prefix)).copied().collect()
+    }
+
+    /// Which of these stand for others, by its own word.
+    #[must_use]
+    pub fn aliases(&self) -> Vec<Alias> {
+        let is_approved = |one: &&Alias| self.approved_routes.contains(&one.alias);
+        self.host.aliases.iter().filter(is_approved).copied().collect()
     }
 
     /// Whether its key is over.

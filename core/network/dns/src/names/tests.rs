@@ -29,6 +29,7 @@ fn settings() -> Settings {
             ("deep.warren.internal".to_owned(), vec![address("192.0.2.4")]),
             ("nobody.example".to_owned(), vec![]),
         ],
+        aliases: Vec::new(),
         serial: 7,
     }
 }
