@@ -15,8 +15,7 @@ use link::{
     REPAIR_PERCENT, Refusal, World,
 };
 use noise::{
-    Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, Tai64n,
-    read_initiation,
+    Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, read_initiation,
 };
 use policy::Direction;
 use wire::ip::protocol;

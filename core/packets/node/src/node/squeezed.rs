@@ -1,6 +1,6 @@
 //! Nodes that compress what they send, to nodes that read it and to others (threats BC-01, BC-02).
 
-use noise::{Context, Identity, Indices, Peer, PrivateKey};
+use noise::{Context, Identity, Indices, Peer, PrivateKey, Tai64n};
 use wire::frame::{Features, Hello, Protected, Squeezed};
 
 use super::tests::{Machine, Seeded, address, carry, packet_to, prefix, settle};

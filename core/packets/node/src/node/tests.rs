@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use noise::{PrivateKey, PublicKey};
+use noise::{PrivateKey, PublicKey, Tai64n};
 
 use super::*;
 use crate::config::AllowedIp;
