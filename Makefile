@@ -73,13 +73,15 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-bench build demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall static packages apt-repository test-packages clean
+.PHONY: help setup setup-demo setup-bench build ui test-ui demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall static packages apt-repository test-packages clean
 
 help:
 	printf '%s\n' \
 	  'make demo     build, make a lab of a server and five nodes, and show the network at work' \
 	  'make test     gates and every test; the only thing that CI calls' \
 	  'make build    the release programs, warren and warren-lab, in $(PROGRAMS)' \
+	  'make ui       the web interface, built anew into shell/ui/built; needs Node and npm' \
+	  'make test-ui  its pages in a browser: Chromium is installed, 700 MB' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
 	  'make bench    the measurements, written to docs/measurements' \
 	  'make chart    the chart of the README, out of committed runs' \
@@ -177,6 +179,21 @@ build:
 	    objcopy --strip-all --add-gnu-debuglink="$$to.debug" "$$built" "$$to"
 	  fi
 	done
+
+# What `shell/ui/built` holds is committed, so nothing else here needs Node.
+ui:
+	cd shell/ui/web
+	npm ci --ignore-scripts --no-audit --no-fund
+	npm run check
+	npm run pack
+
+FOR_UI := $(FOR_BENCH) chromium:chromium node:nodejs npm:npm
+
+# Every page in Chromium, at two widths; pictures are in $(TARGET)/ui.
+test-ui:
+	$(call installed,$(FOR_UI))
+	(cd shell/ui/web && npm ci --ignore-scripts --no-audit --no-fund)
+	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test browser -- --include-ignored
 
 demo: setup-demo build
 	printf 'demo: a server and five nodes, for less than a minute\n'

@@ -51,18 +51,54 @@ impl Target {
     }
 
     pub(crate) fn open(self) -> Result<Session> {
-        let admin = match self.token {
-            None => Admin::local(&self.data)?,
-            Some(text) => {
-                let text = match text.strip_prefix("file:") {
-                    None => text,
-                    Some(path) => std::fs::read_to_string(path)
-                        .with_context(|| format!("cannot read the token from {path}"))?,
-                };
-                Admin::remote(self.server, &text, Proxies::from_environment()?)?
-            }
+        let json = self.json;
+        Ok(Session { admin: self.caller()?.open()?, json })
+    }
+
+    /// Whether JSON is wanted.
+    pub(crate) const fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Who can call as often as there is need.
+    pub(crate) fn caller(self) -> Result<Caller> {
+        let Some(text) = self.token else { return Ok(Caller::Local(self.data)) };
+        let text = match text.strip_prefix("file:") {
+            None => text,
+            Some(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the token from {path}"))?,
         };
-        Ok(Session { admin, json: self.json })
+        Ok(Caller::Remote(self.server, text, Proxies::from_environment()?))
+    }
+}
+
+/// The way to a server.
+pub(crate) enum Caller {
+    /// Here, by the directory of its data.
+    Local(PathBuf),
+    /// Elsewhere: its URL unless the token's is meant, the token, the proxies between.
+    Remote(Option<ServerUrl>, String, Proxies),
+}
+
+impl Caller {
+    pub(crate) fn open(&self) -> Result<Admin> {
+        Ok(match self {
+            Self::Local(data) => Admin::local(data)?,
+            Self::Remote(url, token, proxies) => {
+                Admin::remote(url.clone(), token, proxies.clone())?
+            }
+        })
+    }
+
+    /// As whom it calls, for people.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Local(_) => "this machine".to_owned(),
+            Self::Remote(_, token, _) => {
+                let token = control::Token::parse(token, control::Kind::Api);
+                token.map_or_else(|_| "token".to_owned(), |t| format!("token {}", t.id.to_hex()))
+            }
+        }
     }
 }
 

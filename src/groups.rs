@@ -17,7 +17,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Network",
         &[
             "serve", "key", "node", "policy", "route", "sites", "dns", "user", "token", "audit",
-            "backup", "restore", "relay",
+            "ui", "backup", "restore", "relay",
         ],
     ),
     ("WireGuard link", &["link", "wg"]),

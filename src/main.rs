@@ -10,6 +10,7 @@
 //! - `serve` and `relay` run the coordination service and a relay through [`server`]; `user`,
 //!   `key`, `node`, `route`, `policy`, `token` and `audit` call its API through [`dial`], here or
 //!   far away; `backup` copies its files.
+//! - `ui` serves the web interface here, with calls of the same API.
 //! - `circuit` opens circuits and runs commands in them.
 //! - `sites` joins whole sites through gateways: [`sites`] decides, [`clouds`] acts.
 //! - `lab`, `bench` and `demo` say where they went: into a program of their own, `warren-lab`.
@@ -49,6 +50,7 @@ mod service;
 mod sites;
 mod status;
 mod token;
+mod ui;
 mod up;
 mod user;
 mod weather;
@@ -109,6 +111,7 @@ enum Command {
     Route(route::Args),
     Token(token::Args),
     Audit(audit::Args),
+    Ui(ui::Args),
     Backup(backup::Args),
     Restore(backup::RestoreArgs),
     Policy(policy::Args),
@@ -164,6 +167,7 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(args),
         Command::Token(args) => token::run(args),
         Command::Audit(args) => audit::run(args),
+        Command::Ui(args) => ui::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Restore(args) => backup::restore(args),
         Command::Policy(args) => policy::run(args),

@@ -111,6 +111,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-server", "warren-noise", "key types and the randomness of the core"),
     ("warren-server", "warren-policy", "policies are checked and compiled here"),
     ("warren-server", "warren-quic", "what both ends of QUIC have to agree on"),
+    ("warren-server", "warren-ui", "the pages that it sends"),
     ("warren-server", "warren-trust", "a database that is asked for secrecy alone"),
     ("warren-server", "warren-wire", "frames between nodes and relay"),
     ("warren-server", "yasna", "the dates of a certificate; the library is rcgen's already"),

@@ -129,6 +129,10 @@ async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Caller, way: 
         }
         OPEN_PATH | ASK_PATH => plain(StatusCode::METHOD_NOT_ALLOWED),
         control::relay::PATH => relay::upgrade(&app.relay, request),
+        _ if is_read(&request) && ui::is_page(path) => match app.limits.request(source) {
+            true => page(&request).unwrap_or_default(),
+            false => refused(&Problem::too_often()),
+        },
         _ => match call(app, request, caller, &way).await {
             Ok(reply) => replied(reply),
             Err(problem) => refused(&problem),
@@ -136,6 +140,23 @@ async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Caller, way: 
     };
     harden(&mut sent);
     sent
+}
+
+fn is_read(request: &Request<Incoming>) -> bool {
+    [Method::GET, Method::HEAD].contains(request.method())
+}
+
+/// The file of the web interface that is asked for.
+pub(crate) fn page(request: &Request<Incoming>) -> Option<Sent> {
+    let known = request.headers().get(header::IF_NONE_MATCH);
+    let page = ui::page(request.uri().path(), known.and_then(|known| known.to_str().ok()))?;
+    let mut sent = Response::new(Full::from(page.body));
+    *sent.status_mut() = StatusCode::from_u16(page.status).unwrap_or_default();
+    for (name, value) in page.fields {
+        let value = HeaderValue::try_from(value).unwrap_or(HeaderValue::from_static(""));
+        sent.headers_mut().insert(name, value);
+    }
+    Some(sent)
 }
 
 async fn control<F>(
@@ -189,7 +210,10 @@ async fn call(
 }
 
 /// The whole body, if it is short enough and comes in time.
-async fn read_body(request: Request<Incoming>, len_max: usize) -> Result<Vec<u8>, Problem> {
+pub(crate) async fn read_body(
+    request: Request<Incoming>,
+    len_max: usize,
+) -> Result<Vec<u8>, Problem> {
     let too_large =
         || Problem::new(413, "the body is too large", format!("at most {len_max} bytes are taken"));
     // What says beforehand that it is too large is not read at all.
@@ -222,7 +246,7 @@ fn text(lines: String) -> Sent {
     sent
 }
 
-fn json(status: StatusCode, body: String) -> Sent {
+pub(crate) fn json(status: StatusCode, body: String) -> Sent {
     let mut sent = Response::new(Full::from(body));
     *sent.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
@@ -230,7 +254,7 @@ fn json(status: StatusCode, body: String) -> Sent {
     sent
 }
 
-fn refused(problem: &Problem) -> Sent {
+pub(crate) fn refused(problem: &Problem) -> Sent {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut sent = json(status, problem.print());
     let kind = HeaderValue::from_static("application/problem+json");
@@ -245,23 +269,27 @@ fn refused(problem: &Problem) -> Sent {
     if matches!(problem.status, 401 | 403 | 408 | 413 | 415 | 429) { closing(sent) } else { sent }
 }
 
-fn closing(mut sent: Sent) -> Sent {
+pub(crate) fn closing(mut sent: Sent) -> Sent {
     sent.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     sent
 }
 
-fn plain(status: StatusCode) -> Sent {
+pub(crate) fn plain(status: StatusCode) -> Sent {
     let mut sent = Response::new(Full::default());
     *sent.status_mut() = status;
     sent
 }
 
-/// No answer of ours is kept, guessed at, framed, or runs anything (threats WB-02, WB-03).
-fn harden(sent: &mut Sent) {
+/// No answer of ours is kept, guessed at, framed, or runs anything, unless it is a page, which says
+/// itself what it may (threats WB-02, WB-03).
+pub(crate) fn harden(sent: &mut Sent) {
     let fields = sent.headers_mut();
-    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    fields.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
-    fields.insert(header::CONTENT_SECURITY_POLICY, policy);
-    fields.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+    ] {
+        fields.entry(name).or_insert(HeaderValue::from_static(value));
+    }
 }

@@ -28,6 +28,9 @@
 //! proves its WireGuard key to `relay`, and sends frames; the switch of the crate `carrier` finds
 //! the addressee's connection. Nothing of it touches the store.
 //!
+//! The web interface at `/` is the crate `ui`'s; `loopback` serves it on an administrator's machine
+//! and hands its calls on.
+//!
 //! A policy text is compiled in one place, `policy`, before it is stored, and again whenever what
 //! it speaks of changed. What one source may cost is bounded by `limits`, `doorstep` and
 //! `patience`; what has to run for ever is looked after by `watchdog`.
@@ -46,6 +49,7 @@ mod held;
 mod http;
 pub mod keys;
 mod limits;
+mod loopback;
 mod network;
 mod patience;
 mod policy;
@@ -66,6 +70,7 @@ mod watchdog;
 pub use acme::{Acme, LETS_ENCRYPT, Pace};
 pub use backup::backup;
 pub use clock::unix_s;
+pub use loopback::{Carry, Loopback};
 pub use relay::{RelayConfig, RelayServer};
 pub use resolvers::{Resolvers, Zone};
 pub use restore::{Restored, restore};

@@ -12,6 +12,8 @@ mod badinput;
 mod clock;
 #[path = "service/limits.rs"]
 mod limits;
+#[path = "service/loopback.rs"]
+mod loopback;
 #[path = "service/matrix.rs"]
 mod matrix;
 #[path = "service/nodes.rs"]

@@ -73,7 +73,8 @@ fn wb_13_pages_of_other_sites_are_invited_to_nothing() {
 fn wb_10_wb_14_a_crawl_finds_neither_files_nor_what_is_for_developers() {
     let stage = Stage::new();
     for path in [
-        "/",
+        "/index.html",
+        "/ui",
         "/.env",
         "/.git/config",
         "/api",
