@@ -64,11 +64,14 @@ pub(crate) struct Args {
     log: Option<Level>,
     #[command(flatten)]
     wish: Wish,
+    #[command(flatten)]
+    form: log::Form,
 }
 
 /// Serves until a signal.
 pub(crate) fn run(args: Args) -> Result<()> {
-    log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
+    let level = args.log.or_else(Level::from_environment).unwrap_or(Level::Info);
+    log::start_as(level, args.form);
     log::end_on_panic();
     let options = Options {
         state: args.state,

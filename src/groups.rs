@@ -9,15 +9,15 @@ const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Node",
         &[
-            "up", "down", "status", "ping", "why", "ip", "circuit", "set", "netcheck", "wait",
-            "logout", "metrics", "debug", "daemon", "cleanup",
+            "up", "down", "status", "ping", "why", "ip", "circuit", "set", "doctor", "netcheck",
+            "wait", "logout", "metrics", "ros", "debug", "daemon", "cleanup",
         ],
     ),
     (
         "Network",
         &[
-            "serve", "key", "node", "policy", "route", "sites", "dns", "user", "token", "audit",
-            "ui", "backup", "restore", "relay",
+            "serve", "key", "node", "peer", "policy", "route", "sites", "dns", "user", "token",
+            "audit", "ui", "backup", "restore", "import", "relay",
         ],
     ),
     ("WireGuard link", &["link", "wg"]),

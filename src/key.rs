@@ -33,6 +33,12 @@ enum Words {
         /// The user whose its nodes are
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
+        /// The name that its one node gets, whatever the machine calls itself
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// The IPv4 address that its one node gets
+        #[arg(long, value_name = "ADDRESS")]
+        address: Option<std::net::Ipv4Addr>,
     },
     /// Show all join keys, without their secrets.
     List {
@@ -51,14 +57,15 @@ enum Words {
 /// Does what was asked for.
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
-        Words::Create { target, reusable, ephemeral, expires, tags, user } => {
+        Words::Create { target, reusable, ephemeral, expires, tags, user, name, address } => {
             let mut session = target.open()?;
             let tags: Vec<String> = tags
                 .into_iter()
                 .map(|tag| if tag.starts_with("tag:") { tag } else { format!("tag:{tag}") })
                 .collect();
             let wanted = json!({ "reusable": reusable, "ephemeral": ephemeral, "tags": tags,
-                                 "expires_in_s": expires, "user": user });
+                                 "expires_in_s": expires, "user": user, "name": name,
+                                 "address": address });
             session.ask("POST", "/api/v1/keys", &wanted, |answer| {
                 format!("{}\n", answer["token"].as_str().unwrap_or_default())
             })

@@ -4,8 +4,14 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 
 /// What `--help` says of it where errors are logged if nobody asks for anything else.
 pub(crate) const HELP_ERROR: &str = "How much to log [env: LOG_LEVEL] [default: error]";
@@ -50,8 +56,94 @@ impl Level {
     }
 }
 
-/// Begins logging.
+/// In which form lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct Form {
+    /// Lines for people, or one JSON object a line: time, level, message and fields
+    #[arg(long, value_enum, value_name = "FORM", default_value = "text", ignore_case = true)]
+    #[arg(env = "WARREN_LOG_FORMAT")]
+    log_format: Format,
+}
+
+/// The forms there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// One JSON object a line. Keys of fields that would hide ours get an underscore.
+struct Json;
+
+/// The fields of an event.
+#[derive(Default)]
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: Value) {
+        let name = field.name();
+        let is_ours = matches!(name, "time" | "level" | "target");
+        self.0.insert(if is_ours { format!("{name}_") } else { name.to_owned() }, value);
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.put(field, format!("{value:?}").into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value.into());
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let time = control::text::rfc3339(since.as_secs());
+        let time = format!("{}.{:03}Z", time.trim_end_matches('Z'), since.subsec_millis());
+        let mut line = Map::new();
+        line.insert("time".to_owned(), time.into());
+        let level = event.metadata().level().as_str().to_lowercase();
+        line.insert("level".to_owned(), level.into());
+        line.insert("target".to_owned(), event.metadata().target().into());
+        line.append(&mut fields.0);
+        writeln!(writer, "{}", Value::Object(line))
+    }
+}
+
+/// Begins logging, in lines for people.
 pub(crate) fn start(level: Level) {
+    start_as(level, Form { log_format: Format::Text });
+}
+
+/// Begins logging.
+pub(crate) fn start_as(level: Level, form: Form) {
     let level = match level {
         Level::Silent => LevelFilter::OFF,
         Level::Error => LevelFilter::ERROR,
@@ -76,9 +168,15 @@ pub(crate) fn start(level: Level) {
         .with_ansi(colour)
         .with_writer(io::stderr)
         // It would be told on standard error, by a call that panics where that cannot be written.
-        .log_internal_errors(false)
-        .finish();
-    tracing::subscriber::set_global_default(lines.with(filter)).expect("logging begins once");
+        .log_internal_errors(false);
+    let begun = match form.log_format {
+        Format::Text => tracing::subscriber::set_global_default(lines.finish().with(filter)),
+        Format::Json => {
+            let lines = lines.event_format(Json).finish();
+            tracing::subscriber::set_global_default(lines.with(filter))
+        }
+    };
+    begun.expect("logging begins once");
 }
 
 /// Has the process end when one of a node's threads panics: with the rest of them it would neither

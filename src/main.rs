@@ -8,8 +8,8 @@
 //!
 //! - `wg` and `link` run a node through [`host`]; `genkey`, `pubkey` and `genpsk` are `wg`'s.
 //! - `serve` and `relay` run the coordination service and a relay through [`server`]; `user`,
-//!   `key`, `node`, `route`, `policy`, `token` and `audit` call its API through [`dial`], here or
-//!   far away; `backup` copies its files.
+//!   `key`, `node`, `peer`, `route`, `policy`, `token` and `audit` call its API through [`dial`],
+//!   here or far away; `backup` copies its files.
 //! - `ui` serves the web interface here, with calls of the same API.
 //! - `circuit` opens circuits and runs commands in them.
 //! - `sites` joins whole sites through gateways: [`sites`] decides, [`clouds`] acts.
@@ -29,9 +29,11 @@ mod cleanup;
 mod client;
 mod daemon;
 mod dns;
+mod doctor;
 mod down;
 mod frames;
 mod groups;
+mod import;
 mod key;
 mod keys;
 mod link;
@@ -41,9 +43,11 @@ mod missing;
 mod moved;
 mod netcheck;
 mod node;
+mod peer;
 mod ping;
 mod policy;
 mod relay;
+mod ros;
 mod route;
 mod serve;
 mod service;
@@ -101,19 +105,23 @@ enum Command {
     Why(why::Args),
     Circuit(circuit::Args),
     Netcheck(netcheck::Args),
+    Doctor(doctor::Args),
     Metrics(status::Metrics),
+    Ros(ros::Args),
     Debug(status::Debug),
     Serve(serve::Args),
     Relay(relay::Args),
     User(user::Args),
     Key(key::Args),
     Node(node::Args),
+    Peer(peer::Args),
     Route(route::Args),
     Token(token::Args),
     Audit(audit::Args),
     Ui(ui::Args),
     Backup(backup::Args),
     Restore(backup::RestoreArgs),
+    Import(import::Args),
     Policy(policy::Args),
     Sites(sites::Args),
     Dns(dns::Args),
@@ -157,19 +165,23 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Netcheck(args) => netcheck::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Metrics(args) => status::metrics(args),
+        Command::Ros(args) => ros::run(args),
         Command::Debug(args) => status::debug(args),
         Command::Serve(args) => serve::run(args),
         Command::Relay(args) => relay::run(args),
         Command::User(args) => user::run(args),
         Command::Key(args) => key::run(args),
         Command::Node(args) => node::run(args),
+        Command::Peer(args) => peer::run(args),
         Command::Route(args) => route::run(args),
         Command::Token(args) => token::run(args),
         Command::Audit(args) => audit::run(args),
         Command::Ui(args) => ui::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Restore(args) => backup::restore(args),
+        Command::Import(args) => import::run(args),
         Command::Policy(args) => policy::run(args),
         Command::Sites(args) => sites::run(args),
         Command::Dns(args) => dns::run(args),
@@ -201,9 +213,11 @@ fn socket_of(command: &mut Command) -> Option<&mut Option<std::path::PathBuf>> {
         Command::Ping(args) => &mut args.target,
         Command::Wait(args) => &mut args.target,
         Command::Netcheck(args) => &mut args.target,
+        Command::Doctor(args) => &mut args.target,
         Command::Why(args) => &mut args.target,
         Command::Circuit(args) => args.target(),
         Command::Metrics(args) => &mut args.target,
+        Command::Ros(args) => &mut args.target,
         Command::Debug(args) => {
             let status::DebugCommand::Bundle { target, .. } = &mut args.command;
             target

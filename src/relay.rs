@@ -52,11 +52,14 @@ pub(crate) struct Args {
     stun: Vec<SocketAddr>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
+    #[command(flatten)]
+    form: log::Form,
 }
 
 /// Relays until a signal.
 pub(crate) fn run(args: Args) -> Result<()> {
-    log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Error));
+    let level = args.log.or_else(Level::from_environment).unwrap_or(Level::Error);
+    log::start_as(level, args.form);
     let token = match args.token.strip_prefix("file:") {
         None => args.token,
         Some(path) => std::fs::read_to_string(path)

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ::server::store::Enrolment;
-use ::server::{Config, Ended, Server, Stun};
+use ::server::{Config, Ended, HOOKS_MAX, Hook, Server, Stun};
 use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
 use dial::Admin;
@@ -64,19 +64,30 @@ pub(crate) struct Args {
     /// How long a node's key lasts before it must rotate, as in 180d [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     node_lifetime: Option<u64>,
+    /// Where events are posted, as in https://HOST/PATH; may be repeated
+    #[arg(long, value_name = "URL", env = "WARREN_WEBHOOK", hide_env_values = true)]
+    #[arg(value_delimiter = ' ', requires = "webhook_secret")]
+    webhook: Vec<String>,
+    /// What events are signed with, or file:PATH of a file that has it
+    #[arg(long, value_name = "SECRET", env = "WARREN_WEBHOOK_SECRET", hide_env_values = true)]
+    webhook_secret: Option<String>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
+    #[command(flatten)]
+    form: log::Form,
 }
 
 /// Serves until a signal.
 pub(crate) fn run(args: Args) -> Result<()> {
-    log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Error));
+    let level = args.log.or_else(Level::from_environment).unwrap_or(Level::Error);
+    log::start_as(level, args.form);
     let hosts = args.url.iter().map(ServerUrl::host);
     if let Err(why) = control::name::check_domain(&args.domain, hosts) {
         anyhow::bail!("--domain {:?}: {why}; take another, as in warren.internal", args.domain);
     }
     let (listen, quic) = (args.listen.listen, !args.listen.no_quic);
     let (tls, acme) = args.listen.certificate()?;
+    let hooks = hooks(&args.webhook, args.webhook_secret)?;
     let config = Config {
         data: args.data,
         store: args.store.map(store).transpose()?,
@@ -92,6 +103,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         terms: Enrolment { needs_approval: args.approve, lifetime_s: args.node_lifetime },
         tls,
         acme,
+        hooks,
         clock: server::unix_s,
         ephemeral_away_s: None,
     };
@@ -128,10 +140,27 @@ fn tell(mut watchdog: Watchdog, data: &Path) {
     }
 }
 
+/// Who is told of what happens.
+fn hooks(urls: &[String], secret: Option<String>) -> Result<Vec<Hook>> {
+    let urls: Vec<&str> = urls.iter().map(|url| url.trim()).filter(|url| !url.is_empty()).collect();
+    if urls.len() > HOOKS_MAX {
+        anyhow::bail!("--webhook was given {} times; {HOOKS_MAX} are the most", urls.len());
+    }
+    let secret = secret.map(|text| read(text, "the secret of webhooks")).transpose()?;
+    let secret = secret.unwrap_or_default();
+    let hook = |url: &&str| Hook::new(url, &secret).map_err(|why| anyhow::anyhow!("{why}"));
+    urls.iter().map(hook).collect()
+}
+
 /// A URL, or the one in a file.
 fn store(text: String) -> Result<String> {
+    read(text, "the store's URL")
+}
+
+/// A text, or the one in a file.
+fn read(text: String, what: &str) -> Result<String> {
     let Some(path) = text.strip_prefix("file:") else { return Ok(text) };
     let read = std::fs::read_to_string(path);
-    let read = read.with_context(|| format!("cannot read the store's URL from {path}"))?;
+    let read = read.with_context(|| format!("cannot read {what} from {path}"))?;
     Ok(read.trim().to_owned())
 }

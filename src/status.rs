@@ -179,7 +179,10 @@ fn short_path(peer: &Value) -> String {
             let host = url.split_once("://").map_or(url, |(_, host)| host);
             format!("relay {} by {}", host.trim_end_matches('/'), text(path, "carrier"))
         }
-        _ => "-".to_owned(),
+        _ => match peer["gateway"].as_str() {
+            Some(gateway) => format!("through {gateway}"),
+            None => "-".to_owned(),
+        },
     }
 }
 
@@ -247,7 +250,10 @@ pub(crate) fn path(peer: &Value) -> String {
     match text(path, "kind") {
         "direct" => format!("direct {} {}", text(path, "carrier"), text(path, "endpoint")),
         "relay" => format!("relay {} {}", text(path, "relay"), text(path, "carrier")),
-        _ => "-".to_owned(),
+        _ => match peer["gateway"].as_str() {
+            Some(gateway) => format!("through {gateway}"),
+            None => "-".to_owned(),
+        },
     }
 }
 

@@ -219,6 +219,8 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren", "warren-noise", "keys for genkey, pubkey and genpsk"),
     ("warren", "warren-pages", "the subcommands man and completions"),
     ("warren", "warren-policy", "the subcommand policy"),
+    ("warren", "rusqlite", "the books of Headscale, which import reads; the server has it anyway"),
+    ("warren", "qrcode", "a code for a phone's camera; without images it depends on nothing"),
     ("warren", "tracing", "log lines of subcommands"),
     ("warren", "tracing-subscriber", "where log lines go"),
 ];

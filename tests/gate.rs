@@ -3,12 +3,18 @@
 
 #[path = "gate/aliases.rs"]
 mod aliases;
+#[path = "gate/doctor.rs"]
+mod doctor;
 #[path = "gate/exits.rs"]
 mod exits;
 #[path = "gate/forged.rs"]
 mod forged;
 #[path = "gate/names.rs"]
 mod names;
+#[path = "gate/phones.rs"]
+mod phones;
+#[path = "gate/robots.rs"]
+mod robots;
 #[path = "gate/rogue.rs"]
 mod rogue;
 #[path = "gate/routes.rs"]

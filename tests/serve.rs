@@ -26,6 +26,10 @@ mod cluster;
 mod copy;
 #[path = "serve/durability.rs"]
 mod durability;
+#[path = "serve/hooks.rs"]
+mod hooks;
+#[path = "serve/import.rs"]
+mod import;
 #[path = "serve/logs.rs"]
 mod logs;
 #[path = "serve/restore.rs"]

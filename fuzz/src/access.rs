@@ -1,5 +1,7 @@
 //! A policy file, and the filter that enforces what was made of it.
 
+use std::collections::BTreeMap;
+
 use policy::{
     Compiled, Direction, Directory, Explanation, Filter, Node, NodeId, Peer, Policy, Reason, Rules,
     User, Verdict,
@@ -31,6 +33,7 @@ fn directory() -> Directory {
             node(4, None, Some("tag:gw"), &["10.0.0.0/8", "0.0.0.0/0"]),
         ],
         reserved: vec!["100.64.0.0/10".parse().expect("a prefix")],
+        carried: BTreeMap::new(),
     }
 }
 

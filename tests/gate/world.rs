@@ -224,7 +224,7 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
-    fn start(host: &Host, address: &str, port: u16, name: &'static str) -> Result<Self> {
+    pub(crate) fn start(host: &Host, address: &str, port: u16, name: &'static str) -> Result<Self> {
         let ended = Arc::new(AtomicBool::new(false));
         let address: IpAddr = address.parse()?;
         let listener = inside::inside(host, || {

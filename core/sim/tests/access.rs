@@ -89,7 +89,7 @@ fn directory(places: &Places) -> Directory {
         routes: Vec::new(),
     };
     let (users, nodes) = ((0..HOSTS).map(user).collect(), (0..HOSTS).map(node).collect());
-    Directory { users, nodes, reserved: Vec::new() }
+    Directory { users, nodes, ..Directory::default() }
 }
 
 /// What is said: protocol, and ports from the sender's side.

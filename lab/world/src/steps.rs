@@ -84,7 +84,7 @@ impl Stage {
             lifetime_s,
             tags: tags.clone(),
             user: user.map(str::to_owned),
-            maker: None,
+            ..NewJoinKey::default()
         };
         let now = self.office.now_s();
         let (id, secret) = (SecretId(token.id.0), Secret(token.secret.0));

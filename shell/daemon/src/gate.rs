@@ -42,7 +42,7 @@ pub(crate) struct Gate {
     setup: Option<Setup>,
     // dropped in this order: nobody is sent to a server that is gone
     resolver: Option<(Wish, Applied)>,
-    server: Option<(Vec<IpAddr>, dns::Settings, Server)>,
+    server: Option<(Place, dns::Settings, Server)>,
     names_failed: Option<Instant>,
     taken_names: Taken,
     gateway_failed: Option<Instant>,
@@ -141,7 +141,8 @@ impl Gate {
         }
         self.say(1, closed(map, settings).into_iter().collect());
         if is_due(&mut self.names_failed) {
-            let result = self.set_names(link, map, settings);
+            let carried = plan.carried().map(|prefix| plan::wire_prefix(&prefix)).collect();
+            let result = self.set_names(link, map, settings, carried);
             self.names_failed = result.is_err().then(Instant::now);
             let beside = || beside_exit(self.resolver.as_ref(), map, settings);
             self.say(2, result.err().or_else(beside).into_iter().collect());
@@ -244,6 +245,7 @@ impl Gate {
         link: &str,
         map: Option<&Map>,
         settings: &Settings,
+        carried: Vec<node::Prefix>,
     ) -> Result<(), String> {
         let Some(map) = map.filter(|map| settings.accept_dns && !map.dns.domain.is_empty()) else {
             (self.resolver, self.server) = (None, None);
@@ -252,12 +254,12 @@ impl Gate {
         let mut own = map.me.addresses.clone();
         own.retain(|address| address.is_ipv4() || !system::lacks_ipv6(link));
         let wish = Wish { servers: own.clone(), ..wish(link, map) };
-        if self.server.as_ref().is_none_or(|(addresses, ..)| *addresses != own) {
+        let place = Place { addresses: own, also: carried };
+        if self.server.as_ref().is_none_or(|(known, ..)| *known != place) {
             (self.resolver, self.server) = (None, None);
             let names = Names::new(dns::Settings::default()).map_err(|e| e.to_string())?;
-            let place = Place { addresses: own.clone(), ..Place::default() };
             let server = Server::start(&place, names).map_err(|e| e.to_string())?;
-            self.server = Some((own, dns::Settings::default(), server));
+            self.server = Some((place, dns::Settings::default(), server));
         }
         let is_taken = self.resolver.as_ref().is_some_and(|(_, applied)| !applied.is_intact());
         if is_taken {
@@ -311,6 +313,7 @@ fn setup(
         serves_exit: !exits.is_empty(),
         source_nat: settings.snat_subnet_routes && !settings.site_gateway,
         begins: if settings.site_gateway { wire(&subnets) } else { Vec::new() },
+        carries: wire(&plan.carried().collect::<Vec<_>>()),
         uses: wire(&behind),
         exit: settings.exit_node.is_some(),
         exit_lan: settings.exit_node_allow_lan_access,

@@ -513,7 +513,15 @@ impl Daemon {
         if plan == self.plan {
             return Ok(());
         }
-        let changes = plan.changes_since(&self.plan);
+        let mut changes = plan.changes_since(&self.plan);
+        for change in &mut changes {
+            // After a start a plain peer does not know that its session is gone, and waits.
+            let Change::Peer(change) = change else { continue };
+            let is_new = !self.plan.peers.contains_key(&change.key);
+            if is_new && plan.peers.get(&change.key).is_some_and(|peer| peer.carried) {
+                change.endpoint = self.seen.reached(&change.key);
+            }
+        }
         let mut moved = plan.moved_since(&self.plan);
         for (key, candidates) in &mut moved {
             candidates.extend(self.seen.reached(key).map(Candidate::Udp));

@@ -30,6 +30,8 @@ pub struct PeerPlan {
     pub id: NodeId,
     /// What it may send from, and what is sent to it.
     pub allowed: Vec<Prefix>,
+    /// It is a plain WireGuard peer that this node carries: it comes to us, from wherever it is.
+    pub carried: bool,
     /// Where it may be reached.
     pub endpoints: Vec<SocketAddr>,
     /// The relays that lead to it: the one on which it waits, or all if that is not known.
@@ -59,15 +61,21 @@ impl Plan {
         let live = live(map, now_unix_s);
         let routed = routed(&live, map, settings, chosen);
         let owners = owners(&live, map);
-        for peer in &live {
+        let own = |peer: &Peer| {
             let own = peer.addresses.iter().filter(|at| owners.get(at) == Some(&peer.id));
-            let own = own.map(|address| Prefix::host(*address));
+            own.map(|address| Prefix::host(*address)).collect::<Vec<_>>()
+        };
+        let is_elsewhere = |peer: &&&Peer| peer.gateway.is_some_and(|id| id != map.me.id);
+        for peer in live.iter().filter(|peer| !is_elsewhere(peer)) {
+            let through = live.iter().filter(|other| other.gateway == Some(peer.id));
+            let addresses = std::iter::once(peer).chain(through).flat_map(|peer| own(peer));
             let routes = routed.iter().filter(|(_, id)| **id == peer.id).map(|(prefix, _)| *prefix);
             let planned = PeerPlan {
                 id: peer.id,
-                allowed: own.chain(routes).collect(),
+                allowed: addresses.chain(routes).collect(),
+                carried: peer.gateway.is_some(),
                 endpoints: peer.endpoints.clone(),
-                relays: ways_to(peer, map),
+                relays: if peer.gateway.is_some() { Vec::new() } else { ways_to(peer, map) },
             };
             plan.peers.insert(peer.key, planned);
         }
@@ -98,13 +106,19 @@ impl Plan {
         changes
     }
 
+    /// The addresses of plain peers that this node carries.
+    pub fn carried(&self) -> impl Iterator<Item = Prefix> {
+        self.peers.values().filter(|peer| peer.carried).flat_map(|peer| peer.allowed.clone())
+    }
+
     /// Where those peers may be whose places are not those of `before`.
     #[must_use]
     pub fn moved_since(&self, before: &Self) -> BTreeMap<PublicKey, Vec<Candidate>> {
         let is_new = |(key, peer): &(&PublicKey, &PeerPlan)| {
-            before.peers.get(key).is_none_or(|known| {
-                known.endpoints != peer.endpoints || known.relays != peer.relays
-            })
+            !peer.carried
+                && before.peers.get(key).is_none_or(|known| {
+                    known.endpoints != peer.endpoints || known.relays != peer.relays
+                })
         };
         self.peers.iter().filter(is_new).map(|(key, peer)| (*key, peer.candidates())).collect()
     }
@@ -358,6 +372,24 @@ mod tests {
                 "as was asked for"
             );
         }
+    }
+
+    #[test]
+    fn a_plain_peer_is_reached_through_its_gateway_and_carried_by_it() {
+        let mut phone = peer(4, &[]);
+        (phone.gateway, phone.endpoints) = (Some(NodeId(3)), Vec::new());
+        let plan = |map: &Map| Plan::new(map, &Settings::default(), 0, &BTreeMap::new());
+        let elsewhere = plan(&map(vec![peer(2, &[]), peer(3, &[]), phone.clone()]));
+        assert!(!elsewhere.peers.contains_key(&phone.key), "nobody else speaks with it");
+        assert_eq!(owner(&elsewhere, "100.64.0.4/32"), Some(3));
+        assert_eq!(elsewhere.carried().count(), 0);
+        phone.gateway = Some(NodeId(1));
+        let here = plan(&map(vec![peer(2, &[]), phone.clone()]));
+        assert_eq!(owner(&here, "100.64.0.4/32"), Some(4));
+        assert!(here.carried().eq([prefix("100.64.0.4/32")]));
+        assert!(!here.moved_since(&Plan::default()).contains_key(&phone.key), "it comes to us");
+        phone.gateway = Some(NodeId(9));
+        assert_eq!(owner(&plan(&map(vec![peer(2, &[]), phone])), "100.64.0.4/32"), None);
     }
 
     #[test]

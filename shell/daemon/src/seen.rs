@@ -61,6 +61,17 @@ impl Seen {
         self.time(made_unix_s, wall_unix_s)
     }
 
+    /// How far this machine's clock is ahead of the server's, in seconds; none as long as the
+    /// server said nothing.
+    pub(crate) fn clock_off_s(&self) -> Option<i64> {
+        let (then, at) = self.heard?;
+        let wall_unix_s = UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+        let real = then.saturating_add(at.elapsed().as_secs());
+        // A second is lost where both are rounded.
+        let off_s = wall_unix_s.cast_signed().saturating_sub(real.cast_signed());
+        Some(if off_s.abs() <= 1 { 0 } else { off_s })
+    }
+
     fn time(&self, made_unix_s: u64, wall_unix_s: u64) -> u64 {
         if let Some((then, at)) = self.heard {
             return made_unix_s.max(then + at.elapsed().as_secs());
@@ -169,6 +180,7 @@ mod tests {
         let peer = PeerPlan {
             id: control::NodeId(1),
             allowed: Vec::new(),
+            carried: false,
             endpoints: vec![place(1)],
             relays: Vec::new(),
         };

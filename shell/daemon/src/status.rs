@@ -115,18 +115,31 @@ fn peers(map: Option<&Map>, seen: &Seen<'_>, carriers: &Carriers) -> Vec<Value> 
             "online": peer.online,
             "tags": peer.tags,
             "routes": peer.routes,
+            "gateway": peer.gateway.map(|id| name_of(map, id)),
         });
         let path = seen.paths.get(&peer.key);
         add_path(&mut value, known, path, map, carriers);
         let rtt_at = path.and_then(|path| path.rtt_at).filter(|_| !value["rtt_ms"].is_null());
         value["rtt_age_s"] = json!(rtt_at.map(|at| seen.now.since(at).as_secs_f64()));
-        value["path"]["why"] = json!(reason(&value["path"], peer, seen.reach));
+        value["path"]["why"] = json!(match peer.gateway {
+            None => reason(&value["path"], peer, seen.reach),
+            Some(_) => "a plain WireGuard peer, reached through its gateway",
+        });
         let link = seen.links.get(&peer.key);
         weather::add(&mut value, known, link, seen.now);
         value["quality"] = json!(quality(&value, || weather::quality(link, seen.now)));
         peers.push(value);
     }
     peers
+}
+
+/// What a node is called: this one, or a peer.
+fn name_of(map: Option<&Map>, id: control::NodeId) -> Option<String> {
+    let map = map?;
+    if map.me.id == id {
+        return Some(map.me.name.clone());
+    }
+    map.peer(id).map(|peer| peer.name.clone())
 }
 
 fn no_path() -> Value {
@@ -259,6 +272,7 @@ pub(crate) fn netcheck(daemon: &mut Daemon) -> Result<Value, Fault> {
     Ok(json!({
         "schema": SCHEMA,
         "port": port,
+        "clock_off_s": daemon.seen.clock_off_s(),
         "local": local,
         "server": { "in_touch": daemon.is_in_touch, "trouble": daemon.trouble },
         "udp": reach.udp_works,

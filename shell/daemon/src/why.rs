@@ -119,7 +119,9 @@ fn end(map: &Map, plan: &Plan, called: &str) -> Result<End, String> {
     }
     if let Some(peer) = map.peers.iter().find(|peer| is_called(peer, called)) {
         let addresses = of(&peer.addresses);
-        return Ok(End { name: peer.name.clone(), peer: Some(peer.id.0), addresses, route: None });
+        let way = peer.gateway.filter(|gateway| *gateway != me.id).unwrap_or(peer.id);
+        let (name, way) = (peer.name.clone(), Some(way.0));
+        return Ok(End { name, peer: way, addresses, route: None });
     }
     let Some(address) = address else { return Err(nobody(map, called)) };
     let mine = me.routes.iter().filter(|route| route.contains(address)).map(|route| (*route, None));

@@ -6,7 +6,7 @@
 //! that the server has, by TLS-ALPN-01 (RFC 8737). No node needs any of this: whatever fails here,
 //! the server goes on with what it shows.
 
-mod https;
+pub(crate) mod https;
 mod kept;
 mod order;
 

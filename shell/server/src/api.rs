@@ -10,6 +10,7 @@ mod backup;
 mod explain;
 mod handlers;
 mod metrics;
+mod peers;
 mod problem;
 mod relays;
 mod resolvers;
@@ -124,6 +125,9 @@ pub(crate) const ROUTES: &[Route] = &[
     route("POST", "/api/v1/nodes/{id}/approve", "nodes:write", handlers::approve_node),
     route("POST", "/api/v1/nodes/{id}/expire", "nodes:write", handlers::expire_node),
     route("POST", "/api/v1/nodes/{id}/routes", "nodes:write", handlers::approve_routes),
+    route("GET", "/api/v1/peers", "nodes:read", peers::list),
+    route("POST", "/api/v1/peers", "nodes:write", peers::add),
+    route("DELETE", "/api/v1/peers/{id}", "nodes:write", peers::remove),
     route("GET", "/api/v1/relays", "nodes:read", relays::relays),
     route("POST", "/api/v1/relays", "relay:serve", relays::put_relay),
     route("GET", "/api/v1/relays/members", "relay:serve", relays::relay_members),

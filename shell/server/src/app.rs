@@ -18,6 +18,7 @@ use crate::clock::{Clock, Moment};
 use crate::copies::Copies;
 use crate::doorstep::Doorstep;
 use crate::held::held;
+use crate::hooks::Hooks;
 use crate::keys::{Keys, SystemRandom};
 use crate::limits::{self, Limits};
 use crate::network::{Network, News};
@@ -67,6 +68,8 @@ pub(crate) struct App {
     pub(crate) doorstep: Arc<Doorstep>,
     pub(crate) relay: Arc<Relay>,
     pub(crate) outer: Arc<Outer>,
+    /// Who is told of what happens.
+    pub(crate) hooks: Hooks,
     changed: watch::Sender<u64>,
     clock: Clock,
     /// When a member's map was last overtaken, by the clock that only grows.
@@ -79,7 +82,7 @@ impl App {
     pub(crate) fn new(
         store: Store,
         network: Network,
-        (keys, copies): (Keys, Copies),
+        (keys, copies, hooks): (Keys, Copies, Hooks),
         urls: Vec<ServerUrl>,
         terms: Enrolment,
         clock: Clock,
@@ -102,6 +105,7 @@ impl App {
             limits: Limits::new(),
             doorstep: Doorstep::new(),
             outer,
+            hooks,
             changed,
             clock,
             overtaken_at_s: Mutex::new(None),
@@ -172,18 +176,27 @@ impl App {
 
     /// Removes a node that leaves; it and its peers are told at once.
     pub(crate) fn remove_node(&self, id: u64, actor: &str) -> Stored<()> {
-        let mut store = self.store();
-        store.remove(id, actor, self.now())?;
-        self.touch(|network| network.remove(id));
+        self.take_out(&mut self.store(), id, |store, id| store.remove(id, actor, self.now()))
+    }
+
+    /// Takes a node out, and before that those that it carries, which nobody reaches without it.
+    fn take_out(
+        &self,
+        store: &mut Store,
+        id: u64,
+        remove: impl Fn(&mut Store, u64) -> Stored<()>,
+    ) -> Stored<()> {
+        let carried = self.network().carried_by(id);
+        for id in carried.into_iter().chain([id]) {
+            remove(store, id)?;
+            self.touch(|network| network.remove(id));
+        }
         Ok(())
     }
 
     /// The same by an administrator, who may give its name to another machine at once.
     pub(crate) fn dismiss_node(&self, id: u64, actor: &str) -> Stored<()> {
-        let mut store = self.store();
-        store.dismiss(id, actor, self.now())?;
-        self.touch(|network| network.remove(id));
-        Ok(())
+        self.take_out(&mut self.store(), id, |store, id| store.dismiss(id, actor, self.now()))
     }
 
     /// Writes to the users and tells the network, whose policy may speak of them.
@@ -319,6 +332,12 @@ impl App {
         for id in abandoned {
             self.remove_abandoned(id, moment, ephemeral_away_s);
         }
+        if !self.hooks.is_empty() {
+            let network = self.network();
+            let (view, epoch) = (network.view(at), network.epoch());
+            drop(network);
+            self.hooks.look(view, epoch, at);
+        }
     }
 
     /// Reads everything again where the books may be other than what is known here: a commit
@@ -359,9 +378,9 @@ impl App {
         if !self.network().abandoned(at.up_s, ephemeral_away_s).contains(&id) {
             return;
         }
-        match store.remove(id, "server", at.unix_s) {
-            Ok(()) => self.touch(|network| network.remove(id)),
-            Err(error) => tracing::warn!(%error, id, "cannot remove an ephemeral node"),
+        let remove = |store: &mut Store, id| store.remove(id, "server", at.unix_s);
+        if let Err(error) = self.take_out(&mut store, id, remove) {
+            tracing::warn!(%error, id, "cannot remove an ephemeral node");
         }
     }
 

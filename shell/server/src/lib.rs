@@ -33,7 +33,8 @@
 //!
 //! A policy text is compiled in one place, `policy`, before it is stored, and again whenever what
 //! it speaks of changed. What one source may cost is bounded by `limits`, `doorstep` and
-//! `patience`; what has to run for ever is looked after by `watchdog`.
+//! `patience`; what others are told of events goes out by `hooks`; what has to run for ever is
+//! looked after by `watchdog`.
 
 mod acme;
 mod api;
@@ -46,6 +47,7 @@ mod connection;
 mod copies;
 mod doorstep;
 mod held;
+mod hooks;
 mod http;
 pub mod keys;
 mod limits;
@@ -70,6 +72,7 @@ mod watchdog;
 pub use acme::{Acme, LETS_ENCRYPT, Pace};
 pub use backup::backup;
 pub use clock::unix_s;
+pub use hooks::{HOOKS_MAX, Hook};
 pub use loopback::{Carry, Loopback};
 pub use relay::{RelayConfig, RelayServer};
 pub use resolvers::{Resolvers, Zone};

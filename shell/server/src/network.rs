@@ -63,6 +63,8 @@ struct Presence {
     seen_unix_s: u64,
     seen_up_s: u64,
     is_online: bool,
+    /// It was in touch since the server's start.
+    was_online: bool,
 }
 
 impl Presence {
@@ -266,7 +268,10 @@ impl Network {
         let users = users.into_iter().map(user).collect();
         let own = [self.shared.pool.v4(), self.shared.pool.v6()];
         let reserved = self.shared.reserved.iter().copied().chain(own).map(Into::into).collect();
-        Directory { users, nodes, reserved }
+        let carried = self.nodes.values().filter_map(|node| Some((node.id, node.gateway?)));
+        let id = ::policy::NodeId;
+        let carried = carried.map(|(peer, gateway)| (id(peer), id(gateway))).collect();
+        Directory { users, nodes, reserved, carried }
     }
 
     /// Routes that this node offers and that the policy approves, but nobody did yet.
@@ -297,7 +302,7 @@ impl Network {
         presence.polls += 1;
         presence.see(now);
         if !presence.is_online {
-            presence.is_online = true;
+            (presence.is_online, presence.was_online) = (true, true);
             self.note(Change::Presence { id });
         }
     }
@@ -541,6 +546,7 @@ impl Network {
             aliases: node.aliases(),
             online: self.presence(node.id).0,
             expires_unix_s: node.expires,
+            gateway: node.gateway.map(NodeId),
             ..Peer::new(NodeId(node.id), node.name.clone(), node.node_key)
         };
         let peers = known.map(|(id, node)| texts.of(id, || peer(node))).collect();

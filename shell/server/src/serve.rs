@@ -21,6 +21,7 @@ use crate::app::{self, App};
 use crate::books::{self, KEYS, SOCKET};
 use crate::clock::{Clock, Moment};
 use crate::copies::Copies;
+use crate::hooks::{Hook, Hooks};
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
 use crate::relay::Door;
@@ -62,6 +63,8 @@ pub struct Config {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Whom to ask for a certificate, if neither files nor our own will do.
     pub acme: Option<Acme>,
+    /// Who is told of what happens; at most [`HOOKS_MAX`](crate::HOOKS_MAX).
+    pub hooks: Vec<Hook>,
     /// The clock for all that has a date, in Unix seconds: [`unix_s`](crate::unix_s).
     pub clock: fn() -> u64,
     /// How long an ephemeral node may be away, in seconds; 300 if not given.
@@ -119,15 +122,7 @@ impl Server {
             Door::try_open(address, &outer)
         });
         let door = door.flatten();
-        let shared = Shared {
-            pool: store.pool(),
-            domain: config.domain.clone(),
-            stun: stun_addresses.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
-            reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
-            relays: own_relay(&config, &keys, door.is_some()),
-            urls: config.urls.iter().take(URLS_MAX).cloned().collect(),
-            resolvers: Resolvers::default(),
-        };
+        let shared = shared(&config, &keys, &store, &stun_addresses, door.is_some());
         let (clock, began) = (config.clock, Instant::now());
         let clock: Clock =
             Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
@@ -135,7 +130,9 @@ impl Server {
         let copies = Copies::new(data.clone());
         copies.clear();
         let urls = config.urls.clone();
-        let app = App::new(store, network, (keys, copies), urls, config.terms, clock, outer);
+        let hooks = Hooks::new(config.hooks.clone());
+        let parts = (keys, copies, hooks);
+        let app = App::new(store, network, parts, urls, config.terms, clock, outer);
         let socket = data.join(SOCKET);
         let (local, stun) = runtime.block_on(async {
             Ok::<_, io::Error>((
@@ -157,6 +154,9 @@ impl Server {
             watchdog::watch(&runtime, ends, "QUIC", door.serve(Arc::clone(&app.relay)));
         }
         watchdog::watch(&runtime, ends, "sweep", sweep(Arc::clone(&app), config.ephemeral_away_s));
+        for task in app.hooks.tasks(config.clock).map_err(io::Error::other)? {
+            watchdog::watch(&runtime, ends, "webhook", task);
+        }
         if let Some(keeper) = keeper {
             watchdog::watch(&runtime, ends, "certificate", keeper.keep());
         }
@@ -286,6 +286,19 @@ fn literal(url: &ServerUrl) -> Option<std::net::IpAddr> {
     url.host().trim_matches(['[', ']']).parse().ok()
 }
 
+/// What all nodes of the network are told alike.
+fn shared(config: &Config, keys: &Keys, store: &Store, stun: &[SocketAddr], quic: bool) -> Shared {
+    Shared {
+        pool: store.pool(),
+        domain: config.domain.clone(),
+        stun: stun.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
+        reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
+        relays: own_relay(config, keys, quic),
+        urls: config.urls.iter().take(URLS_MAX).cloned().collect(),
+        resolvers: Resolvers::default(),
+    }
+}
+
 /// The relay in this process: it is where the server is, and has its key.
 fn own_relay(config: &Config, keys: &Keys, quic: bool) -> Vec<Relay> {
     let own = |url: &ServerUrl| Relay {
@@ -333,6 +346,7 @@ mod tests {
             terms: Enrolment::default(),
             tls: None,
             acme: None,
+            hooks: Vec::new(),
             clock: crate::unix_s,
             ephemeral_away_s: None,
         });

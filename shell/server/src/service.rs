@@ -14,6 +14,7 @@ use crate::app::{App, Unset};
 use crate::clock::Moment;
 use crate::copies::Copies;
 use crate::doorstep::Way;
+use crate::hooks::Hooks;
 use crate::keys::Keys;
 use crate::network::{Network, Shared};
 use crate::protocol::{self, Failure};
@@ -86,7 +87,15 @@ impl Service {
         let urls = vec![url];
         let outer = Outer::open(folder, None, &urls).map_err(|why| why.to_string())?;
         let copies = Copies::new(PathBuf::new());
-        Ok(Self(App::new(store, network, (keys, copies), urls, terms, clock, outer)))
+        Ok(Self(App::new(
+            store,
+            network,
+            (keys, copies, Hooks::default()),
+            urls,
+            terms,
+            clock,
+            outer,
+        )))
     }
 
     /// Answers the first message of a channel.

@@ -222,6 +222,13 @@ impl Pool {
         ((v4).into(), (u128::from(v6) | u128::from(number)).into())
     }
 
+    /// The number of a node with this address; none if no node can have it.
+    #[must_use]
+    pub fn number(&self, address: Ipv4Addr) -> Option<u32> {
+        let number = u32::from(address) & (u32::MAX >> self.v4.bits());
+        (self.addresses(number).0 == address && !self.is_reserved(number)).then_some(number)
+    }
+
     /// Whether no node gets this number.
     #[must_use]
     pub fn is_reserved(&self, number: u32) -> bool {

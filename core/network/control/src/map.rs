@@ -80,6 +80,10 @@ pub struct Peer {
     /// When its key expires, in Unix seconds by the server's clock; enforced by the reader too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_s: Option<u64>,
+    /// The node through which alone it is reached, if it is a plain WireGuard peer without a
+    /// daemon of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<NodeId>,
 }
 
 /// A relay of this network.
@@ -331,6 +335,7 @@ impl Peer {
             aliases: Vec::new(),
             online: false,
             expires_unix_s: None,
+            gateway: None,
         }
     }
 }

@@ -140,7 +140,7 @@ fn rules() -> Rules {
         routes: Vec::new(),
     };
     let nodes = (1..=NODES).map(node).collect();
-    let directory = Directory { users, nodes, reserved: Vec::new() };
+    let directory = Directory { users, nodes, ..Directory::default() };
     Compiled::new(&policy, &directory).expect("a sound directory").rules_for(NodeId(1))
 }
 

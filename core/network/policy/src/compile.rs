@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use wire::ip::protocol;
 use wire::prefix::Prefix;
 
 use crate::address;
@@ -90,6 +91,10 @@ impl Bits {
         self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
+    fn insert(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+
     fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
     }
@@ -103,7 +108,8 @@ pub(crate) struct Member {
     pub(crate) addresses: Ranges,
     /// Its routes that are used.
     pub(crate) routes: Vec<Prefix>,
-    /// What it answers for: its addresses and what is behind it, but no other node's addresses.
+    /// What it answers for: its addresses, those of the plain peers that it carries, and what is
+    /// behind it, but no other node's addresses.
     pub(crate) answers: Ranges,
 }
 
@@ -159,7 +165,11 @@ impl Compiled {
         let mut rules = Rules::default();
         let Some(at) = self.by_id.get(&id).copied() else { return rules };
         let member = &self.members[at];
-        let same_user = self.same_user(at);
+        let same_users: Vec<_> = core::iter::once(at)
+            .chain(self.carried_by(at))
+            .filter(|place| self.members[*place].node.user().is_some())
+            .map(|place| (&self.members[place].addresses, self.same_user(place)))
+            .collect();
         for rule in &self.rules {
             let mut add = |list: fn(&mut Rules) -> &mut Vec<Rule>, from: &Ranges, to: &Ranges| {
                 let (sources, destinations) = of_one_family(from, to);
@@ -178,14 +188,36 @@ impl Compiled {
                 let from = rule.sources.intersection(&member.answers);
                 add(|rules| &mut rules.outward, &from, &rule.destinations);
             }
-            if rule.own_user && member.node.user().is_some() {
-                let from = rule.sources.intersection(&same_user);
-                add(|rules| &mut rules.inward, &from, &member.addresses);
-                let from = rule.sources.intersection(&member.addresses);
-                add(|rules| &mut rules.outward, &from, &same_user);
+            for (own, same_user) in &same_users {
+                let from = rule.sources.intersection(same_user);
+                add(|rules| &mut rules.inward, &from, own);
+                let from = rule.sources.intersection(own);
+                add(|rules| &mut rules.outward, &from, same_user);
             }
         }
+        rules.inward.extend(self.names_for_carried(at));
         rules
+    }
+
+    /// Places of the plain peers that a node carries.
+    fn carried_by(&self, at: usize) -> impl Iterator<Item = usize> {
+        let id = self.members[at].node.id;
+        let own = self.directory.carried.iter().filter(move |(_, gateway)| **gateway == id);
+        own.filter_map(|(peer, _)| self.by_id.get(peer)).copied()
+    }
+
+    /// Who is carried may ask its gateway for names, and needs no rule for that.
+    fn names_for_carried(&self, at: usize) -> Option<Rule> {
+        let peers = self.carried_by(at).map(|peer| &self.members[peer].addresses);
+        let sources = Ranges::union(peers);
+        let service = |protocol| Service { protocol: Some(protocol), first: 53, last: 53 };
+        (!sources.is_empty()).then(|| Rule {
+            sources,
+            destinations: self.members[at].addresses.clone(),
+            services: [protocol::UDP, protocol::TCP].map(service).to_vec(),
+            line: 0,
+            compress: false,
+        })
     }
 
     /// The nodes that a node may know of: those which policy lets it, or a network behind it,
@@ -193,6 +225,23 @@ impl Compiled {
     #[must_use]
     pub fn peers_of(&self, id: NodeId) -> Vec<NodeId> {
         let Some(at) = self.by_id.get(&id).copied() else { return Vec::new() };
+        let mut peers = self.talking_with(at);
+        for carried in self.carried_by(at) {
+            peers.insert(carried);
+            peers.add(&self.talking_with(carried));
+        }
+        for (peer, gateway) in &self.directory.carried {
+            let places = self.by_id.get(peer).zip(self.by_id.get(gateway));
+            if let Some((_, gateway)) = places.filter(|(peer, _)| peers.has(**peer)) {
+                peers.insert(*gateway);
+            }
+        }
+        let others = self.by_id.iter().filter(|(_, place)| **place != at && peers.has(**place));
+        others.map(|(id, _)| *id).collect()
+    }
+
+    /// Places of those with whom policy lets a node talk, in either direction.
+    fn talking_with(&self, at: usize) -> Bits {
         let mut peers = Bits::of(self.members.len(), |_| false);
         for rule in &self.rules {
             for (sources, destinations) in rule.source_nodes.iter().zip(&rule.destination_nodes) {
@@ -207,11 +256,10 @@ impl Compiled {
                 let own = self.user_nodes(at).iter();
                 let reached =
                     own.filter(|&&o| self.joins_own(rule, at, o) || self.joins_own(rule, o, at));
-                reached.for_each(|&other| peers.0[other / 64] |= 1 << (other % 64));
+                reached.for_each(|&other| peers.insert(other));
             }
         }
-        let others = self.by_id.iter().filter(|(_, place)| **place != at && peers.has(**place));
-        others.map(|(id, _)| *id).collect()
+        peers
     }
 
     /// Whether a rule to nodes of the own user lets one of them reach another.
@@ -323,6 +371,13 @@ impl Compiled {
             let behind = Ranges::of_prefixes(of(false)).difference(&every);
             let answers = Ranges::union([&addresses, &behind, &exit]);
             members.push(Member { node: node.clone(), addresses, routes: good, answers });
+        }
+        for (peer, gateway) in &self.directory.carried {
+            let places = self.by_id.get(peer).zip(self.by_id.get(gateway));
+            if let Some((peer, gateway)) = places.filter(|(peer, gateway)| peer != gateway) {
+                let both = [&members[*gateway].answers, &members[*peer].addresses];
+                members[*gateway].answers = Ranges::union(both);
+            }
         }
         (self.members, self.refused) = (members, refused);
     }

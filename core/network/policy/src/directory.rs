@@ -1,6 +1,7 @@
 //! The directory: the users and nodes that a policy speaks of.
 
 use core::net::IpAddr;
+use std::collections::BTreeMap;
 
 use wire::prefix::Prefix;
 
@@ -21,6 +22,9 @@ pub struct Directory {
     /// What no node may route, even if it was approved: the network's own addresses, and those of
     /// the coordination server and the relays. A default route may cover them.
     pub reserved: Vec<Prefix>,
+    /// Nodes that are plain WireGuard peers and enforce nothing themselves, each with the node
+    /// through which alone it is reached, its gateway.
+    pub carried: BTreeMap<NodeId, NodeId>,
 }
 
 /// A user.

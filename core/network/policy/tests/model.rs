@@ -366,6 +366,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 users: USERS.iter().map(user).collect(),
                 nodes: nodes.into_iter().enumerate().map(node).collect(),
                 reserved: RESERVED.iter().filter(|_| is_reserved).map(|text| parse(text)).collect(),
+                carried: std::collections::BTreeMap::new(),
             };
             World { groups: [a, b], rules, directory }
         },

@@ -37,6 +37,7 @@ fn directory() -> Directory {
             node(7, "", &["exit"], &["0.0.0.0/0", "::/0"]),
         ],
         reserved: vec!["100.64.0.0/10".parse().expect("a prefix")],
+        carried: std::collections::BTreeMap::new(),
     }
 }
 

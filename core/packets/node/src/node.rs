@@ -193,7 +193,7 @@ impl Node {
                 Err(reason) => return self.counters.drop(reason, segments),
             }
         }
-        if self.guard.refuses(Direction::Out, id, packet.packet(), now) {
+        if self.guard.refuses(Direction::Out, id, packet.packet(), &self.allowed, now) {
             self.counters.drop(Reason::PolicyOut, segments);
             return;
         }
@@ -318,7 +318,7 @@ impl Node {
         if self.allowed.lookup(self.tables.source_of(id, source)) != Some(id) {
             return Err(Reason::SourceNotAllowed);
         }
-        self.guard.admit(id, &inner[..len], now)?;
+        self.guard.admit(id, &inner[..len], &self.allowed, now)?;
         if inbox.is_congested() {
             marked::tell(&mut datagram[plain.clone()][..len])?;
         }

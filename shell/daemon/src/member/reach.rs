@@ -168,6 +168,7 @@ impl Daemon {
             .iter()
             .map(|address| node::Prefix::host(*address))
             .chain(self.gate.ready(routes, settings).map(plan::wire_prefix))
+            .chain(self.plan.carried().map(|prefix| plan::wire_prefix(&prefix)))
             .collect();
         let table = settings.translation(self.gate.ready(routes, settings));
         let told = Some((served, table));
@@ -177,10 +178,11 @@ impl Daemon {
         self.served.clone_from(&told);
         let Some((served, table)) = told else { return Ok(()) };
         // A table holds more than a map can name.
+        let carried: Vec<_> = self.plan.carried().map(|p| plan::wire_prefix(&p)).collect();
         let full = self.remote.call(move |desk| {
             let (node, ..) = desk.node();
             node.set_translation(table);
-            node.set_served(&served).is_err()
+            node.set_served(&served).is_err() | node.set_carried(&carried).is_err()
         })?;
         if full {
             self.complain(&"more routes are approved for this node than it can serve");
@@ -193,11 +195,15 @@ impl Daemon {
         let paths = self.remote.call(|desk| {
             let peers = desk.status().peers;
             let (node, clock, _) = desk.node();
-            let direct = |key| {
-                let path = node.path(key, clock.now).filter(|path| path.is_alive)?;
-                Some((*key, path.to.udp()?.remote))
+            let direct = |peer: &node::PeerStatus| {
+                let Some(path) = node.path(&peer.key, clock.now) else {
+                    // A plain peer has no paths; where it was heard last is where it is.
+                    return peer.endpoint.filter(|_| peer.last_handshake.is_some());
+                };
+                Some(path.to.udp().filter(|_| path.is_alive)?.remote)
             };
-            peers.iter().filter_map(|peer| direct(&peer.key)).collect::<Vec<_>>()
+            let place = |peer: &node::PeerStatus| Some((peer.key, direct(peer)?));
+            peers.iter().filter_map(place).collect::<Vec<_>>()
         })?;
         self.seen.note(&paths, &self.plan.peers, self.now_unix_s());
         if let Err(error) = self.seen.save(&self.state) {

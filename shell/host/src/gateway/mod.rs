@@ -66,6 +66,9 @@ pub struct Setup {
     pub source_nat: bool,
     /// Parts of `serves` whose hosts may begin conversations with peers.
     pub begins: Vec<Prefix>,
+    /// Addresses of plain WireGuard peers that other peers reach through this node, and they
+    /// others.
+    pub carries: Vec<Prefix>,
     /// Approved subnets behind peers, which this node reaches through them.
     pub uses: Vec<Prefix>,
     /// Whether everything else goes through a peer, the exit.
@@ -81,10 +84,16 @@ impl Setup {
         self.serves_exit || !self.serves.is_empty()
     }
 
-    /// Whether anything of this family is served.
+    /// Whether anything passes through this machine for peers.
+    fn forwards(&self) -> bool {
+        self.is_gateway() || !self.carries.is_empty()
+    }
+
+    /// Whether anything of this family is served or carried.
     fn serves_family(&self, family: Family) -> bool {
         let own = self.own.iter().any(|a| Family::of(*a) == family);
-        self.serves.iter().any(|p| Family::of(p.address()) == family) || self.serves_exit && own
+        let mut passes = self.serves.iter().chain(&self.carries);
+        passes.any(|p| Family::of(p.address()) == family) || self.serves_exit && own
     }
 }
 
@@ -190,7 +199,7 @@ impl Gateway {
     fn set_table(&mut self, setup: &Setup, script: String) -> Result<bool, Error> {
         let before = self.table.as_ref().filter(|table| table.script == script);
         if !find("nft") {
-            if setup.is_gateway() && !setup.hands_off {
+            if setup.forwards() && !setup.hands_off {
                 let why = "there is no nft here; install nftables".to_owned();
                 return Err(Error::Firewall(why));
             }

@@ -20,7 +20,7 @@ pub(super) fn warnings(setup: &Setup) -> Vec<String> {
         return legacy(setup);
     }
     let listed = feed("nft", &["-s", "list", "ruleset"], "").unwrap_or_default();
-    let matters = |chain: &&Chain| chain.hook == Hook::Input || setup.is_gateway();
+    let matters = |chain: &&Chain| chain.hook == Hook::Input || setup.forwards();
     let chains = dropping(&listed);
     let told = chains.iter().filter(matters).filter(|chain| !lets_pass(chain, &listed, setup));
     let mut warnings: Vec<String> = told.map(|chain| advice(chain, &listed, setup)).collect();
@@ -30,7 +30,7 @@ pub(super) fn warnings(setup: &Setup) -> Vec<String> {
 
 fn legacy(setup: &Setup) -> Vec<String> {
     let names = std::fs::read_to_string("/proc/net/ip_tables_names").unwrap_or_default();
-    if !setup.is_gateway() || !names.lines().any(|line| line == "filter") {
+    if !setup.forwards() || !names.lines().any(|line| line == "filter") {
         return Vec::new();
     }
     vec![format!(

@@ -66,6 +66,9 @@ pub(super) fn script(setup: &Setup, place: &Place) -> String {
     if setup.is_gateway() {
         table.translate();
     }
+    if !setup.carries.is_empty() {
+        table.redirects();
+    }
     if setup.exit {
         table.exit();
     }
@@ -169,6 +172,13 @@ impl Table<'_> {
     fn arriving(&mut self, link: &str) {
         let (setup, place) = (self.setup, self.place);
         self.open("from_peers", None);
+        for family in FAMILIES {
+            let ip = words(family).0;
+            if let Some(list) = set(of(family, &[&setup.carries])) {
+                self.line(format_args!("oifname \"{link}\" {ip} saddr {list} accept"));
+                self.line(format_args!("oifname \"{link}\" {ip} daddr {list} accept"));
+            }
+        }
         // peers reach each other by themselves
         self.line(format_args!("oifname \"{link}\" drop"));
         // a room's own table says which of it (`crate::room`)
@@ -195,6 +205,15 @@ impl Table<'_> {
         } else {
             self.line("drop");
         }
+        self.close();
+    }
+
+    /// Who sends to a carried peer goes through us on purpose, and is told of no shorter way.
+    fn redirects(&mut self) {
+        let link = self.setup.link.clone();
+        self.open("redirects", Some("filter hook output priority filter"));
+        self.line(format_args!("oifname \"{link}\" icmp type redirect drop"));
+        self.line(format_args!("oifname \"{link}\" icmpv6 type nd-redirect drop"));
         self.close();
     }
 

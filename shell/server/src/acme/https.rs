@@ -38,7 +38,7 @@ const PROXY_HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Who asks (RFC 8555, section 6.1).
 const NAME: HeaderValue = HeaderValue::from_static(concat!("warren/", env!("CARGO_PKG_VERSION")));
 
-type Failure = Box<dyn StdError + Send + Sync>;
+pub(crate) type Failure = Box<dyn StdError + Send + Sync>;
 
 /// How long an authority said to wait that refused because it was asked too often.
 pub(super) type Wait = Arc<Mutex<Option<Duration>>>;
@@ -57,16 +57,27 @@ impl Https {
     /// If nothing is to be trusted.
     pub(super) fn new(file: Option<&Path>, wait: Wait, proxies: Proxies) -> Result<Self, String> {
         let roots = file.map_or_else(of_this_machine, roots::roots)?;
-        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|why| why.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self { tls: TlsConnector::from(Arc::new(config)), wait, proxies })
+        Ok(Self { tls: TlsConnector::from(Arc::new(client(roots)?)), wait, proxies })
     }
 }
 
-fn of_this_machine() -> Result<RootCertStore, String> {
+/// A client of TLS that trusts these authorities.
+///
+/// # Errors
+/// If the library has no version of TLS.
+pub(crate) fn client(roots: RootCertStore) -> Result<ClientConfig, String> {
+    Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|why| why.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+/// The authorities that this machine trusts.
+///
+/// # Errors
+/// If it trusts none.
+pub(crate) fn of_this_machine() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Of a hundred, one that is not read is no reason to trust none.
@@ -135,7 +146,10 @@ async fn exchange(
 }
 
 /// A connection to a host, through the proxy that leads there if there is one.
-async fn connect((host, port): (&str, u16), proxies: &Proxies) -> Result<TcpStream, Failure> {
+pub(crate) async fn connect(
+    (host, port): (&str, u16),
+    proxies: &Proxies,
+) -> Result<TcpStream, Failure> {
     let Some(Proxy { host: at, port: at_port, authorization }) = proxies.proxy(host) else {
         return Ok(TcpStream::connect((host, port)).await?);
     };

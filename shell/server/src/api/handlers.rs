@@ -1,6 +1,8 @@
 //! One function a route: the body as a type, one call of the store, the answer as JSON. Every
 //! answer has `"schema": 1`.
 
+use core::net::Ipv4Addr;
+
 use ::policy::{Finding, Place};
 use control::{Kind, Prefix, Token, text::rfc3339};
 use serde::Deserialize;
@@ -78,9 +80,11 @@ struct KeyWanted {
     expires_in_s: Option<u64>,
     tags: Vec<String>,
     user: Option<String>,
+    name: Option<String>,
+    address: Option<Ipv4Addr>,
 }
 
-fn lifetime(expires_in_s: Option<u64>) -> Result<Option<u64>, Problem> {
+pub(super) fn lifetime(expires_in_s: Option<u64>) -> Result<Option<u64>, Problem> {
     match expires_in_s {
         Some(s) if !(1..=LIFETIME_S_MAX).contains(&s) => {
             let detail = "expires_in_s is 1 second to 100 years; leave it out for never";
@@ -99,6 +103,8 @@ pub(super) fn add_key(call: &Call) -> Answer {
         tags: wanted.tags,
         user: wanted.user,
         maker: call.bearer.as_ref().map(|bearer| bearer.id),
+        name: wanted.name,
+        address: wanted.address,
     };
     may_give(call, new.user.as_deref(), &new.tags)?;
     let token = call.app.token(Kind::Join);
@@ -108,7 +114,7 @@ pub(super) fn add_key(call: &Call) -> Answer {
 }
 
 /// Whether the policy lets these tags be given, by a user if one is named.
-fn may_give(call: &Call, user: Option<&str>, tags: &[String]) -> Result<(), Problem> {
+pub(super) fn may_give(call: &Call, user: Option<&str>, tags: &[String]) -> Result<(), Problem> {
     let why = call.app.network().refuses_tags(user, tags, call.app.now());
     why.map_or(Ok(()), |why| Err(Problem::new(409, "the policy does not let this be given", why)))
 }
@@ -128,7 +134,7 @@ pub(super) fn expire_key(call: &Call) -> Answer {
 }
 
 /// A node as the API shows it.
-fn shown(call: &Call, node: &Node) -> Value {
+pub(super) fn shown(call: &Call, node: &Node) -> Value {
     let network = call.app.network();
     let (online, seen) = network.presence(node.id);
     let last_seen = if online { seen } else { node.last_seen.max(seen) };
@@ -147,6 +153,7 @@ fn shown(call: &Call, node: &Node) -> Value {
         "expires": node.expires.map(rfc3339),
         "expired": node.is_expired(call.app.now()),
         "last_seen": last_seen.map(rfc3339),
+        "gateway": node.gateway,
         "hostname": node.host.hostname,
         "os": node.host.os,
         "program": node.host.program,

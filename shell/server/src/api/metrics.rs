@@ -2,6 +2,7 @@
 //! so that it answers also while they are away.
 
 use std::fmt::{Display, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::handlers::Answer;
 use super::{Call, Reply};
@@ -39,6 +40,7 @@ pub(super) fn metrics(call: &Call) -> Answer {
     network(&mut text, call);
     relay(&mut text, call);
     certificate(&mut text, call);
+    webhooks(&mut text, call);
     let refused = call.app.limits.refused();
     let (waiting, known, cut) = call.app.doorstep.counts();
     text.gauge("connections", "Open connections over TLS.", waiting + known);
@@ -67,7 +69,32 @@ fn network(text: &mut Text, call: &Call) {
     text.gauge("map_sequence", "Grows with every change since the start.", network.sequence());
     text.gauge("policy_version", "The version of the policy.", network.policy_version());
     let is_readable = u8::from(network.is_policy_readable());
+    nodes_one_by_one(text, &network.watched());
     text.gauge("policy_readable", "0 if nothing may pass because of that.", is_readable);
+}
+
+/// Each node with a daemon. Names are labels of DNS, so nothing in them needs to be escaped.
+fn nodes_one_by_one(text: &mut Text, nodes: &[(String, bool, Option<u64>, Option<u64>)]) {
+    let label = |name: &str| format!("{{node=\"{name}\"}}");
+    let online = nodes.iter().map(|(name, online, ..)| (label(name), u8::from(*online)));
+    text.put(("node_online", "gauge", "Whether the node is in touch."), online);
+    let seen = nodes.iter().filter_map(|(name, _, seen, _)| Some((label(name), (*seen)?)));
+    let help = "When the node was last in touch, in Unix seconds.";
+    text.put(("node_last_seen_seconds", "gauge", help), seen);
+    let ends = nodes.iter().filter_map(|(name, .., ends)| Some((label(name), (*ends)?)));
+    let help = "When the node's key ends, in Unix seconds.";
+    text.put(("node_expires_seconds", "gauge", help), ends);
+}
+
+fn webhooks(text: &mut Text, call: &Call) {
+    let counts = &call.app.hooks.counts;
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let help = "Events that a webhook took.";
+    text.counter("webhook_delivered_total", help, read(&counts.delivered));
+    let help = "Times that a webhook took no event; it is tried again.";
+    text.counter("webhook_failures_total", help, read(&counts.failed));
+    let help = "Events that were given up, or gave way to newer ones.";
+    text.counter("webhook_dropped_total", help, read(&counts.dropped));
 }
 
 fn relay(text: &mut Text, call: &Call) {

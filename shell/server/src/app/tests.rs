@@ -43,7 +43,7 @@ fn app(test: &str) -> (Folder, Arc<App>, Arc<AtomicU64>) {
     let keys = Keys { noise, signing: SigningKey::from_seed(&[3; 32]).unwrap(), pepper: [1; 32] };
     let urls = vec!["https://server.test".parse().unwrap()];
     let outer = Outer::open(&folder.0, None, &urls).unwrap();
-    let kept = (keys, Copies::new(folder.0.clone()));
+    let kept = (keys, Copies::new(folder.0.clone()), Hooks::default());
     (folder, App::new(store, network, kept, urls, Enrolment::default(), clock, outer), up_s)
 }
 

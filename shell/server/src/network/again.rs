@@ -2,11 +2,13 @@
 //! known here; the epoch of all that; and how much of it there is.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use control::{Poll, Relay};
 
 use super::{Change, Network, Shared};
 use crate::clock::Moment;
+use crate::hooks::watch::{Seen, View};
 use crate::policy::Rulebook;
 use crate::resolvers::Resolvers;
 use crate::store::{Node, PolicyText, Store, Stored};
@@ -67,6 +69,30 @@ impl Network {
         let online = self.presence.values().filter(|presence| presence.is_online).count();
         let waiting = count(&|node| !node.approved);
         [self.nodes.len(), online, waiting, count(&|node| node.is_expired(now))]
+    }
+
+    /// The network as webhooks look at it. Whether a node is in touch is not known after a start
+    /// before it was once.
+    pub(crate) fn view(&self, now: u64) -> View {
+        let seen = |node: &Arc<Node>| {
+            let presence = self.presence.get(&node.id).copied().unwrap_or_default();
+            let online = presence.was_online.then_some(presence.is_online);
+            (node.id, Seen { node: Arc::clone(node), online })
+        };
+        let nodes = self.nodes.values().map(seen).collect();
+        View { at: now, policy_version: self.policy_version(), nodes }
+    }
+
+    /// Each node's name, whether it is in touch, when it was last, and when its key ends, in Unix
+    /// seconds; plain peers are never in touch.
+    pub(crate) fn watched(&self) -> Vec<(String, bool, Option<u64>, Option<u64>)> {
+        let own = self.nodes.values().filter(|node| node.gateway.is_none());
+        own.map(|node| {
+            let presence = self.presence.get(&node.id).copied().unwrap_or_default();
+            let seen = node.last_seen.max(presence.was_online.then_some(presence.seen_unix_s));
+            (node.name.clone(), presence.is_online, seen, node.expires)
+        })
+        .collect()
     }
 
     /// Whether a node has a map that this server, since its start, cannot have told it of: of a

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use control::{Answer, Code, Dns, Relay};
+use control::{Answer, Code, Dns, Prefix, Relay};
 use noise::PublicKey;
 
 use super::{Change, Network, is_member};
@@ -29,6 +29,17 @@ impl Network {
     pub(crate) fn set_resolvers(&mut self, resolvers: Resolvers) {
         self.shared.resolvers = resolvers;
         self.tell_everything();
+    }
+
+    /// The ranges of the network's addresses, IPv4 first.
+    pub(crate) const fn ranges(&self) -> [Prefix; 2] {
+        [self.shared.pool.v4(), self.shared.pool.v6()]
+    }
+
+    /// The plain peers that a node carries.
+    pub(crate) fn carried_by(&self, id: u64) -> Vec<u64> {
+        let carried = self.nodes.values().filter(|node| node.gateway == Some(id));
+        carried.map(|node| node.id).collect()
     }
 
     /// The domain of the network's names.

@@ -32,6 +32,7 @@ fn node(id: u64) -> Node {
         last_seen: None,
         host: HostInfo::default(),
         approved_routes: Vec::new(),
+        gateway: None,
     }
 }
 

@@ -178,7 +178,9 @@ fn insert(
         return Err(StoreError::Full);
     }
     released::forget(tx, life.begun)?;
-    let label = name::label_of(&joining.host.hostname);
+    let (kept, kept_name) = released::redeem(tx, key.id)?.unzip();
+    let kept_name = kept_name.flatten();
+    let label = kept_name.unwrap_or_else(|| name::label_of(&joining.host.hostname));
     let mut failed = None;
     let name = name::unique(&label, |name| {
         released::is_taken(tx, name, &joining.machine_key, key.id).unwrap_or_else(|error| {
@@ -189,7 +191,10 @@ fn insert(
     if let Some(error) = failed {
         return Err(error);
     }
-    let number = released::number(tx, pool, &joining.machine_key)?;
+    let number = match kept {
+        Some(number) => number,
+        None => released::number(tx, pool, &joining.machine_key)?,
+    };
     let sql = "INSERT INTO nodes (machine_key, node_key, name, number, \"user\", join_key, tags,
                ephemeral, approved, created, begun, last_seen, expires, renewable, host)
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $10, $11, $12, $13)

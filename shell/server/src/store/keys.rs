@@ -3,6 +3,8 @@
 //!
 //! What a token made ends no later than the token does, and is taken back with it.
 
+use core::net::Ipv4Addr;
+
 use control::join::Record;
 use control::name::is_tag;
 use control::{Secret, SecretId};
@@ -12,7 +14,7 @@ use serde_json::json;
 use super::audit::record;
 use super::db::{Db, Tx};
 use super::row::{Row, values};
-use super::{Store, StoreError, Stored, list, relays, to_json, users};
+use super::{Store, StoreError, Stored, list, relays, released, to_json, users};
 
 /// Join keys, and API tokens, that are kept; the oldest dead ones are no reason to refuse new ones.
 const KEYS_MAX: u64 = 100_000;
@@ -32,6 +34,10 @@ pub struct NewJoinKey {
     pub user: Option<String>,
     /// The API token that makes it, if one does.
     pub maker: Option<u64>,
+    /// The name that its one node gets.
+    pub name: Option<String>,
+    /// The IPv4 address that its one node gets.
+    pub address: Option<Ipv4Addr>,
 }
 
 /// What a new API token is to be.
@@ -178,7 +184,13 @@ impl Store {
         now: u64,
     ) -> Stored<Made> {
         check_tags(&new.tags)?;
-        let hash = self.hash(id, secret);
+        let place = (new.name.as_deref(), new.address);
+        let is_placed = place != (None, None);
+        if is_placed && new.reusable {
+            let why = "a name or an address is for one node; leave reusable out";
+            return Err(StoreError::Invalid(why.to_owned()));
+        }
+        let (hash, pool) = (self.hash(id, secret), self.pool);
         let made = self.write(|tx| {
             room(tx, "SELECT count(*) FROM join_keys")?;
             let expires = end(tx, new.lifetime_s, new.maker, now)?;
@@ -198,8 +210,13 @@ impl Store {
                     new.maker
                 ],
             )?;
+            if is_placed {
+                let until = expires.unwrap_or(u64::MAX);
+                released::reserve(tx, pool, key, place, (now, until))?;
+            }
             let detail = json!({ "reusable": new.reusable, "ephemeral": new.ephemeral,
-                                 "tags": new.tags, "user": new.user, "expires": expires });
+                                 "tags": new.tags, "user": new.user, "expires": expires,
+                                 "name": new.name, "address": new.address });
             record(tx, now, actor, "key.create", &format!("key:{key}"), &detail)?;
             Ok(Made { id: key, expires })
         })?;
@@ -243,6 +260,7 @@ impl Store {
             if tx.execute(sql, values![id, now])? == 0 {
                 return Err(StoreError::Missing(format!("join key {id}")));
             }
+            released::redeem(tx, id)?;
             record(tx, now, actor, "key.expire", &format!("key:{id}"), &json!({}))
         })
     }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use control::limits::LABEL_LEN_MAX;
-use control::{Alias, HostInfo, Prefix, name};
+use control::{Alias, HostInfo, Prefix};
 use noise::PublicKey;
 use serde_json::json;
 
@@ -11,6 +10,7 @@ use super::audit::record;
 use super::db::{Db, Tx};
 use super::keys::check_tags;
 use super::life::Life;
+use super::naming::check_name;
 use super::row::{Row, values};
 use super::{Store, StoreError, Stored, list, released, to_json};
 
@@ -49,6 +49,8 @@ pub struct Node {
     pub host: HostInfo,
     /// Prefixes that may be routed through it, if it offers them.
     pub approved_routes: Vec<Prefix>,
+    /// The node that carries it, if it is a plain peer.
+    pub gateway: Option<u64>,
 }
 
 impl Node {
@@ -93,7 +95,8 @@ macro_rules! nodes {
             "SELECT n.id, machine_key, node_key, n.name, number, u.name, tags, ephemeral, approved,
              n.created, begun, expires, renewable, last_seen, host,
              (SELECT string_agg(prefix, ' ' ORDER BY prefix) FROM approved_routes
-              WHERE node = n.id)
+              WHERE node = n.id),
+             n.gateway
              FROM nodes n LEFT JOIN users u ON u.id = n.\"user\" ",
             $end
         )
@@ -130,6 +133,7 @@ fn read(row: &Row) -> Stored<Node> {
         last_seen: row.read(13)?,
         host: serde_json::from_str(&host).unwrap_or_default(),
         approved_routes: routes.split(' ').filter_map(|text| text.parse().ok()).collect(),
+        gateway: row.read(16)?,
     })
 }
 
@@ -216,17 +220,7 @@ impl Store {
     /// [`StoreError::Missing`]; [`StoreError::Invalid`] if it is no label, [`StoreError::Conflict`]
     /// if another node has it.
     pub fn rename(&mut self, id: u64, name: &str, actor: &str, now: u64) -> Stored<Node> {
-        if name::is_number(name) {
-            return Err(StoreError::Invalid(format!(
-                "{name:?} is a number, which nodes have too; a name has a letter in it"
-            )));
-        }
-        if !name::is_label(name) {
-            return Err(StoreError::Invalid(format!(
-                "{name:?} is no name for a node; one is 1 to {LABEL_LEN_MAX} lower-case letters, \
-                 digits and hyphens"
-            )));
-        }
+        check_name(name)?;
         self.write(|tx| {
             let before = by_id(tx, id)?;
             let sql = "SELECT EXISTS (SELECT 1 FROM nodes WHERE name = $1 AND id <> $2)";

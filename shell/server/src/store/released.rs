@@ -5,10 +5,14 @@
 //! There is always an address as long as fewer nodes are there than addresses: where none is free
 //! the wait that began first ends.
 
+use core::net::Ipv4Addr;
+
 use control::address::Pool;
 use noise::PublicKey;
+use ring::digest::{Context, SHA256};
 
 use super::db::Tx;
+use super::naming::check_name;
 use super::row::values;
 use super::{StoreError, Stored, set, setting};
 
@@ -40,6 +44,62 @@ pub(super) fn is_taken(tx: &Tx<'_>, name: &str, machine: &PublicKey, key: u64) -
 pub(super) fn free_name(tx: &Tx<'_>, name: &str) -> Stored<()> {
     tx.execute("UPDATE released SET name = NULL WHERE name = $1", values![name])?;
     Ok(())
+}
+
+/// The machine that a place is kept for as long as it was not taken: nobody's key.
+fn place_of(key: u64) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    context.update(b"warren place of a join key\0");
+    context.update(&key.to_be_bytes());
+    let mut machine = [0; 32];
+    machine.copy_from_slice(context.finish().as_ref());
+    machine
+}
+
+/// Keeps a name and an address for the node that will come by a join key, until then at most.
+pub(super) fn reserve(
+    tx: &Tx<'_>,
+    pool: Pool,
+    key: u64,
+    (name, address): (Option<&str>, Option<Ipv4Addr>),
+    (now, until): (u64, u64),
+) -> Stored<()> {
+    forget(tx, now)?;
+    let machine = PublicKey(place_of(key));
+    if let Some(name) = name {
+        check_name(name)?;
+        if is_taken(tx, name, &machine, 0)? {
+            let why = format!("another node is called {name:?}, or was, or will be");
+            return Err(StoreError::Conflict(why));
+        }
+    }
+    let number = match address {
+        None => number(tx, pool, &machine)?,
+        Some(address) => {
+            let number = pool.number(address).ok_or_else(|| {
+                let range = pool.v4();
+                StoreError::Invalid(format!(
+                    "no node has {address}: the network's range is {range}"
+                ))
+            })?;
+            if free(tx, pool, number, number)? != Some(number) {
+                let why = format!("{address} is another node's, or waits for one");
+                return Err(StoreError::Conflict(why));
+            }
+            number
+        }
+    };
+    let sql = "INSERT INTO released (number, until, name, machine, join_key)
+               VALUES ($1, $2, $3, $4, $5)";
+    tx.execute(sql, values![number, until, name.map(str::to_owned), &machine.0[..], key])?;
+    Ok(())
+}
+
+/// Takes what was kept for who comes by this join key: its number, and its name if it has one.
+pub(super) fn redeem(tx: &Tx<'_>, key: u64) -> Stored<Option<(u32, Option<String>)>> {
+    let sql = "DELETE FROM released WHERE machine = $1 RETURNING number, name";
+    let row = tx.row(sql, values![&place_of(key)[..]])?;
+    row.map(|row| Ok((row.read(0)?, row.read(1)?))).transpose()
 }
 
 /// Forgets what has waited for long enough.

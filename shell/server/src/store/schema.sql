@@ -52,7 +52,8 @@ CREATE TABLE nodes (
   expires INTEGER,
   last_seen INTEGER,
   host TEXT NOT NULL
-, begun INTEGER, renewable INTEGER) STRICT;
+, begun INTEGER, renewable INTEGER, gateway INTEGER REFERENCES nodes (id)) STRICT;
+CREATE INDEX nodes_gateway ON nodes (gateway);
 CREATE TABLE policies (
   version INTEGER PRIMARY KEY AUTOINCREMENT,
   text TEXT NOT NULL,

@@ -62,6 +62,7 @@ pub(crate) fn config(data: &Path, port: u16) -> Config {
         tls: None,
         acme: None,
         clock: server::unix_s,
+        hooks: Vec::new(),
         ephemeral_away_s: Some(1),
     }
 }

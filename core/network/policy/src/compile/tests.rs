@@ -43,6 +43,7 @@ pub(crate) fn directory() -> Directory {
             node(6, None, &["tag:exit"], &["0.0.0.0/0", "::/0"]),
         ],
         reserved: vec!["100.64.0.0/10".parse().unwrap(), "198.51.100.7/32".parse().unwrap()],
+        carried: BTreeMap::new(),
     }
 }
 
@@ -341,4 +342,45 @@ fn only_circuits_lets_anybody_use_hops_and_approves_who_is_one() {
     }
     let without = Compiled::new(&policy(&text("")), &directory).unwrap();
     assert_eq!(without.approval(NodeId(5), routes[0]), Asked);
+}
+
+/// Ann's 2 and Ben's 3 are plain peers that the exit, 6, carries.
+fn with_carried(rules: &str) -> Compiled {
+    let tags = "\"tagOwners\": {\"tag:web\": [], \"tag:gw\": [], \"tag:exit\": []}";
+    let carried = [(2, 6), (3, 6)].map(|(peer, gateway)| (NodeId(peer), NodeId(gateway)));
+    let directory = Directory { carried: carried.into(), ..directory() };
+    Compiled::new(&policy(&format!("{{{tags},\n{rules}}}")), &directory).unwrap()
+}
+
+#[test]
+fn a_gateway_enforces_for_the_plain_peers_that_it_carries() {
+    let rule = |src: &str, dst: &str| {
+        format!("{{\"action\": \"accept\", \"src\": [\"{src}\"], \"dst\": [\"{dst}\"]}}")
+    };
+    let carried = with_carried(&format!("\"acls\": [{}]", rule("ann@", "tag:web:80")));
+    let seen = |compiled: &Compiled, id| {
+        compiled.peers_of(NodeId(id)).into_iter().map(|id| id.0).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&carried, 4), [1, 2, 6], "who meets a plain peer meets its gateway");
+    assert_eq!(seen(&carried, 1), [4], "and nobody else does");
+    assert_eq!(seen(&carried, 6), [2, 3, 4], "a gateway knows whom it carries, and whom they meet");
+    let rules = carried.rules_for(NodeId(6));
+    let has = |list: &[Rule], from: u8, to: u8, port: u16| {
+        let at = |id: u8| number(format!("100.64.0.{id}").parse().unwrap());
+        list.iter().any(|rule| {
+            let services = rule.services.iter().any(|service| service.matches(6, port));
+            rule.sources.has(at(from)) && rule.destinations.has(at(to)) && services
+        })
+    };
+    assert!(has(&rules.outward, 2, 4, 80) && !has(&rules.outward, 3, 4, 80));
+    assert!(!has(&rules.inward, 4, 2, 80) && !has(&rules.inward, 1, 2, 80));
+    assert!(has(&rules.inward, 3, 6, 53) && !has(&rules.inward, 3, 6, 80), "names need no rule");
+    assert!(!has(&rules.inward, 1, 6, 53), "of others they do");
+    // Nodes of the own user: 1 reaches 2 through 6, which has no user.
+    let own =
+        with_carried(&format!("\"acls\": [{}]", rule("autogroup:member", "autogroup:self:*")));
+    assert_eq!((seen(&own, 1), seen(&own, 6)), (vec![2, 6], vec![1, 2, 3]));
+    let rules = own.rules_for(NodeId(6));
+    assert!(has(&rules.inward, 1, 2, 80) && has(&rules.outward, 2, 1, 80));
+    assert!(!has(&rules.inward, 3, 2, 80), "Ben's is not Ann's");
 }

@@ -15,6 +15,9 @@ use policy::{BadRules, Direction, Filter, Peer, Rules, Verdict};
 
 use super::*;
 
+/// The owner in tables that tell whether, not whose.
+const MARKED: PeerId = PeerId(0);
+
 /// The filter, if there is a policy.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
@@ -24,6 +27,9 @@ pub(super) struct Guard {
     is_open: bool,
     /// What this machine answers for. Where nobody said, that is everything.
     served: Option<allowed::Table>,
+    /// Addresses of plain peers whose packets this machine passes on to other peers, and theirs to
+    /// them.
+    carried: Option<allowed::Table>,
 }
 
 impl Guard {
@@ -34,14 +40,16 @@ impl Guard {
         direction: Direction,
         id: PeerId,
         packet: &Packet<'_>,
+        allowed: &allowed::Table,
         now: Instant,
     ) -> bool {
-        let ours = match direction {
-            Direction::Out => packet.source(),
-            Direction::In => packet.destination(),
+        let ends = (packet.source(), packet.destination());
+        let (ours, theirs) = match direction {
+            Direction::Out => ends,
+            Direction::In => (ends.1, ends.0),
         };
         if !self.serves(ours) {
-            return true;
+            return !self.passes_on(id, theirs, ours, allowed);
         }
         match &mut self.filter {
             None => false,
@@ -57,6 +65,23 @@ impl Guard {
         self.served.as_ref().is_none_or(|served| served.lookup(address).is_some())
     }
 
+    /// Whether a packet between the peer `id`, which has the address `theirs`, and another peer's
+    /// address `other` passes here: one of both is carried. What a carried peer sends is judged
+    /// where it goes out to the other one, as what is behind this machine is, and what is sent to
+    /// it where it came in.
+    #[cold]
+    fn passes_on(
+        &self,
+        id: PeerId,
+        theirs: IpAddr,
+        other: IpAddr,
+        allowed: &allowed::Table,
+    ) -> bool {
+        let Some(carried) = &self.carried else { return false };
+        let is_other = allowed.lookup(other).is_some_and(|owner| owner != id);
+        is_other && carried.lookup(theirs).is_some()
+    }
+
     /// Whether the policy lets the packet be compressed that was judged last, and passed.
     #[inline]
     pub(super) fn lets_compress(&self) -> bool {
@@ -68,17 +93,28 @@ impl Guard {
     /// # Errors
     /// [`Reason::InnerMalformed`] and [`Reason::PolicyIn`].
     #[inline]
-    pub(super) fn admit(&mut self, id: PeerId, inner: &[u8], now: Instant) -> Result<(), Reason> {
+    pub(super) fn admit(
+        &mut self,
+        id: PeerId,
+        inner: &[u8],
+        allowed: &allowed::Table,
+        now: Instant,
+    ) -> Result<(), Reason> {
         if self.filter.is_none() {
             if !self.is_open && self.served.is_none() {
                 return Ok(());
             }
             let to = packet::destination(inner).map_err(|_| Reason::InnerMalformed)?;
-            let is_for_us = self.serves(to) && (!self.is_open || policy::is_unicast(to));
-            return if is_for_us { Ok(()) } else { Err(Reason::PolicyIn) };
+            let passes_on = || {
+                let source = packet::source(inner);
+                source.is_ok_and(|source| self.passes_on(id, source, to, allowed))
+            };
+            let is_good = !self.is_open || policy::is_unicast(to);
+            let passes = is_good && (self.serves(to) || passes_on());
+            return if passes { Ok(()) } else { Err(Reason::PolicyIn) };
         }
         let packet = packet::parse_quoted(inner).map_err(|_| Reason::InnerMalformed)?;
-        match self.refuses(Direction::In, id, &packet, now) {
+        match self.refuses(Direction::In, id, &packet, allowed, now) {
             true => Err(Reason::PolicyIn),
             false => Ok(()),
         }
@@ -109,7 +145,7 @@ impl Judge for Owner<'_> {
         packet::source(packet).is_ok_and(|source| {
             let source = self.tables.source_of(self.id, source);
             self.allowed.lookup(source) == Some(self.id)
-        }) && self.guard.admit(self.id, packet, self.now).is_ok()
+        }) && self.guard.admit(self.id, packet, self.allowed, self.now).is_ok()
     }
 
     fn rewrites(&self) -> bool {
@@ -138,14 +174,27 @@ impl Node {
     /// # Errors
     /// [`allowed::Full`]; nothing was changed then.
     pub fn set_served(&mut self, prefixes: &[Prefix]) -> Result<(), allowed::Full> {
-        /// The table tells whether, not whose.
-        const OURS: PeerId = PeerId(0);
         let mut served = allowed::Table::new();
         for prefix in prefixes {
-            served.insert(*prefix, OURS)?;
+            served.insert(*prefix, MARKED)?;
         }
         self.guard.served = Some(served);
         // What was judged before is judged again.
+        self.rules = self.rules.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Sets the addresses of plain peers that this machine carries: what other peers send to them,
+    /// and they to others, passes through it. They are to be served as well, and a peer each.
+    ///
+    /// # Errors
+    /// [`allowed::Full`]; nothing was changed then.
+    pub fn set_carried(&mut self, prefixes: &[Prefix]) -> Result<(), allowed::Full> {
+        let mut carried = allowed::Table::new();
+        for prefix in prefixes {
+            carried.insert(*prefix, MARKED)?;
+        }
+        self.guard.carried = (!prefixes.is_empty()).then_some(carried);
         self.rules = self.rules.wrapping_add(1);
         Ok(())
     }

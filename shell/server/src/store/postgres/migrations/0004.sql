@@ -1,0 +1,2 @@
+ALTER TABLE nodes ADD COLUMN gateway BIGINT REFERENCES nodes (id);
+CREATE INDEX nodes_gateway ON nodes (gateway);
