@@ -55,7 +55,7 @@ fn handshake_s(link: &Link<'_>, me: usize) -> Result<u64> {
     Ok(told(link, me)?["last_handshake_unix_s"].as_u64().unwrap_or_default())
 }
 
-/// A period of six seconds, and clocks two seconds apart: five switches under traffic.
+/// A period of six seconds, and clocks two seconds apart: four switches under traffic.
 #[test]
 fn source_004_13_keys_change_on_schedule_under_traffic_and_nothing_is_lost() -> Result<()> {
     if !applies() {
@@ -78,7 +78,7 @@ fn source_004_13_keys_change_on_schedule_under_traffic_and_nothing_is_lost() -> 
         let out = traffic::Numbered::start(one, two, INNER_V4[1], Duration::from_millis(2))?;
         let back = traffic::Numbered::start(two, one, INNER_V4[0], Duration::from_millis(2))?;
         let (mut blocks, mut handshakes) = (Vec::new(), Vec::new());
-        for _ in 0..31 {
+        for _ in 0..25 {
             blocks.push(told(&link, 1)?["keys"]["block"].as_u64().unwrap_or_default());
             handshakes.push(handshake_s(&link, 1)?);
             sleep(seconds(1));
@@ -91,7 +91,7 @@ fn source_004_13_keys_change_on_schedule_under_traffic_and_nothing_is_lost() -> 
         blocks.dedup();
         // A second more or less is that of a clock that was read at another time.
         let renewed = handshakes.windows(2).filter(|pair| pair[1] > pair[0] + 2).count();
-        ensure!(blocks.len() >= 5, "the block changes each six seconds: {blocks:?}");
+        ensure!(blocks.len() >= 4, "the block changes each six seconds: {blocks:?}");
         ensure!(renewed >= 3, "each key gets its session: {handshakes:?}");
         for me in 0..2 {
             let keys = told(&link, me)?["keys"].clone();
