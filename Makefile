@@ -39,7 +39,8 @@ FOR_DEMO := cc:gcc objcopy:binutils ip:iproute2 nft:nftables iperf3:iperf3 tcpdu
 FOR_BENCH := $(FOR_DEMO) git:git ethtool:ethtool wg-quick:wireguard-tools wireguard-go:wireguard-go
 FOR_TEST := $(FOR_BENCH) dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 \
 	mke2fs:e2fsprogs strip:binutils miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql \
-	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon ssh:openssh-client xz:xz-utils
+	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon ssh:openssh-client xz:xz-utils \
+	openssl:openssl node:nodejs npm:npm
 
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny

@@ -141,6 +141,14 @@ impl Session {
         found.with_context(|| format!("there is no node {named:?}; see `warren node list`"))
     }
 
+    /// The number of a user who is named by name or number.
+    pub(crate) fn user(&mut self, named: &str) -> Result<u64> {
+        let answer = self.call("GET", "/api/v1/users", &Value::Null)?;
+        let users = answer["users"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let found = chosen(users, named);
+        found.with_context(|| format!("there is no user {named:?}; see `warren user list`"))
+    }
+
     /// Prints an answer: as JSON if that is wanted, else as `show` has it.
     pub(crate) fn print(&self, answer: &Value, show: impl FnOnce(&Value) -> String) -> Result<()> {
         let text = match (self.json, answer.is_null()) {

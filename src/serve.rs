@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ::server::store::Enrolment;
-use ::server::{Config, Ended, HOOKS_MAX, Hook, Server, Stun};
+use ::server::{Config, Ended, HOOKS_MAX, Hook, Provider, Server, Stun};
 use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
 use dial::Admin;
@@ -71,6 +71,12 @@ pub(crate) struct Args {
     /// What events are signed with, or file:PATH of a file that has it
     #[arg(long, value_name = "SECRET", env = "WARREN_WEBHOOK_SECRET", hide_env_values = true)]
     webhook_secret: Option<String>,
+    /// Take no reports of nodes how their links are, which pages show
+    #[arg(long)]
+    no_link_reports: bool,
+    /// The file of an OpenID Connect provider, by which people may sign in (docs/people.md)
+    #[arg(long, value_name = "FILE")]
+    oidc: Option<PathBuf>,
     #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
     log: Option<Level>,
     #[command(flatten)]
@@ -104,6 +110,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         tls,
         acme,
         hooks,
+        link_reports: !args.no_link_reports,
+        oidc: args.oidc.as_deref().map(Provider::read).transpose().map_err(anyhow::Error::msg)?,
         clock: server::unix_s,
         ephemeral_away_s: None,
     };

@@ -1,12 +1,26 @@
-//! `warren user`: who nodes belong to.
+//! `warren user`: who nodes belong to, who may sign in, and what they may do.
 
-use anyhow::Result;
+use std::io::{BufRead as _, IsTerminal as _};
+
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::admin::{Target, fields, table};
+use crate::admin::{Session, Target, fields, table};
 
-/// Administrate users, to whom nodes belong.
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren user create anna --role owner --password    the first one, who then signs in in a browser
+  warren user create ben                             somebody to whom nodes belong
+  warren user password ben < file                    a password from a file, on its first line
+  warren user role ben operator";
+
+/// Administrate users: whose nodes are, who may sign in, and what they may do.
+///
+/// Roles: member (its own nodes), auditor (reads everything), operator (nodes, join keys, names),
+/// admin (all but backups), owner (everything).
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Words,
@@ -20,40 +34,123 @@ enum Words {
         target: Target,
         /// The name
         name: String,
+        /// What the user may do: member, auditor, operator, admin or owner [default: member]
+        #[arg(long, value_name = "ROLE")]
+        role: Option<String>,
+        /// Ask for a password, by which the user signs in; or read it from standard input
+        #[arg(long)]
+        password: bool,
     },
     /// Show all users.
     List {
         #[command(flatten)]
         target: Target,
     },
+    /// Give a user another role; who is signed in signs in again.
+    Role {
+        #[command(flatten)]
+        target: Target,
+        /// The user's name or number
+        user: String,
+        /// member, auditor, operator, admin or owner
+        role: String,
+    },
+    /// Give a user a password, asked for or from standard input; its sessions end.
+    Password {
+        #[command(flatten)]
+        target: Target,
+        /// The user's name or number
+        user: String,
+        /// Take the password: the user signs in with none
+        #[arg(long)]
+        remove: bool,
+    },
+    /// End all sessions of a user.
+    SignOut {
+        #[command(flatten)]
+        target: Target,
+        /// The user's name or number
+        user: String,
+    },
     /// Remove a user who owns nothing.
     Remove {
         #[command(flatten)]
         target: Target,
-        /// The user's number; `warren user list` shows it
-        id: u64,
+        /// The user's name or number
+        user: String,
     },
 }
 
 /// Does what was asked for.
 pub(crate) fn run(args: Args) -> Result<()> {
+    let user = |answer: &Value| fields(&answer["user"]);
     match args.command {
-        Words::Create { target, name } => {
-            let mut session = target.open()?;
-            session.ask("POST", "/api/v1/users", &json!({ "name": name }), |answer| {
-                fields(&answer["user"])
-            })
+        Words::Create { target, name, role, password } => {
+            let password = password.then(ask_password).transpose()?;
+            let mut wanted = json!({ "name": name });
+            for (field, value) in [("role", role), ("password", password)] {
+                if let Some(value) = value {
+                    wanted[field] = value.into();
+                }
+            }
+            target.open()?.ask("POST", "/api/v1/users", &wanted, user)
         }
         Words::List { target } => {
-            let mut session = target.open()?;
-            let columns = [("ID", "id"), ("NAME", "name"), ("CREATED", "created")];
-            session.ask("GET", "/api/v1/users", &Value::Null, |answer| {
+            let columns = [
+                ("ID", "id"),
+                ("NAME", "name"),
+                ("ROLE", "role"),
+                ("PASSWORD", "password"),
+                ("GROUPS", "groups"),
+                ("PROVIDER", "issuer"),
+                ("CREATED", "created"),
+            ];
+            target.open()?.ask("GET", "/api/v1/users", &Value::Null, |answer| {
                 table(&answer["users"], &columns)
             })
         }
-        Words::Remove { target, id } => {
+        Words::Role { target, user: named, role } => {
             let mut session = target.open()?;
-            session.ask("DELETE", &format!("/api/v1/users/{id}"), &Value::Null, fields)
+            let path = path(&mut session, &named, "/role")?;
+            session.ask("POST", &path, &json!({ "role": role }), user)
+        }
+        Words::Password { target, user: named, remove } => {
+            let mut session = target.open()?;
+            let path = path(&mut session, &named, "/password")?;
+            let password = if remove { None } else { Some(ask_password()?) };
+            session.ask("POST", &path, &json!({ "password": password }), fields)
+        }
+        Words::SignOut { target, user: named } => {
+            let mut session = target.open()?;
+            let path = path(&mut session, &named, "/sign-out")?;
+            session.ask("POST", &path, &Value::Null, fields)
+        }
+        Words::Remove { target, user: named } => {
+            let mut session = target.open()?;
+            let path = path(&mut session, &named, "")?;
+            session.ask("DELETE", &path, &Value::Null, fields)
         }
     }
+}
+
+/// The path of a user who is named by name or number.
+fn path(session: &mut Session, named: &str, what: &str) -> Result<String> {
+    let id = session.user(named)?;
+    Ok(format!("/api/v1/users/{id}{what}"))
+}
+
+/// A password: asked for twice at a terminal, else the first line of standard input.
+fn ask_password() -> Result<String> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        let mut line = String::new();
+        input.lock().read_line(&mut line).context("cannot read the password")?;
+        return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
+    }
+    let ask = |what: &str| host::terminal::ask_hidden(what).context("cannot ask for a password");
+    let first = ask("Password: ")?;
+    if first != ask("Again: ")? {
+        bail!("the two are not the same; nothing was changed");
+    }
+    Ok(first)
 }

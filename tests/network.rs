@@ -29,6 +29,8 @@ mod proxy;
 mod resolvers;
 #[path = "network/rules.rs"]
 mod rules;
+#[path = "network/signin.rs"]
+mod signin;
 #[path = "network/stun.rs"]
 mod stun;
 mod support;

@@ -56,6 +56,7 @@ fn begin(state: &State, port: u16) -> Membership {
         node_key: kept.node.public(),
         next_key: None,
         join: None,
+        signs_in: false,
         verifying: member.verifying,
         host: HostInfo { hostname: "dev".to_owned(), ..HostInfo::default() },
     };

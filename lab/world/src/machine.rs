@@ -184,6 +184,7 @@ impl Machine {
             node_key: self.disk.node.public(),
             next_key: self.disk.next.as_ref().map(PrivateKey::public),
             join: self.disk.token.as_ref().map(|token| (token.id, token.secret.clone())),
+            signs_in: false,
             verifying: self.disk.verifying,
             host: self.host_info(world),
         };
@@ -313,6 +314,8 @@ impl Machine {
                 }
             }
             Event::LoggedOut => self.left(world),
+            // Machines of a world have tokens.
+            Event::SignIn(_) => {}
         }
     }
 

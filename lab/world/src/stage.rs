@@ -13,7 +13,7 @@ use std::time::Duration;
 use control::Relay;
 use control::client::{Ask, AskId, Outcome};
 use noise::{Instant, PrivateKey, PublicKey};
-use server::store::Node;
+use server::store::{NewUser, Node};
 use sim::nat::Behaviour;
 use sim::rng::Rng;
 use sim::world::{NatId, Route, World};
@@ -147,7 +147,8 @@ impl Stage {
         self.office.start();
         let service = self.office.service();
         for user in words::USERS {
-            service.write_users(|store, now| store.add_user(user, "world", now)).unwrap();
+            let new = NewUser::member(user);
+            service.write_users(|store, now| store.add_user(&new, None, "world", now)).unwrap();
         }
         let url = "https://relay.test".parse().unwrap();
         let key = PublicKey([7; 32]);

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use control::{Kind, Token};
+use control::{Code, Kind, ServerUrl, Token};
+use noise::PublicKey;
 
 use crate::member::{Daemon, Fault, Waiting};
 use crate::protocol::{Request, done, left_behind, refused};
@@ -32,6 +33,11 @@ impl Daemon {
                 done()
             }
             Request::Logout => match &self.membership {
+                // The server has nothing of a machine that nobody has let in.
+                Some(_) if self.state.kept.member.as_ref().is_some_and(|m| m.signs_in) => {
+                    self.stop()?;
+                    self.state.forget().map_or_else(refused, |()| done())
+                }
                 Some(membership) => {
                     membership.logout();
                     self.leaving = Some((Instant::now(), answer));
@@ -110,36 +116,87 @@ impl Daemon {
         Ok(Ok(()))
     }
 
+    /// The membership of a machine that somebody lets in who signs in, at `HOST#KEY`.
+    fn member_at(&self, place: &str) -> Result<Option<Member>, String> {
+        let (place, key) = place.split_once('#').ok_or("the server's key is missing behind #")?;
+        let url: ServerUrl = format!("https://{place}").parse().map_err(told)?;
+        let key = control::text::from_base64(key).and_then(|key| key.try_into().ok());
+        let server = PublicKey(key.ok_or("what follows # is no key of a server")?);
+        let known = self.state.kept.member.as_ref();
+        match known {
+            Some(known) if known.server != server => Err(elsewhere(known)),
+            Some(known) if self.refusal.is_none() && !known.signs_in => Ok(None),
+            known => {
+                let mut member = known.cloned().unwrap_or_else(|| Member {
+                    urls: Vec::new(),
+                    server,
+                    verifying: None,
+                    token: None,
+                    signs_in: true,
+                });
+                member.signs_in = true;
+                member.token = None;
+                member.learn(&[url]);
+                Ok(Some(member))
+            }
+        }
+    }
+
     /// The membership that `up` with this token means, if it is another than before.
     pub(crate) fn member_after(&self, token: Option<String>) -> Result<Option<Member>, String> {
         let known = self.state.kept.member.as_ref();
         let Some(text) = token else {
+            let ended = self.refusal.as_ref().map(|refusal| refusal.code);
             return match known {
+                // Who was let in by somebody, or could be, may be so again.
+                Some(member) if matches!(ended, Some(Code::Expired | Code::NotEnrolled)) => {
+                    Ok(Some(Member { signs_in: true, token: None, ..member.clone() }))
+                }
                 Some(_) => Ok(None),
-                None => Err("this node belongs to no network yet; give it a token, which `warren \
-                             key create` prints on the server: warren up TOKEN"
+                None => Err("this node belongs to no network yet; name the server, or give a \
+                             token of `warren key create`: warren up https://HOST, or warren up \
+                             TOKEN"
                     .to_owned()),
             };
         };
+        if let Some(place) = text.strip_prefix("https://") {
+            return self.member_at(place);
+        }
         let token = Token::parse(&text, Kind::Join).map_err(|why| why.to_string())?;
         let Some(known) = known else { return Ok(Some(joining(&token, text))) };
         if known.server != token.server {
-            let urls: Vec<String> = known.urls.iter().map(ToString::to_string).collect();
-            return Err(format!(
-                "this node belongs to the network of {}; leave that first: warren logout",
-                urls.join(", ")
-            ));
+            return Err(elsewhere(known));
         }
         // A member has no use for another token, unless it is one no longer; but where the server
         // is now, a newer one tells.
         let is_out = self.refusal.is_some() || known.token.is_some();
         let is_elsewhere = token.urls.iter().any(|url| !known.urls.contains(url));
-        let mut member = Member { token: is_out.then_some(text), ..known.clone() };
+        let is_out = is_out || known.signs_in;
+        let mut member = Member { token: is_out.then_some(text), signs_in: false, ..known.clone() };
         member.learn(&token.urls);
         Ok((is_out || is_elsewhere).then_some(member))
     }
 }
 
+/// Why a node is not for this server.
+fn elsewhere(known: &Member) -> String {
+    let urls: Vec<String> = known.urls.iter().map(ToString::to_string).collect();
+    format!(
+        "this node belongs to the network of {}; leave that first: warren logout",
+        urls.join(", ")
+    )
+}
+
+fn told(why: control::BadUrl) -> String {
+    why.to_string()
+}
+
 fn joining(token: &Token, text: String) -> Member {
-    Member { urls: token.urls.clone(), server: token.server, verifying: None, token: Some(text) }
+    Member {
+        urls: token.urls.clone(),
+        server: token.server,
+        verifying: None,
+        token: Some(text),
+        signs_in: false,
+    }
 }

@@ -39,6 +39,7 @@ mod exits;
 mod failover;
 mod gate;
 pub mod home;
+mod links;
 mod member;
 pub mod metrics;
 mod offer;

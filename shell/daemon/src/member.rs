@@ -7,8 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use control::client::Settings as Opening;
-use control::limits::ENDPOINTS_MAX;
-use control::{Code, Event, Kind, Map, Refusal, Token};
+use control::{Code, Event, Kind, Map, Refusal, SignInLink, Token};
 use dial::proxy::Proxies;
 use dial::{Membership, News, Notify, Relays, Start};
 use host::driver::mail::{Gone, Remote};
@@ -110,6 +109,8 @@ pub(crate) struct Daemon {
     pub(crate) is_in_touch: bool,
     pub(crate) trouble: Option<String>,
     pub(crate) refusal: Option<Refusal>,
+    /// Where somebody has to sign in before this machine is in.
+    pub(crate) link: Option<SignInLink>,
     /// What else a user should know.
     pub(crate) complaint: Option<String>,
     /// The time, and where peers were reached.
@@ -118,6 +119,8 @@ pub(crate) struct Daemon {
     saved_at: Instant,
     pub(crate) renewal: Renewal,
     looked_at: Instant,
+    /// When the server was told how links are.
+    pub(crate) links_at: Instant,
     /// A change of settings that waits for its exit.
     pub(crate) waiting: Option<Waiting>,
     /// When settings on trial go back.
@@ -168,12 +171,14 @@ impl Daemon {
             is_in_touch: false,
             trouble: None,
             refusal: None,
+            link: None,
             complaint: None,
             seen,
             unsaved: None,
             saved_at: Instant::now(),
             renewal: Renewal::default(),
             looked_at: Instant::now(),
+            links_at: Instant::now(),
             waiting: None,
             trial_until: None,
             leaving: None,
@@ -227,6 +232,7 @@ impl Daemon {
     /// Brings the interface up and the membership to life.
     pub(crate) fn start(&mut self) -> Result<(), Fault> {
         self.refusal = None;
+        self.link = None;
         self.trouble = None;
         self.bring_up()?;
         self.tell_reach(true)?;
@@ -241,6 +247,7 @@ impl Daemon {
             node_key: kept.node.public(),
             next_key: kept.next.as_ref().map(PrivateKey::public),
             join: token.map(|token| (token.id, token.secret.clone())),
+            signs_in: member.signs_in,
             verifying: member.verifying,
             host: system::host_info(&kept.settings, endpoints, self.home.relay()),
         };
@@ -259,7 +266,8 @@ impl Daemon {
         let bell = self.inputs.clone();
         // A queue that is full wakes the loop anyway, and it then reads all there is.
         let notify = Notify(Box::new(move || drop(bell.try_send(Input::News))));
-        let cached = self.state.map();
+        // Who has yet to be let in has no map that holds.
+        let cached = if member.signs_in { Vec::new() } else { self.state.map() };
         self.membership = None;
         match Membership::start(Start { settings, cached, proxies, notify }) {
             Ok(membership) => self.membership = Some(membership),
@@ -272,6 +280,7 @@ impl Daemon {
     pub(crate) fn stop(&mut self) -> Result<(), Fault> {
         self.save_map();
         (self.membership, self.relays) = (None, None);
+        self.link = None;
         (self.is_in_touch, self.map, self.plan) = (false, None, Plan::default());
         (self.told, self.rules, self.home) = (Told::default(), None, Home::default());
         self.circuits = Kept::default();
@@ -326,13 +335,6 @@ impl Daemon {
         self.complaint = Some(why);
     }
 
-    /// Where this node may be reached, as far as is known.
-    fn endpoints(&mut self) -> Result<Vec<SocketAddr>, Fault> {
-        let mut endpoints = self.remote.call(|desk| desk.node().0.reach().endpoints)?;
-        endpoints.truncate(ENDPOINTS_MAX);
-        Ok(endpoints)
-    }
-
     fn take_network_change(&mut self) -> Result<(), Fault> {
         if self.membership.is_none() {
             return Ok(());
@@ -380,8 +382,13 @@ impl Daemon {
             Event::InTouch => (self.is_in_touch, self.trouble) = (true, None),
             Event::Enrolled(enrolled) => {
                 tracing::info!(name = enrolled.name, "a member of the network");
-                self.note_member(|member| member.token = None);
+                self.link = None;
+                self.note_member(|member| {
+                    member.token = None;
+                    member.signs_in = false;
+                });
             }
+            Event::SignIn(link) => self.link = Some(link),
             Event::Changed(_) => {
                 self.map = news.map;
                 self.learn_urls();
@@ -411,6 +418,7 @@ impl Daemon {
         }
         tracing::error!("the server refuses: {}", refusal.detail);
         self.is_in_touch = false;
+        self.link = None;
         if matches!(refusal.code, Code::NotEnrolled | Code::Expired) {
             (self.map, self.unsaved, self.relays) = (None, Some(Vec::new()), None);
             self.put(Plan::default())?;
@@ -572,6 +580,7 @@ impl Daemon {
                 self.note_reached()?;
                 self.renew();
             }
+            self.tell_links()?;
         }
         Ok(())
     }

@@ -63,6 +63,9 @@ pub struct Member {
     /// The token, until it was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// Whether somebody has to sign in in a browser before this machine is in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub signs_in: bool,
 }
 
 impl Member {

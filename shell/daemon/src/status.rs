@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use control::{Map, Peer};
+use control::limits::LINKS_MAX;
+use control::{LinkReport, Map, Peer};
 use host::relay::StreamStatus;
 use host::weather;
 use node::{Destination, PathStatus, PeerStatus, ReachStatus, Status, Weather};
@@ -21,6 +22,7 @@ fn state(daemon: &Daemon) -> &'static str {
         _ if kept.member.is_none() => "no-network",
         _ if !kept.wanted => "stopped",
         _ if daemon.refusal.is_some() => "refused",
+        _ if daemon.link.is_some() => "needs-sign-in",
         None => "starting",
         Some(map) if !map.me.approved => "needs-approval",
         Some(_) => "running",
@@ -62,6 +64,9 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "state": state(daemon),
         "version": env!("CARGO_PKG_VERSION"),
         "server": { "urls": urls, "in_touch": daemon.is_in_touch, "trying": trying(daemon) },
+        "sign_in": daemon.link.as_ref().map(|link| {
+            json!({ "url": link.url, "expires_unix_s": link.expires_unix_s })
+        }),
         "interface": daemon.interface.name(),
         "port": node.listen_port,
         "health": health(daemon),
@@ -87,6 +92,25 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "relays": relays(daemon, &streams),
         "drops": drops,
     }))
+}
+
+/// What the server is told of links: those on which something was heard.
+pub(crate) fn links(daemon: &mut Daemon) -> Result<Vec<LinkReport>, Fault> {
+    let status = status(daemon)?;
+    let peers = status["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_used = |peer: &&Value| !peer["last_handshake_unix_s"].is_null();
+    let report = |peer: &Value| {
+        let loss = peer["link"]["out"]["loss_before"].as_f64().unwrap_or(0.0);
+        Some(LinkReport {
+            peer: peer["id"].as_u64()?,
+            path: peer["path"]["kind"].as_str()?.to_owned(),
+            rtt_us: peer["rtt_ms"].as_f64().map(|ms| (ms * 1000.0) as u32),
+            loss_ppm: (loss.clamp(0.0, 1.0) * 1e6) as u32,
+            rx_bytes: peer["rx_bytes"].as_u64().unwrap_or(0),
+            tx_bytes: peer["tx_bytes"].as_u64().unwrap_or(0),
+        })
+    };
+    Ok(peers.iter().filter(is_used).filter_map(report).take(LINKS_MAX).collect())
 }
 
 /// Addresses of the server that were tried since one answered.

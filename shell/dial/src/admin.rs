@@ -12,12 +12,15 @@ use control::limits::ANSWER_BYTES_MAX;
 use control::{
     Answer, ApiRequest, Envelope, Hello, Kind, Request, ServerUrl, Token, VERSION, WireSecret,
 };
-use noise::PrivateKey;
+use noise::{PrivateKey, PublicKey};
 
 use crate::http::Connection;
 use crate::proxy::Proxies;
 use crate::random::SystemRandom;
 
+/// Where a server says what everybody may know, and bytes of that.
+const HEALTH: &str = "/api/v1/health";
+const HEALTH_BYTES_MAX: usize = 64 * 1024;
 /// An answer may take so long.
 const WITHIN: Duration = Duration::from_secs(30);
 
@@ -112,6 +115,19 @@ impl Admin {
             Self::Remote(remote) => remote.call(method, path, body),
         }
     }
+}
+
+/// The key of the server at this URL, by the word of a certificate that this machine trusts.
+///
+/// # Errors
+/// What keeps the server from being asked, or that it is no Warren.
+pub fn server_key(url: &ServerUrl, proxies: &Proxies) -> io::Result<PublicKey> {
+    let mut connection = Connection::open_verified(url, proxies, None)?;
+    let answer = connection.request(("GET", HEALTH), &[], &[], HEALTH_BYTES_MAX, WITHIN)?;
+    let value: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let key = value["key"].as_str().and_then(control::text::from_base64);
+    let key = key.and_then(|key| key.try_into().ok()).map(PublicKey);
+    key.ok_or_else(|| io::Error::other("who answers there is no server of Warren, or an older one"))
 }
 
 impl Remote {

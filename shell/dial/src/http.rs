@@ -5,11 +5,12 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use control::ServerUrl;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::families::{self, Trying};
 use crate::proxy::{Proxies, Proxy};
@@ -57,6 +58,27 @@ impl Connection {
     /// # Errors
     /// Those of [`Connection::open`].
     pub fn open_telling(url: &ServerUrl, proxies: &Proxies, trying: &Trying) -> io::Result<Self> {
+        Self::open_with(url, proxies, trying, tls::config())
+    }
+
+    /// The same, for who trusts the certificate and nothing else.
+    ///
+    /// # Errors
+    /// Those of [`Connection::open`], and that the certificate is not one that is trusted here.
+    pub fn open_verified(
+        url: &ServerUrl,
+        proxies: &Proxies,
+        ca_file: Option<&Path>,
+    ) -> io::Result<Self> {
+        Self::open_with(url, proxies, &Trying::default(), tls::verified_config(ca_file)?)
+    }
+
+    fn open_with(
+        url: &ServerUrl,
+        proxies: &Proxies,
+        trying: &Trying,
+        config: Arc<ClientConfig>,
+    ) -> io::Result<Self> {
         let deadline = Instant::now() + CONNECT_WITHIN;
         let way = Way { mark: proxies.mark(), deadline, trying };
         let tcp = match proxies.proxy(url.host()) {
@@ -64,7 +86,7 @@ impl Connection {
             None => way.connect(url.host(), url.port())?,
         };
         let name = ServerName::try_from(url.host().to_owned()).map_err(io::Error::other)?;
-        let client = ClientConnection::new(tls::config(), name).map_err(io::Error::other)?;
+        let client = ClientConnection::new(config, name).map_err(io::Error::other)?;
         let stream = Stream::Tls(Box::new(StreamOwned::new(client, tcp)));
         Ok(Self { stream: BufReader::new(stream), host: url.authority(), is_usable: true })
     }

@@ -41,7 +41,7 @@ pub mod relay;
 pub mod relays;
 pub mod tls;
 
-pub use admin::{Admin, AdminError, ApiReply};
+pub use admin::{Admin, AdminError, ApiReply, server_key};
 pub use families::{Trying, one_of_each};
 pub use membership::{Membership, News, Notify, Start};
 pub use random::SystemRandom;

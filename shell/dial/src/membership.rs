@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use control::client::{Ask, AskId, Lane, Outcome, Settings};
 use control::limits::ANSWER_BYTES_MAX;
-use control::{Client, Event, HostInfo, Map, ServerUrl, Signed, VerifyingKey};
+use control::{Client, Event, HostInfo, LinkReport, Map, ServerUrl, Signed, VerifyingKey};
 use noise::PublicKey;
 
 use crate::families::Trying;
@@ -67,6 +67,7 @@ pub struct News {
 enum Input {
     Outcome(AskId, Outcome),
     Host(HostInfo),
+    Links(Vec<LinkReport>),
     Rotate(PublicKey),
     NetworkChange,
     Logout,
@@ -117,6 +118,11 @@ impl Membership {
     /// Tells the server what the node says of itself now.
     pub fn report(&self, host: HostInfo) {
         self.give(Input::Host(host));
+    }
+
+    /// Tells the server how links are; nothing depends on it.
+    pub fn report_links(&self, links: Vec<LinkReport>) {
+        self.give(Input::Links(links));
     }
 
     /// Asks for another WireGuard key; [`Event::Rotated`] says when it holds.
@@ -223,6 +229,7 @@ impl Loop {
                 self.client.handle_outcome(id, outcome, now, &mut SystemRandom);
             }
             Input::Host(host) => self.client.handle_host(host),
+            Input::Links(links) => self.client.handle_links(links),
             Input::Rotate(key) => self.client.handle_rotation(key),
             Input::NetworkChange => {
                 // Threads that wait on dead connections are cut off; new ones take over.

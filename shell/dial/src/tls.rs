@@ -6,11 +6,15 @@
 //! still does is to look like what networks let out, and to hide from who only listens that this
 //! is Warren. Signatures of the handshake are verified, so that a broken peer is told early.
 
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use rustls::crypto::ring::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, SupportedProtocolVersion};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use trust::AnyCertificate;
 
 /// The configuration of every connection over TCP, with resumption between them.
@@ -26,6 +30,36 @@ pub fn config() -> Arc<ClientConfig> {
 pub fn quic_config() -> Arc<ClientConfig> {
     static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| made(&[&TLS13], quic::ALPN));
     Arc::clone(&CONFIG)
+}
+
+/// For requests whose answer is trusted because of the certificate: one that the authorities in a
+/// file vouch for, or else those that this machine trusts, and nobody else.
+///
+/// # Errors
+/// If the file cannot be read, or this machine trusts nobody.
+pub fn verified_config(ca_file: Option<&Path>) -> io::Result<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = ca_file {
+        let bad = |why: &dyn std::fmt::Display| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()))
+        };
+        let found = CertificateDer::pem_file_iter(path).map_err(|why| bad(&why))?;
+        for one in found {
+            roots.add(one.map_err(|why| bad(&why))?).map_err(|why| bad(&why))?;
+        }
+    } else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if roots.is_empty() {
+        let why = "this machine trusts no certificates at all; install ca-certificates";
+        return Err(io::Error::new(io::ErrorKind::NotFound, why));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
 }
 
 fn made(versions: &[&'static SupportedProtocolVersion], protocol: &[u8]) -> Arc<ClientConfig> {

@@ -53,6 +53,7 @@ pub mod room;
 pub mod signals;
 mod sys;
 pub mod systemd;
+pub mod terminal;
 pub mod tun;
 pub mod uapi;
 pub mod udp;

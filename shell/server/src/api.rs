@@ -2,30 +2,40 @@
 //!
 //! [`ROUTES`] is the only way in. A route has one scope; who calls is known before any body is
 //! read; everything that is not allowed is refused by [`authorise`] and nowhere else (threat
-//! CO-09). Three kinds of callers come here: local ones over the server's socket, bearers of an
-//! API token over HTTPS, and the same inside a node's channel, where no certificate has to be
-//! trusted. The document `openapi.json` says the same for readers; a test compares the two.
+//! CO-09). Four kinds of callers come here: local ones over the server's socket, bearers of an
+//! API token over HTTPS, the same inside a node's channel, where no certificate has to be
+//! trusted, and people who signed in, whose role has scopes. Whoever lacks the scope of a route
+//! that is marked `own` gets there, too, and finds what is its own ([`Reach`]). The document
+//! `openapi.json` says the same for readers; a test compares the two.
 
 mod backup;
 mod explain;
 mod handlers;
+mod links;
 mod metrics;
 mod peers;
+mod people;
 mod problem;
 mod relays;
 mod resolvers;
+mod session;
+mod stream;
 
 use std::sync::Arc;
 
+use admit::Source;
 use control::{ApiAnswer, ApiRequest, Kind, Token};
 use noise::PublicKey;
 use serde::de::DeserializeOwned;
 
 pub(crate) use problem::Problem;
+pub(crate) use session::{COOKIE, cookie, csrf, enter, is_csrf, prove, providers};
 
 use crate::app::App;
 use crate::doorstep::{Known, Way};
-use crate::store::Bearer;
+use crate::events::Sending;
+use crate::roles::SCOPES;
+use crate::store::{Bearer, Session, StoreError};
 use crate::waits;
 
 /// Bytes of a body: a policy with room for its JSON.
@@ -33,16 +43,12 @@ pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;
 /// The document that describes the API.
 pub(crate) const OPENAPI: &str = include_str!("api/openapi.json");
 
-/// What a caller may do. The names are those in tokens.
-#[rustfmt::skip]
-pub(crate) const SCOPES: [&str; 16] = [
-    "nodes:read", "nodes:write", "keys:read", "keys:write", "users:read", "users:write",
-    "policy:read", "policy:write", "audit:read", "tokens:read", "tokens:write",
-    "relay:serve", "metrics:read", "dns:read", "dns:write",
-    "backup:read",
-];
 /// The scope of routes that need none.
 const PUBLIC: &str = "";
+/// The scope of routes about who calls: whoever that is.
+const SELF: &str = "self";
+/// Where changes are told.
+const EVENTS: &str = "/api/v1/events";
 /// The actor where nobody in particular calls.
 const ANONYMOUS: &str = "anonymous";
 
@@ -55,14 +61,27 @@ pub(crate) enum Caller {
     Local(u32),
     /// The bearer of a token: its look-up name, and what it may.
     Token(String, Bearer),
+    /// Somebody who signed in.
+    User(Box<Session>),
+}
+
+/// How far a call reaches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// Everything.
+    All,
+    /// What belongs to the user of this name.
+    Own(String),
 }
 
 /// One call, authorised.
 pub(crate) struct Call {
     pub(crate) app: Arc<App>,
     pub(crate) actor: String,
-    /// Whose token it is, unless a process of this machine calls.
-    pub(crate) bearer: Option<Bearer>,
+    pub(crate) caller: Caller,
+    pub(crate) reach: Reach,
+    /// From where, unless it is this machine.
+    pub(crate) source: Option<Source>,
     /// The key that the caller's channel proves, where there is one.
     pub(crate) machine: Option<PublicKey>,
     /// The numbers in the path.
@@ -79,10 +98,14 @@ pub(crate) enum Reply {
     Created(serde_json::Value),
     /// 204.
     Empty,
+    /// 200 with JSON, and a browser is told what to keep.
+    Cookie(serde_json::Value, String),
     /// 200 with lines for a monitor.
     Text(String),
     /// 200 with the API's own document.
     Document,
+    /// 200 with a stream of what changes.
+    Events(Sending),
 }
 
 type Handler = fn(&Call) -> Result<Reply, Problem>;
@@ -92,6 +115,8 @@ pub(crate) struct Route {
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) scope: &'static str,
+    /// Whether somebody without the scope gets here, too, for what is its own.
+    pub(crate) own: bool,
     handler: Handler,
 }
 
@@ -101,7 +126,17 @@ const fn route(
     scope: &'static str,
     handler: Handler,
 ) -> Route {
-    Route { method, path, scope, handler }
+    Route { method, path, scope, own: false, handler }
+}
+
+/// A route about nodes, on which everybody who signed in has its own.
+const fn own(
+    method: &'static str,
+    path: &'static str,
+    scope: &'static str,
+    handler: Handler,
+) -> Route {
+    Route { method, path, scope, own: true, handler }
 }
 
 /// Every route of the API.
@@ -111,23 +146,32 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/api/v1/health", PUBLIC, handlers::health),
     route("GET", "/healthz", PUBLIC, handlers::health),
     route("GET", "/metrics", "metrics:read", metrics::metrics),
-    route("GET", "/api/v1/users", "users:read", handlers::users),
-    route("POST", "/api/v1/users", "users:write", handlers::add_user),
-    route("DELETE", "/api/v1/users/{id}", "users:write", handlers::remove_user),
+    route("GET", "/api/v1/session", SELF, session::show),
+    route("POST", "/api/v1/session", SELF, session::begin),
+    route("DELETE", "/api/v1/session", SELF, session::end),
+    route("POST", "/api/v1/session/password", SELF, session::change_password),
+    route("GET", "/api/v1/users", "users:read", people::users),
+    route("POST", "/api/v1/users", "users:write", people::add_user),
+    route("DELETE", "/api/v1/users/{id}", "users:write", people::remove_user),
+    route("POST", "/api/v1/users/{id}/role", "users:write", people::set_role),
+    route("POST", "/api/v1/users/{id}/password", "users:write", people::set_password),
+    route("POST", "/api/v1/users/{id}/sign-out", "users:write", people::sign_out),
     route("GET", "/api/v1/keys", "keys:read", handlers::keys),
     route("POST", "/api/v1/keys", "keys:write", handlers::add_key),
     route("POST", "/api/v1/keys/{id}/expire", "keys:write", handlers::expire_key),
-    route("GET", "/api/v1/nodes", "nodes:read", handlers::nodes),
-    route("GET", "/api/v1/nodes/{id}", "nodes:read", handlers::node),
-    route("DELETE", "/api/v1/nodes/{id}", "nodes:write", handlers::remove_node),
-    route("POST", "/api/v1/nodes/{id}/rename", "nodes:write", handlers::rename_node),
+    own("GET", "/api/v1/nodes", "nodes:read", handlers::nodes),
+    own("GET", "/api/v1/nodes/{id}", "nodes:read", handlers::node),
+    own("DELETE", "/api/v1/nodes/{id}", "nodes:write", handlers::remove_node),
+    own("POST", "/api/v1/nodes/{id}/rename", "nodes:write", handlers::rename_node),
     route("POST", "/api/v1/nodes/{id}/tags", "nodes:write", handlers::tag_node),
     route("POST", "/api/v1/nodes/{id}/approve", "nodes:write", handlers::approve_node),
-    route("POST", "/api/v1/nodes/{id}/expire", "nodes:write", handlers::expire_node),
+    own("POST", "/api/v1/nodes/{id}/expire", "nodes:write", handlers::expire_node),
     route("POST", "/api/v1/nodes/{id}/routes", "nodes:write", handlers::approve_routes),
     route("GET", "/api/v1/peers", "nodes:read", peers::list),
     route("POST", "/api/v1/peers", "nodes:write", peers::add),
     route("DELETE", "/api/v1/peers/{id}", "nodes:write", peers::remove),
+    own("GET", "/api/v1/events", "nodes:read", |_| Err(Problem::busy())),
+    own("GET", "/api/v1/links", "nodes:read", links::links),
     route("GET", "/api/v1/relays", "nodes:read", relays::relays),
     route("POST", "/api/v1/relays", "relay:serve", relays::put_relay),
     route("GET", "/api/v1/relays/members", "relay:serve", relays::relay_members),
@@ -148,10 +192,52 @@ pub(crate) const ROUTES: &[Route] = &[
     route("POST", "/api/v1/tokens/{id}/expire", "tokens:write", handlers::expire_token),
 ];
 
+impl Route {
+    /// Whether it is about who calls, whoever that is.
+    pub(crate) fn is_about_caller(&self) -> bool {
+        self.scope == SELF
+    }
+
+    /// Whether somebody signs in by it.
+    pub(crate) fn is_sign_in(&self) -> bool {
+        self.method == "POST" && self.path == "/api/v1/session"
+    }
+}
+
 impl Call {
     /// Whether somebody in particular calls.
     fn is_known(&self) -> bool {
-        self.actor != ANONYMOUS
+        self.caller != Caller::Anonymous
+    }
+
+    /// What the caller may do, unless that is everything.
+    pub(crate) fn within(&self) -> Option<Vec<String>> {
+        match &self.caller {
+            Caller::Local(_) => None,
+            Caller::Anonymous => Some(Vec::new()),
+            Caller::Token(_, bearer) => Some(bearer.scopes.clone()),
+            Caller::User(session) => {
+                Some(session.user.role().scopes().into_iter().map(str::to_owned).collect())
+            }
+        }
+    }
+
+    /// The API token that calls, and the user who does, if one does.
+    pub(crate) fn makers(&self) -> (Option<u64>, Option<u64>) {
+        match &self.caller {
+            Caller::Token(_, bearer) => (Some(bearer.id), None),
+            Caller::User(session) => (None, Some(session.user.id)),
+            Caller::Anonymous | Caller::Local(_) => (None, None),
+        }
+    }
+
+    /// Refuses what is not the caller's own, if that is all it reaches: as if it were not there.
+    fn own(&self) -> Result<(), Problem> {
+        let Reach::Own(name) = &self.reach else { return Ok(()) };
+        if self.id == 0 || self.app.store().node(self.id)?.user.as_ref() == Some(name) {
+            return Ok(());
+        }
+        Err(StoreError::Missing(format!("node {}", self.id)).into())
     }
 
     /// The body as what the route wants.
@@ -198,20 +284,31 @@ fn matches(route: &str, path: &str) -> Option<u64> {
     is_number.then(|| digits.parse().ok()).flatten()
 }
 
-/// Whether the caller may use the route. The only place that decides.
-pub(crate) fn authorise(route: &Route, caller: &Caller) -> Result<(), Problem> {
+/// How far the caller may use the route. The only place that decides.
+pub(crate) fn authorise(route: &Route, caller: &Caller) -> Result<Reach, Problem> {
+    if route.scope == PUBLIC || route.scope == SELF {
+        return Ok(Reach::All);
+    }
     match caller {
-        _ if route.scope == PUBLIC => Ok(()),
-        Caller::Local(_) => Ok(()),
+        Caller::Local(_) => Ok(Reach::All),
         Caller::Token(_, bearer) if bearer.scopes.iter().any(|scope| scope == route.scope) => {
-            Ok(())
+            Ok(Reach::All)
         }
         Caller::Token(..) => {
             let detail = format!("the token needs the scope {}", route.scope);
             Err(Problem::new(403, "this token may not do that", detail))
         }
+        Caller::User(session) if session.user.role().scopes().contains(&route.scope) => {
+            Ok(Reach::All)
+        }
+        Caller::User(session) if route.own => Ok(Reach::Own(session.user.name.clone())),
+        Caller::User(session) => {
+            let detail = format!("{} lacks the scope {}", session.user.role, route.scope);
+            Err(Problem::new(403, "your role may not do that", detail))
+        }
         Caller::Anonymous => {
-            let detail = "give a token of `warren token create` as Authorization: Bearer";
+            let detail = "give a token of `warren token create` as Authorization: Bearer, or sign \
+                          in";
             Err(Problem::new(401, "who calls is not known", detail))
         }
     }
@@ -273,27 +370,57 @@ async fn identify(
     }
 }
 
+/// Whoever is in a session.
+pub(crate) async fn signed_in(app: &Arc<App>, way: &Way, cookie: &str) -> Result<Caller, Problem> {
+    // What we did not make is refused without a look into the books.
+    let Some(id) = session::read(app, cookie) else { return bearer(app, way, None).await };
+    if !app.limits.call(session::short(&id)) {
+        return Err(Problem::too_often());
+    }
+    let held = Arc::clone(app);
+    let found = waits::blocking(move || held.store().session(&id, held.now())).await;
+    match found.map_err(|_| Problem::busy())?? {
+        Some(session) => {
+            way.prove(Known::Token(session::short(&id)));
+            Ok(Caller::User(Box::new(session)))
+        }
+        None => bearer(app, way, None).await,
+    }
+}
+
 /// Runs an authorised call.
 pub(crate) async fn run(
     app: Arc<App>,
     (route, id): (&'static Route, u64),
     caller: Caller,
-    machine: Option<PublicKey>,
+    (machine, source): (Option<PublicKey>, Option<Source>),
     query: String,
     body: Vec<u8>,
 ) -> Result<Reply, Problem> {
-    authorise(route, &caller)?;
-    let (actor, bearer) = match caller {
-        Caller::Anonymous => (ANONYMOUS.to_owned(), None),
-        Caller::Local(uid) => (format!("local:{uid}"), None),
-        Caller::Token(name, bearer) => (format!("token:{name}"), Some(bearer)),
+    let reach = authorise(route, &caller)?;
+    let actor = match &caller {
+        Caller::Anonymous => ANONYMOUS.to_owned(),
+        Caller::Local(uid) => format!("local:{uid}"),
+        Caller::Token(name, _) => format!("token:{name}"),
+        Caller::User(session) => format!("user:{}", session.user.id),
     };
-    let call = Call { app, actor, bearer, machine, id, query, body };
+    if route.path == EVENTS {
+        return Ok(Reply::Events(stream::stream(&app, &caller, reach)));
+    }
+    let call = Call { app, actor, caller, reach, source, machine, id, query, body };
+    if route.scope == SELF && route.method == "POST" {
+        // A password costs memory and time: few at once.
+        let places = Arc::clone(&call.app.hashing);
+        let done = waits::unproven(&places, move || (route.handler)(&call)).await;
+        return done.map_err(|_| Problem::busy())?;
+    }
     if route.scope == PUBLIC {
         // It asks neither the books nor a disk, so nobody waits for it, nor it for anybody.
         return (route.handler)(&call);
     }
-    waits::blocking(move || (route.handler)(&call)).await.map_err(|_| Problem::busy())?
+    waits::blocking(move || call.own().and_then(|()| (route.handler)(&call)))
+        .await
+        .map_err(|_| Problem::busy())?
 }
 
 /// A call inside a node's channel.
@@ -315,14 +442,21 @@ pub(crate) async fn inside(
         }
         let caller = caller?;
         let (app, body) = (Arc::clone(&app), request.body.into_bytes());
-        run(app, found, caller, Some(machine), query.to_owned(), body).await
+        let from = (Some(machine), way.source);
+        run(app, found, caller, from, query.to_owned(), body).await
     };
     match result.await {
-        Ok(Reply::Json(value)) => ApiAnswer { status: 200, body: value.to_string() },
+        Ok(Reply::Json(value) | Reply::Cookie(value, _)) => {
+            ApiAnswer { status: 200, body: value.to_string() }
+        }
         Ok(Reply::Text(text)) => ApiAnswer { status: 200, body: text },
         Ok(Reply::Created(value)) => ApiAnswer { status: 201, body: value.to_string() },
         Ok(Reply::Empty) => ApiAnswer { status: 204, body: String::new() },
         Ok(Reply::Document) => ApiAnswer { status: 200, body: OPENAPI.to_owned() },
+        Ok(Reply::Events(_)) => {
+            let problem = Problem::new(400, "no stream goes through a channel", "ask by HTTPS");
+            ApiAnswer { status: problem.status, body: problem.print() }
+        }
         Err(problem) => ApiAnswer { status: problem.status, body: problem.print() },
     }
 }

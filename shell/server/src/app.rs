@@ -5,8 +5,8 @@
 //! the network has taken what was committed; maps are made under the network's alone.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use ::policy::Finding;
 use control::{Kind, Poll, ServerUrl, Signed, Token};
@@ -17,11 +17,15 @@ use crate::channels::Channels;
 use crate::clock::{Clock, Moment};
 use crate::copies::Copies;
 use crate::doorstep::Doorstep;
+use crate::events::Events;
 use crate::held::held;
 use crate::hooks::Hooks;
 use crate::keys::{Keys, SystemRandom};
+use crate::knocks::Knocks;
 use crate::limits::{self, Limits};
+use crate::links::Links;
 use crate::network::{Network, News};
+use crate::oidc::Oidc;
 use crate::policy::{self, Checked};
 use crate::relay::{Members, Relay};
 use crate::resolvers::Resolvers;
@@ -36,6 +40,8 @@ const EPOCH_AHEAD_MAX_S: u64 = 10 * 366 * 86_400;
 
 /// Threads that work for those who have proven nothing, of those that may wait.
 const UNPROVEN_MAX: usize = 4;
+/// Passwords that are hashed at a time: 19 MiB each.
+const HASHING_MAX: usize = 2;
 /// The books are well for so long after a look at them, in seconds; the sweep looks each second.
 const WELL_FOR_S: u64 = 5;
 
@@ -59,18 +65,28 @@ pub(crate) struct App {
     network: Mutex<Network>,
     /// Places for the work of those who have proven nothing.
     pub(crate) unproven: Arc<Semaphore>,
+    /// Places for the work that a password costs.
+    pub(crate) hashing: Arc<Semaphore>,
     pub(crate) channels: Mutex<Channels>,
     pub(crate) keys: Keys,
     pub(crate) copies: Copies,
     pub(crate) urls: Vec<ServerUrl>,
     pub(crate) terms: Enrolment,
     pub(crate) limits: Arc<Limits>,
+    links: Mutex<Links>,
+    /// Whether nodes may report how their links are.
+    pub(crate) takes_links: AtomicBool,
+    /// Who else says who somebody is.
+    pub(crate) oidc: OnceLock<Arc<Oidc>>,
+    /// Machines that wait for somebody to let them in.
+    pub(crate) knocks: Knocks,
     pub(crate) doorstep: Arc<Doorstep>,
     pub(crate) relay: Arc<Relay>,
     pub(crate) outer: Arc<Outer>,
     /// Who is told of what happens.
     pub(crate) hooks: Hooks,
     changed: watch::Sender<u64>,
+    pub(crate) events: Events,
     clock: Clock,
     /// When a member's map was last overtaken, by the clock that only grows.
     overtaken_at_s: Mutex<Option<u64>>,
@@ -95,6 +111,7 @@ impl App {
             secrets: store.secrets(),
             well_until_s: AtomicU64::new(clock().up_s + WELL_FOR_S),
             unproven: Arc::new(Semaphore::new(UNPROVEN_MAX)),
+            hashing: Arc::new(Semaphore::new(HASHING_MAX)),
             store: Mutex::new(store),
             network: Mutex::new(network),
             channels: Mutex::new(Channels::default()),
@@ -103,14 +120,24 @@ impl App {
             urls,
             terms,
             limits: Limits::new(),
+            links: Mutex::default(),
+            takes_links: AtomicBool::new(true),
+            oidc: OnceLock::new(),
+            knocks: Knocks::new(),
             doorstep: Doorstep::new(),
             outer,
             hooks,
             changed,
+            events: Events::new(),
             clock,
             overtaken_at_s: Mutex::new(None),
             ends: watch::channel(None).0,
         })
+    }
+
+    /// Tells pages that are open that something changed.
+    pub(crate) fn tell(&self, kind: &'static str, id: u64) {
+        self.events.tell(kind, id);
     }
 
     /// Unix seconds.
@@ -135,6 +162,11 @@ impl App {
     /// Times that the books could not be read or written.
     pub(crate) fn store_errors(&self) -> u64 {
         self.store_errors.load(Ordering::Relaxed)
+    }
+
+    /// What nodes reported of their links.
+    pub(crate) fn links(&self) -> MutexGuard<'_, Links> {
+        held(&self.links)
     }
 
     /// The network, to read.
@@ -206,7 +238,7 @@ impl App {
     ) -> Stored<T> {
         let mut store = self.store();
         let done = work(&mut store, self.now())?;
-        let users = store.users()?.into_iter().map(|user| user.name).collect();
+        let users = store.users()?;
         self.touch(|network| network.set_users(users));
         Ok(done)
     }
@@ -216,8 +248,11 @@ impl App {
     /// # Errors
     /// Every mistake.
     pub(crate) fn check_policy(&self, text: &str) -> Result<Checked, Vec<Finding>> {
-        let directory = self.network().directory(self.now());
-        policy::check(text, &directory)
+        let now = self.now();
+        let network = self.network();
+        let (directory, groups) = (network.directory(now), network.groups());
+        drop(network);
+        policy::check(text, &directory, &groups)
     }
 
     /// Checks, stores and publishes a policy: its version, and what to warn of.
@@ -251,8 +286,10 @@ impl App {
     /// Changes the network in memory and wakes who waits if that is news.
     pub(crate) fn touch<T>(&self, work: impl FnOnce(&mut Network) -> T) -> T {
         let mut network = held(&self.network);
+        let before = network.sequence();
         let done = work(&mut network);
         let after = network.sequence();
+        network.changes_since(before, |kind, id| self.events.tell(kind, id));
         drop(network);
         self.changed.send_if_modified(|told| {
             // Out of order only between two threads here; the receiver asks for what is now.
@@ -265,7 +302,10 @@ impl App {
 
     /// Changes the network in memory and wakes nobody: the next sweep does.
     pub(crate) fn touch_quietly(&self, work: impl FnOnce(&mut Network)) {
-        work(&mut held(&self.network));
+        let mut network = held(&self.network);
+        let before = network.sequence();
+        work(&mut network);
+        network.changes_since(before, |kind, id| self.events.tell(kind, id));
     }
 
     /// What a poll is told.
@@ -322,6 +362,9 @@ impl App {
         held(&self.channels).sweep(up_s);
         self.look_after_books(at);
         self.copies.sweep(up_s);
+        self.knocks.sweep(up_s);
+        let there: BTreeSet<u64> = self.network().ids().into_iter().collect();
+        self.links().sweep(|id| there.contains(&id), at);
         let away = self.touch(|network| network.sweep(moment));
         if !away.is_empty()
             && let Err(error) = self.store().note_seen(&away, at)
@@ -350,7 +393,7 @@ impl App {
                 return Ok(None);
             }
             store.read_secrets()?;
-            let users = store.users()?.into_iter().map(|user| user.name).collect();
+            let users = store.users()?;
             let other = (store.relays()?, store.resolvers()?);
             Ok(Some((store.nodes()?, users, store.policy()?, other)))
         });

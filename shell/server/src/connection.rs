@@ -9,8 +9,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::service::HttpService;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -61,10 +60,11 @@ pub(crate) async fn unless_cut<T>(
 }
 
 /// Reads requests, whose heads are bounded in bytes and time, until the connection ends.
-pub(crate) async fn talk<I, S>(stream: I, service: S)
+pub(crate) async fn talk<I, S, B>(stream: I, service: S)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: HttpService<Incoming, ResBody = Full<Bytes>, Error = Infallible>,
+    S: HttpService<Incoming, ResBody = B, Error = Infallible>,
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
 {
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new())

@@ -9,8 +9,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Bytes, Incoming};
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -28,14 +27,16 @@ use crate::api::{self, Caller, OPENAPI, Problem, Reply};
 use crate::app::App;
 use crate::connection::{ACCEPT_PAUSE, READ_WITHIN, talk, unless_cut};
 use crate::doorstep::{KNOWN_MAX, STRANGERS_MAX, Way};
+use crate::events::Sending;
 use crate::patience::Patience;
 use crate::protocol::{self, ASK_BYTES_MAX, Failure};
-use crate::{relay, tls};
+use crate::requests::{read_body, session_cookie};
+use crate::{origin, relay, signin, tls};
 
 /// Connections at a time, all together: those that have a place on the doorstep, and those that
 /// have just lost theirs and are about to end.
 const CONNECTIONS_MAX: usize = STRANGERS_MAX + KNOWN_MAX + 1024;
-type Sent = Response<Full<Bytes>>;
+type Sent = Response<Sending>;
 
 /// Serves TLS connections until the task is dropped.
 pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, acceptor: TlsAcceptor) {
@@ -128,7 +129,8 @@ async fn answer(app: Arc<App>, request: Request<Incoming>, caller: Caller, way: 
             control(request, ASK_BYTES_MAX, |body| protocol::ask(app, way, body)).await
         }
         OPEN_PATH | ASK_PATH => plain(StatusCode::METHOD_NOT_ALLOWED),
-        control::relay::PATH => relay::upgrade(&app.relay, request),
+        path if signin::is_page(path) => signin::answer(app, request, way).await,
+        control::relay::PATH => relay::upgrade(&app.relay, request).map(Sending::Whole),
         _ if is_read(&request) && ui::is_page(path) => match app.limits.request(source) {
             true => page(&request).unwrap_or_default(),
             false => refused(&Problem::too_often()),
@@ -150,7 +152,7 @@ fn is_read(request: &Request<Incoming>) -> bool {
 pub(crate) fn page(request: &Request<Incoming>) -> Option<Sent> {
     let known = request.headers().get(header::IF_NONE_MATCH);
     let page = ui::page(request.uri().path(), known.and_then(|known| known.to_str().ok()))?;
-    let mut sent = Response::new(Full::from(page.body));
+    let mut sent = Response::new(page.body.into());
     *sent.status_mut() = StatusCode::from_u16(page.status).unwrap_or_default();
     for (name, value) in page.fields {
         let value = HeaderValue::try_from(value).unwrap_or(HeaderValue::from_static(""));
@@ -173,7 +175,7 @@ where
     };
     match work(body).await {
         Ok(bytes) => {
-            let mut sent = Response::new(Full::from(bytes));
+            let mut sent = Response::new(bytes.into());
             let kind = HeaderValue::from_static("application/octet-stream");
             sent.headers_mut().insert(header::CONTENT_TYPE, kind);
             sent
@@ -194,10 +196,14 @@ async fn call(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let field = request.headers().get(header::AUTHORIZATION);
     let field = field.map(|field| field.to_str().unwrap_or_default());
-    let caller = match caller {
-        Caller::Anonymous => api::bearer(&app, way, field).await?,
-        local => local,
+    let caller = match (caller, field, session_cookie(request.headers())) {
+        (Caller::Anonymous, None, Some(cookie)) => api::signed_in(&app, way, cookie).await?,
+        (Caller::Anonymous, field, _) => api::bearer(&app, way, field).await?,
+        (local, ..) => local,
     };
+    if request.method() != Method::GET {
+        origin::check(&app, request.headers(), &caller, found.0)?;
+    }
     api::authorise(found.0, &caller)?;
     let has_body = !request.body().is_end_stream();
     let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -206,27 +212,7 @@ async fn call(
         return Err(Problem::new(415, "the body's type is not taken", detail));
     }
     let body = read_body(request, api::BODY_BYTES_MAX).await?;
-    api::run(app, found, caller, None, query, body).await
-}
-
-/// The whole body, if it is short enough and comes in time.
-pub(crate) async fn read_body(
-    request: Request<Incoming>,
-    len_max: usize,
-) -> Result<Vec<u8>, Problem> {
-    let too_large =
-        || Problem::new(413, "the body is too large", format!("at most {len_max} bytes are taken"));
-    // What says beforehand that it is too large is not read at all.
-    if request.body().size_hint().lower() > len_max as u64 {
-        return Err(too_large());
-    }
-    let body = Limited::new(request.into_body(), len_max);
-    match timeout(READ_WITHIN, body.collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Problem::new(400, "the body broke off", "send it again")),
-        Err(_) => Err(Problem::new(408, "the body took too long", "10 s are allowed")),
-    }
+    api::run(app, found, caller, (None, way.source), query, body).await
 }
 
 fn replied(reply: Reply) -> Sent {
@@ -234,20 +220,33 @@ fn replied(reply: Reply) -> Sent {
         Reply::Json(value) => json(StatusCode::OK, value.to_string()),
         Reply::Created(value) => json(StatusCode::CREATED, value.to_string()),
         Reply::Empty => plain(StatusCode::NO_CONTENT),
+        Reply::Cookie(value, cookie) => {
+            let mut sent = json(StatusCode::OK, value.to_string());
+            if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+                sent.headers_mut().insert(header::SET_COOKIE, cookie);
+            }
+            sent
+        }
         Reply::Text(lines) => text(lines),
+        Reply::Events(stream) => {
+            let mut sent = Response::new(stream);
+            let kind = HeaderValue::from_static("text/event-stream");
+            sent.headers_mut().insert(header::CONTENT_TYPE, kind);
+            sent
+        }
         Reply::Document => json(StatusCode::OK, OPENAPI.to_owned()),
     }
 }
 
 fn text(lines: String) -> Sent {
-    let mut sent = Response::new(Full::from(lines));
+    let mut sent = Response::new(lines.into());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4");
     sent.headers_mut().insert(header::CONTENT_TYPE, kind);
     sent
 }
 
 pub(crate) fn json(status: StatusCode, body: String) -> Sent {
-    let mut sent = Response::new(Full::from(body));
+    let mut sent = Response::new(body.into());
     *sent.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
     sent.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -275,7 +274,7 @@ pub(crate) fn closing(mut sent: Sent) -> Sent {
 }
 
 pub(crate) fn plain(status: StatusCode) -> Sent {
-    let mut sent = Response::new(Full::default());
+    let mut sent = Response::new(Sending::default());
     *sent.status_mut() = status;
     sent
 }

@@ -22,6 +22,11 @@ const CHANNELS: Rate = Rate::per_second(4096, 100);
 const REQUESTS: Rate = Rate::per_second(4096, 100);
 /// Secrets that opened nothing, of a source.
 const FAILURES: Rate = Rate::per_second(256, 1);
+/// Passwords that are tried from one source, and for one user from wherever (threat WB-05).
+const SIGN_INS: Rate = Rate { burst: 60, per_minute: 30 };
+const GUESSES: Rate = Rate { burst: 20, per_minute: 10 };
+/// Links to let a machine in, of one source: an office may begin at once.
+const KNOCKS: Rate = Rate { burst: 200, per_minute: 60 };
 /// Calls of the API with one token.
 const CALLS: Rate = Rate::per_second(200, 20);
 /// Nodes that join with one key.
@@ -36,6 +41,8 @@ pub(crate) enum Kind {
     Map,
     /// To tell of itself.
     Report,
+    /// To tell of its links.
+    Links,
     /// Another key.
     Rotate,
     /// To join although it is in.
@@ -43,7 +50,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Poll, Self::Map, Self::Report, Self::Rotate, Self::Enrol];
+    const ALL: [Self; 6] =
+        [Self::Poll, Self::Map, Self::Report, Self::Links, Self::Rotate, Self::Enrol];
 
     /// How often one machine may ask for it.
     const fn rate(self) -> Rate {
@@ -51,6 +59,7 @@ impl Kind {
             Self::Poll => Rate::per_second(200, 50),
             Self::Map => Rate::per_second(8, 1),
             Self::Report => Rate::per_second(32, 1),
+            Self::Links => Rate { burst: 8, per_minute: 12 },
             Self::Rotate => Rate { burst: 8, per_minute: 4 },
             Self::Enrol => Rate { burst: 8, per_minute: 6 },
         }
@@ -64,6 +73,9 @@ struct Tables {
     channels: Buckets<Source>,
     requests: Buckets<Source>,
     failures: Buckets<Source>,
+    sign_ins: Buckets<Source>,
+    guesses: Buckets<[u8; 16]>,
+    knocks: Buckets<Source>,
     calls: Buckets<[u8; 8]>,
     joins: Buckets<[u8; 8]>,
     /// By the place of the kind in [`Kind::ALL`].
@@ -85,6 +97,9 @@ impl Limits {
             channels: Buckets::new(CHANNELS),
             requests: Buckets::new(REQUESTS),
             failures: Buckets::new(FAILURES),
+            sign_ins: Buckets::new(SIGN_INS),
+            guesses: Buckets::new(GUESSES),
+            knocks: Buckets::new(KNOCKS),
             calls: Buckets::new(CALLS),
             joins: Buckets::new(JOINS),
             members: Kind::ALL.map(|kind| Buckets::new(kind.rate())),
@@ -139,6 +154,19 @@ impl Limits {
         }
     }
 
+    /// Whether a password is tried: from this source, for the user that this stands for. It counts
+    /// before it is looked at, so that a thousand at once are no more than one after another.
+    pub(crate) fn sign_in(&self, source: Option<Source>, user: [u8; 16]) -> bool {
+        let from = |source| self.with(|tables, now_ms| tables.sign_ins.take(source, now_ms));
+        let is_let = source.is_none_or(from);
+        is_let && self.with(|tables, now_ms| tables.guesses.take(user, now_ms))
+    }
+
+    /// Whether a machine that nobody knows may ask for a link.
+    pub(crate) fn knock(&self, source: Option<Source>) -> bool {
+        source.is_none_or(|source| self.with(|tables, now_ms| tables.knocks.take(source, now_ms)))
+    }
+
     /// Whether this token, which was found good, may be used for another call.
     pub(crate) fn call(&self, token: [u8; 8]) -> bool {
         self.with(|tables, now_ms| tables.calls.take(token, now_ms))
@@ -165,6 +193,22 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wb_05_a_thousand_guesses_are_few_whoever_makes_them_and_others_sign_in() {
+        let limits = Limits::new();
+        let from = |n: u32| Some(Source::from(std::net::IpAddr::from(n.to_be_bytes())));
+        let tried = (0..1000).filter(|n| limits.sign_in(from(*n), [1; 16])).count();
+        assert!((20..25).contains(&tried), "one user, a thousand sources: {tried}");
+        let tried = (0..1000_u16).filter(|n| {
+            let mut user = [0; 16];
+            user[..2].copy_from_slice(&n.to_be_bytes());
+            limits.sign_in(from(5000), user)
+        });
+        let tried = tried.count();
+        assert!((60..65).contains(&tried), "one source, a thousand users: {tried}");
+        assert!(limits.sign_in(from(5001), [2; 16]), "somebody else");
+    }
 
     #[test]
     fn co_11_each_machine_has_rates_of_its_own_for_each_kind_of_request() {

@@ -15,8 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -29,9 +28,11 @@ use tokio::sync::Semaphore;
 
 use crate::api::{BODY_BYTES_MAX, Problem};
 use crate::connection::{ACCEPT_PAUSE, talk};
+use crate::events::Sending;
 use crate::held::held;
-use crate::http::{closing, harden, json, page, plain, read_body, refused};
+use crate::http::{closing, harden, json, page, plain, refused};
 use crate::patience::Patience;
+use crate::requests::read_body;
 
 /// The field that carries a session's key.
 const FIELD: &str = "x-warren-csrf";
@@ -254,16 +255,13 @@ async fn connection(desk: Arc<Desk>, stream: TcpStream) {
     talk(Patience::new(stream), service).await;
 }
 
-async fn session(desk: Arc<Desk>, key: Option<String>) -> Result<Response<Full<Bytes>>, Problem> {
+async fn session(desk: Arc<Desk>, key: Option<String>) -> Result<Response<Sending>, Problem> {
     let told = tokio::task::spawn_blocking(move || desk.session(key.as_deref()));
     let told = told.await.map_err(|_| Problem::busy())?;
     Ok(json(StatusCode::OK, told.to_string()))
 }
 
-async fn answer(
-    desk: Arc<Desk>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Problem> {
+async fn answer(desk: Arc<Desk>, request: Request<Incoming>) -> Result<Response<Sending>, Problem> {
     if !desk.is_ours(request.headers()) {
         let why = format!("only pages of http://{} may ask here", desk.hosts[0]);
         return Ok(closing(refused(&Problem::new(403, "this is not for other pages", why))));

@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::policy::{Directory, User};
 use control::address::Pool;
 use control::limits::ENDPOINTS_MAX;
 use control::{
@@ -29,9 +28,10 @@ use noise::PublicKey;
 use crate::clock::Moment;
 use crate::policy::Rulebook;
 use crate::resolvers::Resolvers;
-use crate::store::Node;
+use crate::store::{Node, User};
 
 mod again;
+mod directory;
 mod explain;
 mod keys;
 mod sight;
@@ -135,7 +135,7 @@ pub(crate) struct Network {
     floor: u64,
     /// Quiet news up to here may be told.
     announced: u64,
-    users: Vec<String>,
+    users: Vec<User>,
     book: Rulebook,
     /// Counts what the policy speaks of, and the policy.
     generation: u64,
@@ -149,7 +149,7 @@ impl Network {
     pub(crate) fn new(
         shared: Shared,
         epoch: u64,
-        (nodes, users): (Vec<Node>, Vec<String>),
+        (nodes, users): (Vec<Node>, Vec<User>),
         book: Rulebook,
         now: Moment,
     ) -> Self {
@@ -238,7 +238,7 @@ impl Network {
     }
 
     /// Takes all users, as they were committed.
-    pub(crate) fn set_users(&mut self, users: Vec<String>) {
+    pub(crate) fn set_users(&mut self, users: Vec<User>) {
         self.users = users;
         self.generation += 1;
         self.note(Change::Policy);
@@ -247,31 +247,6 @@ impl Network {
     /// Whether the stored policy can be read; if not, nothing may pass.
     pub(crate) const fn is_policy_readable(&self) -> bool {
         self.book.is_readable()
-    }
-
-    /// What the policy speaks of: all users, and all members.
-    pub(crate) fn directory(&self, now: u64) -> Directory {
-        let members = self.nodes.values().filter(|node| is_member(node, now));
-        let nodes: Vec<_> = members
-            .map(|node| ::policy::Node {
-                id: ::policy::NodeId(node.id),
-                name: node.name.clone(),
-                addresses: self.addresses(node),
-                owner: node.user.clone(),
-                tags: node.tags.clone(),
-                routes: node.routes().into_iter().map(Into::into).collect(),
-            })
-            .collect();
-        let owners = nodes.iter().filter_map(|node| node.owner.as_ref());
-        let users: BTreeSet<&String> = self.users.iter().chain(owners).collect();
-        let user = |name: &String| User { name: name.clone(), ..User::default() };
-        let users = users.into_iter().map(user).collect();
-        let own = [self.shared.pool.v4(), self.shared.pool.v6()];
-        let reserved = self.shared.reserved.iter().copied().chain(own).map(Into::into).collect();
-        let carried = self.nodes.values().filter_map(|node| Some((node.id, node.gateway?)));
-        let id = ::policy::NodeId;
-        let carried = carried.map(|(peer, gateway)| (id(peer), id(gateway))).collect();
-        Directory { users, nodes, reserved, carried }
     }
 
     /// Routes that this node offers and that the policy approves, but nobody did yet.
@@ -524,7 +499,8 @@ impl Network {
             return Arc::clone(&books.members);
         }
         let directory = self.directory(now);
-        self.book.compile(&directory);
+        let groups = self.groups();
+        self.book.compile(&directory, &groups);
         let members: Arc<Ids> = Arc::new(directory.nodes.iter().map(|node| node.id.0).collect());
         let ends = self.nodes.values().filter_map(|node| node.expires).filter(|end| *end > now);
         let until = ends.min().unwrap_or(u64::MAX);

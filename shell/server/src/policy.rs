@@ -5,9 +5,13 @@
 //! again whenever users or nodes change, at the first question after that. A stored text that
 //! this program cannot read, and books that contradict themselves, let nothing pass (PF-08).
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ::policy::{Approval, Compiled, Directory, Explanation, Finding, NodeId, OPEN, Policy, Rules};
+use ::policy::{
+    Approval, Compiled, Directory, Explanation, Finding, NodeId, OPEN, Policy, Rules, Selector,
+};
 use control::Prefix;
 use control::limits::POLICY_BYTES_MAX;
 
@@ -21,13 +25,36 @@ pub(crate) struct Checked {
     pub(crate) counts: [usize; 3],
 }
 
+/// Names of users, by the name of a group that a provider says they are in.
+pub(crate) type Groups = BTreeMap<String, BTreeSet<String>>;
+
+/// A policy with the members that a provider names, of the groups that it has itself. A group that
+/// the text does not name means nothing to it.
+fn with<'a>(policy: &'a Policy, groups: &Groups) -> Cow<'a, Policy> {
+    let is_meant = |name: &String| groups.contains_key(name);
+    if !policy.groups.keys().any(is_meant) {
+        return Cow::Borrowed(policy);
+    }
+    let mut whole = policy.clone();
+    for (name, members) in &mut whole.groups {
+        for user in groups.get(name).into_iter().flatten() {
+            members.push(Selector::User(user.to_ascii_lowercase()));
+        }
+    }
+    Cow::Owned(whole)
+}
+
 /// Reads a text, compiles it against the books and runs its tests.
 ///
 /// # Errors
 /// Every mistake with its place, for its author.
-pub(crate) fn check(text: &str, directory: &Directory) -> Result<Checked, Vec<Finding>> {
+pub(crate) fn check(
+    text: &str,
+    directory: &Directory,
+    groups: &Groups,
+) -> Result<Checked, Vec<Finding>> {
     let (policy, mut warnings) = Policy::parse(text.as_bytes())?;
-    let compiled = ::policy::check(&policy, directory)?;
+    let compiled = ::policy::check(with(&policy, groups).as_ref(), directory)?;
     for refused in compiled.refused_routes() {
         let what = format!("node {} must not route {}", refused.node.0, refused.route);
         warnings.push(finding(what, "it is left out; approve other routes"));
@@ -101,10 +128,10 @@ impl Rulebook {
     }
 
     /// Compiles against the books as they are.
-    pub(crate) fn compile(&mut self, directory: &Directory) {
+    pub(crate) fn compile(&mut self, directory: &Directory, groups: &Groups) {
         self.compiled = None;
         let Some(policy) = &self.policy else { return };
-        match Compiled::new(policy, directory) {
+        match Compiled::new(with(policy, groups).as_ref(), directory) {
             Ok(compiled) => self.compiled = Some(compiled),
             Err(fault) => tracing::error!(
                 %fault,
@@ -179,13 +206,13 @@ mod tests {
         for text in ["{", "{\"acls\": [{}]}", "{\"rules\": []}"] {
             let stored = PolicyText { version: 3, text: text.to_owned() };
             let mut book = Rulebook::new(Some(&stored));
-            book.compile(&Directory::default());
+            book.compile(&Directory::default(), &Groups::new());
             assert!(!book.is_open() && !book.is_readable(), "{text}");
             assert_eq!(Rules::read(&book.rules(1)), Ok(Some(Rules::default())));
             assert!(book.peers(1).is_empty());
         }
         let mut book = Rulebook::new(None);
-        book.compile(&Directory::default());
+        book.compile(&Directory::default(), &Groups::new());
         assert!(book.is_open());
         assert_eq!(Rules::read(&book.rules(1)), Ok(None));
     }
@@ -204,10 +231,44 @@ mod tests {
             routes: Vec::new(),
         };
         let mut directory = Directory { nodes: vec![node.clone()], ..Directory::default() };
-        book.compile(&directory);
+        book.compile(&directory, &Groups::new());
         assert_ne!(Rules::read(&book.rules(1)), Ok(Some(Rules::default())));
         directory.nodes.push(::policy::Node { id: NodeId(2), ..node });
-        book.compile(&directory);
+        book.compile(&directory, &Groups::new());
         assert_eq!(Rules::read(&book.rules(1)), Ok(Some(Rules::default())));
+    }
+
+    #[test]
+    fn a_group_of_a_policy_has_the_members_that_a_provider_names() {
+        let text = r#"{"groups": {"group:ops": ["ben@"], "group:other": []},
+            "acls": [{"action": "accept", "src": ["group:ops"], "dst": ["*:22"]}]}"#;
+        let node = |id: u64, owner: &str| ::policy::Node {
+            id: NodeId(id),
+            name: format!("n{id}"),
+            addresses: vec![IpAddr::from([100, 64, 0, id as u8])],
+            owner: Some(owner.to_owned()),
+            tags: Vec::new(),
+            routes: Vec::new(),
+        };
+        let user = |name: &str| ::policy::User { name: name.to_owned(), ..Default::default() };
+        let directory = Directory {
+            users: ["Anna", "ben", "eve"].map(user).to_vec(),
+            nodes: vec![node(1, "Anna"), node(2, "ben"), node(3, "eve")],
+            ..Directory::default()
+        };
+        let groups = |members: &[&str]| -> Groups {
+            let members = members.iter().map(|name| (*name).to_owned()).collect();
+            [("group:ops".to_owned(), members), ("group:unknown".to_owned(), BTreeSet::new())]
+                .into()
+        };
+        let stored = PolicyText { version: 1, text: text.to_owned() };
+        let mut book = Rulebook::new(Some(&stored));
+        book.compile(&directory, &groups(&[]));
+        assert_eq!((book.peers(2), book.peers(1)), (vec![1, 3], vec![2]));
+        book.compile(&directory, &groups(&["Anna"]));
+        assert_eq!((book.peers(1), book.peers(3)), (vec![2, 3], vec![1, 2]));
+        book.compile(&directory, &groups(&[]));
+        assert_eq!(book.peers(1), [2], "who is out of it is out at once");
+        assert!(check(text, &directory, &groups(&["Anna"])).is_ok());
     }
 }

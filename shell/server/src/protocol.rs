@@ -5,6 +5,7 @@
 //! inside the channel; outside there are only the statuses 200, 400, 410 and 503.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use admit::Source;
@@ -12,7 +13,10 @@ use control::channel::{BadChannel, Channel, OPEN_LEN};
 use control::client::ASK_HEAD_LEN;
 use control::join::Refused;
 use control::limits::REQUEST_BYTES_MAX;
-use control::{Answer, Code, Enrol, Enrolled, Envelope, HostInfo, Poll, Request};
+use control::{
+    Answer, Code, Enrol, Enrolled, Envelope, HostInfo, LinkReport, Poll, Request, SignIn,
+    SignInLink,
+};
 use noise::PublicKey;
 use tokio::time::{Instant, timeout_at};
 
@@ -21,8 +25,10 @@ use crate::app::App;
 use crate::channels::{Found, Opened};
 use crate::doorstep::{Known, Way};
 use crate::held::held;
+use crate::knocks::Heard;
 use crate::limits::Kind;
 use crate::network::News;
+use crate::signin;
 use crate::store::{Joining, StoreError};
 use crate::waits::{Unfinished, blocking, unproven};
 
@@ -127,7 +133,9 @@ impl Asked {
         match request {
             Request::Poll(poll) => Ok(self.poll(poll).await),
             Request::Enrol(enrol) => self.join(enrol).await,
+            Request::SignIn(asked) => self.sign_in(asked).await,
             Request::Report(host) => Ok(blocking(move || self.report(&host)).await?),
+            Request::Links { links } => Ok(self.links(links)),
             Request::Rotate { new_key } => Ok(blocking(move || self.rotate(new_key)).await?),
             Request::Logout => Ok(blocking(move || self.logout()).await?),
             Request::Api(call) => {
@@ -159,6 +167,64 @@ impl Asked {
             return Ok(refuse(&StoreError::Key(Refused::Unknown)));
         }
         Ok(blocking(move || self.enrol(&enrol)).await?)
+    }
+
+    /// A machine that has no join key: waits for somebody to let it in.
+    async fn sign_in(self, asked: SignIn) -> Result<Answer, Failure> {
+        let deadline = Instant::now() + Duration::from_millis(asked.wait_ms.into()).min(WAIT_MAX);
+        let (app, keys) = (Arc::clone(&self.app), (self.machine, self.node_key));
+        if !app.limits.knock(self.way.source) {
+            return Ok(too_often());
+        }
+        let source = self.way.source.unwrap_or(Source::OWN);
+        let mut answers = app.knocks.answers();
+        loop {
+            answers.borrow_and_update();
+            // Its own key, which is not over, is worth more than anybody's word.
+            if app.network().is_in(&self.machine, app.now()) {
+                let host = asked.host;
+                return Ok(blocking(move || self.again(&host)).await?);
+            }
+            let (code, expires_unix_s, is_new) =
+                match app.knocks.ask(keys, &asked.host, source, app.moment()) {
+                    Heard::New(code, ends) => (code, ends, true),
+                    Heard::Known(code, ends) => (code, ends, false),
+                    Heard::Refused => {
+                        let detail = "somebody refused this machine in a browser; ask who that was";
+                        return Ok(Answer::refused(Code::KeyRevoked, detail));
+                    }
+                };
+            let waited =
+                if is_new { None } else { Some(timeout_at(deadline, answers.changed()).await) };
+            if !matches!(waited, Some(Ok(Ok(())))) {
+                let url = signin::link(&app, &code);
+                return Ok(Answer::SignIn(SignInLink { url, expires_unix_s }));
+            }
+        }
+    }
+
+    /// A machine that is in the books says again who it is.
+    fn again(&self, host: &HostInfo) -> Answer {
+        let joining = Joining {
+            machine_key: self.machine,
+            node_key: self.node_key,
+            lookup: [0; 8],
+            secret: &[0; 16],
+            host,
+        };
+        let terms = self.app.terms;
+        let node = self.app.write_node(true, |store, now| {
+            store.enrol(&joining, terms, now).map(|registered| registered.node)
+        });
+        match node {
+            Ok(node) => {
+                held(&self.app.channels).promote(&self.name);
+                self.way.prove(Known::Machine(self.machine));
+                let (name, approved) = (node.name, node.approved);
+                Answer::Enrolled(Enrolled { node: node.id, name, approved })
+            }
+            Err(error) => refuse(&error),
+        }
     }
 
     fn enrol(&self, enrol: &Enrol) -> Answer {
@@ -222,6 +288,23 @@ impl Asked {
                 Answer::Done
             }
             Err(error) => refuse(&error),
+        }
+    }
+
+    /// What a node says of its links; nothing depends on it, and it may be lost.
+    fn links(&self, links: Vec<LinkReport>) -> Answer {
+        if !self.app.takes_links.load(Ordering::Relaxed) {
+            return Answer::refused(Code::Invalid, "this network wants no reports of links");
+        }
+        if !self.may(Kind::Links) {
+            return too_often();
+        }
+        match self.member() {
+            Ok(id) => {
+                self.app.links().take(id, links, self.app.now());
+                Answer::Done
+            }
+            Err(refused) => refused,
         }
     }
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -24,17 +25,20 @@ use crate::copies::Copies;
 use crate::hooks::{Hook, Hooks};
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
+use crate::oidc::{Oidc, Provider};
 use crate::relay::Door;
 use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Place, Store, StoreError};
 use crate::stun::{self, Stun};
-use crate::{backup, connection, http, relay, restore, watchdog};
+use crate::{backup, connection, http, relay, restore, signin, waits, watchdog};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
 const WORKERS: usize = 2;
 /// Threads that may wait for the disk.
 const BLOCKING_MAX: usize = 16;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often a server looks whom a provider is to be asked for.
+const ASK_EVERY: Duration = Duration::from_secs(5);
 /// How often a running server looks for a backup that waits to be taken.
 const RESTORE_EVERY: Duration = Duration::from_millis(500);
 
@@ -65,6 +69,10 @@ pub struct Config {
     pub acme: Option<Acme>,
     /// Who is told of what happens; at most [`HOOKS_MAX`](crate::HOOKS_MAX).
     pub hooks: Vec<Hook>,
+    /// Whether nodes may report how their links are.
+    pub link_reports: bool,
+    /// Who else says who somebody is.
+    pub oidc: Option<Provider>,
     /// The clock for all that has a date, in Unix seconds: [`unix_s`](crate::unix_s).
     pub clock: fn() -> u64,
     /// How long an ephemeral node may be away, in seconds; 300 if not given.
@@ -153,10 +161,7 @@ impl Server {
         if let Some(door) = door.clone() {
             watchdog::watch(&runtime, ends, "QUIC", door.serve(Arc::clone(&app.relay)));
         }
-        watchdog::watch(&runtime, ends, "sweep", sweep(Arc::clone(&app), config.ephemeral_away_s));
-        for task in app.hooks.tasks(config.clock).map_err(io::Error::other)? {
-            watchdog::watch(&runtime, ends, "webhook", task);
-        }
+        look_after(&runtime, &app, &config)?;
         if let Some(keeper) = keeper {
             watchdog::watch(&runtime, ends, "certificate", keeper.keep());
         }
@@ -311,6 +316,29 @@ fn own_relay(config: &Config, keys: &Keys, quic: bool) -> Vec<Relay> {
     config.urls.first().map(own).into_iter().collect()
 }
 
+/// What the server does by itself, as it is wanted.
+fn look_after(runtime: &Runtime, app: &Arc<App>, config: &Config) -> io::Result<()> {
+    app.takes_links.store(config.link_reports, Ordering::Relaxed);
+    let sweeps = sweep(Arc::clone(app), config.ephemeral_away_s);
+    watchdog::watch(runtime, &app.ends, "sweep", sweeps);
+    for task in app.hooks.tasks(config.clock).map_err(io::Error::other)? {
+        watchdog::watch(runtime, &app.ends, "webhook", task);
+    }
+    if let (Some(provider), Some(url)) = (config.oidc.clone(), config.urls.first()) {
+        let _ = app.oidc.set(Arc::new(Oidc::new(provider, &url.to_string())));
+        watchdog::watch(runtime, &app.ends, "provider", ask_provider(Arc::clone(app)));
+    }
+    Ok(())
+}
+
+async fn ask_provider(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(ASK_EVERY).await;
+        let app = Arc::clone(&app);
+        let _ = waits::blocking(move || signin::refresh(&app)).await;
+    }
+}
+
 async fn sweep(app: Arc<App>, ephemeral_away_s: Option<u64>) {
     let away = ephemeral_away_s.unwrap_or(app::EPHEMERAL_AWAY_S);
     loop {
@@ -347,6 +375,8 @@ mod tests {
             tls: None,
             acme: None,
             hooks: Vec::new(),
+            oidc: None,
+            link_reports: true,
             clock: crate::unix_s,
             ephemeral_away_s: None,
         });

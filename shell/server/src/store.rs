@@ -15,12 +15,14 @@ mod life;
 mod naming;
 mod nodes;
 mod peers;
+mod persons;
 mod postgres;
 mod relays;
 mod released;
 mod resolvers;
 mod row;
 mod secrets;
+mod sessions;
 mod sqlite;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -39,14 +41,16 @@ use ring::hmac;
 pub(crate) use audit::Verified;
 pub use audit::{Entry, PolicyText};
 use db::{Db, Tx};
-pub use enrol::{Enrolment, Joining, Registered};
+pub use enrol::{Admission, Enrolment, Joining, Registered};
 pub use keys::{ApiToken, Bearer, JoinKey, Made, NewApiToken, NewJoinKey};
 pub use nodes::Node;
 pub use peers::{CARRIED_MAX, NewPeer};
+pub(crate) use persons::Person;
 pub use postgres::PostgresUrl;
 use row::values;
 pub(crate) use secrets::Secrets;
-pub use users::User;
+pub(crate) use sessions::{Session, SessionId};
+pub use users::{NewUser, User};
 
 /// Where books are.
 #[derive(Clone, Debug)]

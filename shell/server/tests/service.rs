@@ -8,8 +8,12 @@ mod api;
 mod backup;
 #[path = "service/badinput.rs"]
 mod badinput;
+#[path = "service/browser.rs"]
+mod browser;
 #[path = "service/clock.rs"]
 mod clock;
+#[path = "service/hostile.rs"]
+mod hostile;
 #[path = "service/limits.rs"]
 mod limits;
 #[path = "service/loopback.rs"]
@@ -18,8 +22,12 @@ mod loopback;
 mod matrix;
 #[path = "service/nodes.rs"]
 mod nodes;
+#[path = "service/people.rs"]
+mod people;
 #[path = "service/policy.rs"]
 mod policy;
+#[path = "service/provider.rs"]
+mod provider;
 #[path = "service/quic.rs"]
 mod quic;
 #[path = "service/races.rs"]
@@ -28,6 +36,8 @@ mod races;
 mod relay;
 #[path = "service/restore.rs"]
 mod restore;
+#[path = "service/signin.rs"]
+mod signin;
 #[path = "service/sql.rs"]
 mod sql;
 #[path = "service/stage.rs"]

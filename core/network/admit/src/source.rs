@@ -1,6 +1,7 @@
 //! Who asks, as far as addresses tell.
 
-use core::net::IpAddr;
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An IPv4 address, or an IPv6 /64 with the /48 that it is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -18,6 +19,16 @@ impl Source {
     }
 }
 
+impl fmt::Display for Source {
+    /// The IPv4 address, or the /64.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match u32::try_from(self.0) {
+            Ok(v4) => Ipv4Addr::from_bits(v4).fmt(f),
+            Err(_) => write!(f, "{}/64", Ipv6Addr::from_bits(u128::from(self.0) << 64)),
+        }
+    }
+}
+
 impl From<IpAddr> for Source {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
@@ -30,6 +41,13 @@ impl From<IpAddr> for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_is_shown_as_far_as_it_is_known() {
+        let shown = |text: &str| Source::from(text.parse::<IpAddr>().unwrap()).to_string();
+        assert_eq!(shown("192.0.2.1"), "192.0.2.1");
+        assert_eq!(shown("2001:db8:1:2::3"), "2001:db8:1:2::/64");
+    }
 
     #[test]
     fn a_source_is_an_address_or_a_64_and_part_of_a_48() {

@@ -17,8 +17,8 @@ use crate::channel::{self, Channel, Opening};
 use crate::limits::{ANSWER_BYTES_MAX, CACHED_DELTAS_MAX, URLS_KEPT_MAX};
 use crate::patience::Patience;
 use crate::{
-    Answer, BadMap, Code, Enrol, Envelope, Hello, HostInfo, Map, Poll, Refusal, Request, ServerUrl,
-    Signed, Statement, VERSION, VerifyingKey, WireSecret,
+    Answer, BadMap, Code, Enrol, Envelope, Hello, HostInfo, LinkReport, Map, Poll, Refusal,
+    Request, ServerUrl, SignIn, SignInLink, Signed, Statement, VERSION, VerifyingKey, WireSecret,
 };
 
 mod words;
@@ -41,6 +41,8 @@ const POLL_WAIT: Duration = Duration::from_secs(45);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Two polls begin at least so far apart, whatever the server answers.
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(20);
+/// The same of two questions whether somebody has signed in.
+const SIGN_IN_INTERVAL_MIN: Duration = Duration::from_millis(500);
 /// Events that wait for their reader. A reader that drains after each input never has more than 2.
 const EVENTS_MAX: usize = 64;
 
@@ -48,8 +50,10 @@ const EVENTS_MAX: usize = 64;
 enum Asked {
     Open(Box<Opening>),
     Enrol,
+    SignIn,
     Poll,
     Report(Box<HostInfo>),
+    Links,
     Rotate(PublicKey),
     Logout,
 }
@@ -82,7 +86,12 @@ pub struct Client {
     poll: Option<Outstanding>,
     command: Option<Outstanding>,
     is_report_due: bool,
+    /// How links are, to be told; nothing once the server wanted none.
+    links: Option<Vec<LinkReport>>,
+    wants_links: bool,
     rotate_to: Option<PublicKey>,
+    /// Where somebody has to sign in, as was said last.
+    link: Option<SignInLink>,
     is_logout_due: bool,
     wants_whole: bool,
     is_ended: bool,
@@ -112,8 +121,11 @@ impl Client {
             open: None,
             poll: None,
             command: None,
-            is_report_due: settings.join.is_none(),
+            is_report_due: settings.join.is_none() && !settings.signs_in,
+            links: None,
+            wants_links: true,
             rotate_to: settings.next_key,
+            link: None,
             is_logout_due: false,
             wants_whole: false,
             is_ended: settings.urls.is_empty(),
@@ -156,10 +168,10 @@ impl Client {
         self.settings.verifying
     }
 
-    /// Whether the node has yet to join.
+    /// Whether the node has joined.
     #[must_use]
     pub const fn is_enrolled(&self) -> bool {
-        self.settings.join.is_none()
+        self.settings.join.is_none() && !self.settings.signs_in
     }
 
     /// Takes what the node says of itself now; the server is told if it changed.
@@ -167,6 +179,13 @@ impl Client {
         if host != self.settings.host {
             self.settings.host = host;
             self.is_report_due = true;
+        }
+    }
+
+    /// Takes how links are now; the server is told, unless it wanted no such thing.
+    pub fn handle_links(&mut self, links: Vec<LinkReport>) {
+        if self.wants_links && self.is_enrolled() && self.is_in_touch {
+            self.links = Some(links);
         }
     }
 
@@ -251,6 +270,13 @@ impl Client {
         {
             return self.ask(Lane::Command, asked, request);
         }
+        if self.may_sign_in() && now >= self.poll_after {
+            self.poll_after = now.after(SIGN_IN_INTERVAL_MIN);
+            let waits = if self.link.is_some() { POLL_WAIT } else { Duration::ZERO };
+            let (host, wait_ms) = (self.settings.host.clone(), waits.as_millis() as u32);
+            let request = Request::SignIn(SignIn { host, wait_ms });
+            return self.ask(Lane::Poll, Asked::SignIn, request);
+        }
         if self.may_poll() && now >= self.poll_after {
             self.poll_after = now.after(POLL_INTERVAL_MIN);
             let known = self.map.as_ref().filter(|_| !self.wants_whole);
@@ -282,7 +308,7 @@ impl Client {
             let why = if self.patience.is_tried() { Why::Retry } else { Why::Pending };
             return Some((self.not_before, why));
         }
-        let polls = !is_opening && self.may_poll();
+        let polls = !is_opening && (self.may_poll() || self.may_sign_in());
         polls.then(|| (self.not_before.max(self.poll_after), Why::Poll))
     }
 
@@ -290,11 +316,18 @@ impl Client {
         self.poll.is_none() && self.is_enrolled() && !self.is_over
     }
 
+    const fn may_sign_in(&self) -> bool {
+        self.poll.is_none() && self.settings.signs_in && self.settings.join.is_none()
+    }
+
     fn next_command(&self) -> Option<(Asked, Request)> {
         if let Some((id, secret)) = &self.settings.join {
             let secret = WireSecret(secret.0);
             let enrol = Enrol { id: id.0, secret, host: self.settings.host.clone() };
             return Some((Asked::Enrol, Request::Enrol(enrol)));
+        }
+        if self.settings.signs_in {
+            return None;
         }
         // First of all: while the server may know another key, it may refuse whatever is asked.
         if let Some(new_key) = self.rotate_to {
@@ -307,7 +340,11 @@ impl Client {
             let host = self.settings.host.clone();
             (Asked::Report(Box::new(host.clone())), Request::Report(host))
         };
-        self.is_report_due.then(report)
+        if self.is_report_due && self.is_enrolled() {
+            return Some(report());
+        }
+        let links = self.links.clone()?;
+        Some((Asked::Links, Request::Links { links }))
     }
 
     fn url(&self) -> ServerUrl {
@@ -392,6 +429,18 @@ impl Client {
                 self.settings.join = None;
                 self.push(Event::Enrolled(enrolled));
             }
+            (Asked::SignIn, Answer::Enrolled(enrolled)) => {
+                self.settings.signs_in = false;
+                self.link = None;
+                self.poll_after = now;
+                self.push(Event::Enrolled(enrolled));
+            }
+            (Asked::SignIn, Answer::SignIn(link)) => {
+                if self.link.as_ref() != Some(&link) {
+                    self.link = Some(link.clone());
+                    self.push(Event::SignIn(link));
+                }
+            }
             (Asked::Poll, Answer::News { signed }) => match self.take_news(Arc::new(signed)) {
                 Ok(()) => self.wants_whole = self.cached.len() > CACHED_DELTAS_MAX,
                 Err(why) => {
@@ -404,6 +453,7 @@ impl Client {
             (Asked::Report(host), Answer::Done) => {
                 self.is_report_due = **host != self.settings.host;
             }
+            (Asked::Links, Answer::Done) => self.links = None,
             (Asked::Rotate(key), Answer::Done) => self.rotated(*key),
             (Asked::Logout, Answer::Done) => {
                 self.forget();
@@ -434,6 +484,12 @@ impl Client {
         now: Instant,
         random: &mut dyn Random,
     ) {
+        if matches!(outstanding.asked, Asked::Links) && refusal.code == Code::Invalid {
+            // An older server, or one that wants none: nothing depends on it.
+            self.links = None;
+            self.wants_links = false;
+            return;
+        }
         if refusal.code == Code::WrongKey {
             // The answer to an earlier rotation was lost, or it overtook this poll.
             if let Asked::Rotate(key) = outstanding.asked {

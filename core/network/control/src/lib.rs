@@ -50,7 +50,7 @@ pub use client::{Client, Event};
 pub use map::{BadMap, Delta, Dns, Map, NodeId, Peer, Policy, Relay, SelfNode, Statement};
 pub use message::{
     Answer, ApiAnswer, ApiRequest, BadMessage, Code, Enrol, Enrolled, Envelope, Hello, HostInfo,
-    Poll, Refusal, Request, VERSION, WireSecret,
+    LinkReport, Poll, Refusal, Request, SignIn, SignInLink, VERSION, WireSecret,
 };
 pub use signed::{BadSignature, Signed, SigningKey, VerifyingKey};
 pub use token::{BadToken, Kind, Secret, SecretId, Token};

@@ -38,5 +38,9 @@ pub const URLS_KEPT_MAX: usize = 2 * URLS_MAX;
 pub const URL_BYTES_MAX: usize = 255;
 /// Signed deltas kept on top of a signed map, before a whole map is asked for.
 pub const CACHED_DELTAS_MAX: usize = 256;
+/// Links in one report of a node.
+pub const LINKS_MAX: usize = 256;
+/// Bytes of the URL of a page where somebody signs in.
+pub const LINK_BYTES_MAX: usize = 512;
 /// Bytes of a refusal's explanation.
 pub const DETAIL_BYTES_MAX: usize = 1024;

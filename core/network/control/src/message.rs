@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::limits::{
-    DETAIL_BYTES_MAX, ENDPOINTS_MAX, FACT_BYTES_MAX, HOSTNAME_BYTES_MAX, ROUTES_MAX,
+    DETAIL_BYTES_MAX, ENDPOINTS_MAX, FACT_BYTES_MAX, HOSTNAME_BYTES_MAX, LINK_BYTES_MAX, LINKS_MAX,
+    ROUTES_MAX,
 };
 use crate::text::{bytes, is_plain};
 use crate::{Alias, Prefix, Signed, VerifyingKey};
@@ -53,8 +54,15 @@ pub enum Request {
     Enrol(Enrol),
     /// To be told what changed.
     Poll(Poll),
+    /// To join as a node of whoever signs in in a browser and says so.
+    SignIn(SignIn),
     /// To record what it says of itself.
     Report(HostInfo),
+    /// To record how its links are; nothing depends on it.
+    Links {
+        /// Those that carried something lately.
+        links: Vec<LinkReport>,
+    },
     /// To go on under another WireGuard key.
     Rotate {
         /// The new key.
@@ -77,6 +85,24 @@ pub struct Enrol {
     pub secret: WireSecret,
     /// What the node says of itself.
     pub host: HostInfo,
+}
+
+/// A request to join of a machine that has no join key.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SignIn {
+    /// What the node says of itself.
+    pub host: HostInfo,
+    /// How long the server may wait for somebody to sign in, in milliseconds.
+    pub wait_ms: u32,
+}
+
+/// Where somebody signs in to let a machine in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SignInLink {
+    /// The page, to be opened in any browser on any device.
+    pub url: String,
+    /// When it is over, in Unix seconds; the next request gets another.
+    pub expires_unix_s: u64,
 }
 
 /// A secret on its way. Wiped when dropped; prints nothing.
@@ -117,6 +143,23 @@ pub struct HostInfo {
     pub relay: Option<u32>,
 }
 
+/// How a link is, as one of its ends sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// The other end: the number of a node.
+    pub peer: u64,
+    /// `direct`, `relay` or `none`.
+    pub path: String,
+    /// Round trip in microseconds, if it was measured.
+    pub rtt_us: Option<u32>,
+    /// Datagrams lost on the way to the peer, of a million.
+    pub loss_ppm: u32,
+    /// Bytes received since the daemon began.
+    pub rx_bytes: u64,
+    /// Bytes sent since then.
+    pub tx_bytes: u64,
+}
+
 /// A call of the API inside the channel.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ApiRequest {
@@ -148,6 +191,8 @@ pub struct ApiAnswer {
 pub enum Answer {
     /// The node is in the books.
     Enrolled(Enrolled),
+    /// Nobody has signed in yet.
+    SignIn(SignInLink),
     /// A whole map or a change, to be verified.
     News {
         /// A [`Statement`](crate::Statement), signed.
@@ -255,6 +300,8 @@ impl Envelope {
         match &envelope.request {
             Request::Enrol(enrol) => enrol.host.check()?,
             Request::Report(host) => host.check()?,
+            Request::SignIn(asked) => asked.host.check()?,
+            Request::Links { links } => check_links(links)?,
             Request::Poll(_) | Request::Rotate { .. } | Request::Logout | Request::Api(_) => {}
         }
         Ok(envelope)
@@ -302,6 +349,7 @@ impl Answer {
             _ => {}
         }
         match &answer {
+            Self::SignIn(link) if !link.is_sound() => Err(BadMessage::Field("url")),
             Self::Refused(refusal) if refusal.detail.len() > DETAIL_BYTES_MAX => {
                 Err(BadMessage::Field("detail"))
             }
@@ -313,6 +361,24 @@ impl Answer {
     #[must_use]
     pub fn refused(code: Code, detail: impl Into<String>) -> Self {
         Self::Refused(Refusal { code, detail: detail.into() })
+    }
+}
+
+/// Checks a report.
+fn check_links(links: &[LinkReport]) -> Result<(), BadMessage> {
+    let is_path = |link: &LinkReport| matches!(link.path.as_str(), "direct" | "relay" | "none");
+    match links.len() <= LINKS_MAX && links.iter().all(is_path) {
+        true => Ok(()),
+        false => Err(BadMessage::Field("links")),
+    }
+}
+
+impl SignInLink {
+    /// Whether it may be shown on a terminal, and leads to a server by HTTPS.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let is_plain = is_plain(&self.url) && !self.url.contains(' ');
+        is_plain && self.url.len() <= LINK_BYTES_MAX && self.url.starts_with("https://")
     }
 }
 

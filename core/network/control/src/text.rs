@@ -16,12 +16,14 @@ pub fn from_base64(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Base64 for URLs, without padding (RFC 4648 section 5).
-pub(crate) fn to_base64url(bytes: &[u8]) -> String {
+#[must_use]
+pub fn to_base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// The reverse of [`to_base64url`].
-pub(crate) fn from_base64url(text: &str) -> Option<Vec<u8>> {
+#[must_use]
+pub fn from_base64url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 

@@ -5,6 +5,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use control::Map;
+use control::limits::ENDPOINTS_MAX;
 use node::Reach;
 
 use super::{Daemon, Fault, Input};
@@ -56,6 +57,13 @@ pub(crate) fn stun_names(map: &Map) -> Vec<String> {
 }
 
 impl Daemon {
+    /// Where this node may be reached, as far as is known.
+    pub(super) fn endpoints(&mut self) -> Result<Vec<SocketAddr>, Fault> {
+        let mut endpoints = self.remote.call(|desk| desk.node().0.reach().endpoints)?;
+        endpoints.truncate(ENDPOINTS_MAX);
+        Ok(endpoints)
+    }
+
     /// Tells the data loop what map and machine know. `is_changed` if the machine's network is
     /// another one.
     pub(crate) fn tell_reach(&mut self, is_changed: bool) -> Result<(), Fault> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroize;
 
-use super::{Call, Problem, Reply, SCOPES};
+use super::{Call, Problem, Reach, Reply, SCOPES};
 use crate::app::Unset;
 use crate::store::{Made, NewApiToken, NewJoinKey, Node, StoreError, Verified};
 use crate::tls::{Origin, Shown, Trouble};
@@ -24,7 +24,12 @@ pub(super) fn health(call: &Call) -> Answer {
         return Err(Problem::busy());
     }
     let certificate = certificate(call);
-    Ok(Reply::Json(json!({ "schema": 1, "ok": true, "certificate": certificate })))
+    let key = call.app.keys.noise.public().to_string();
+    let mut shown = json!({ "schema": 1, "ok": true, "key": key, "certificate": certificate });
+    if let Some(oidc) = call.app.oidc.get().filter(|_| call.is_known()) {
+        shown["provider"] = json!({ "name": oidc.name(), "trouble": oidc.trouble() });
+    }
+    Ok(Reply::Json(shown))
 }
 
 /// The outer certificate: for everybody what everybody sees, for those we know also what is amiss.
@@ -45,26 +50,10 @@ fn certificate(call: &Call) -> Value {
     shown
 }
 
-pub(super) fn users(call: &Call) -> Answer {
-    let users = call.app.store().users()?;
-    Ok(Reply::Json(json!({ "schema": 1, "users": users })))
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Named {
     name: String,
-}
-
-pub(super) fn add_user(call: &Call) -> Answer {
-    let Named { name } = call.json()?;
-    let user = call.app.write_users(|store, now| store.add_user(&name, &call.actor, now))?;
-    Ok(Reply::Created(json!({ "schema": 1, "user": user })))
-}
-
-pub(super) fn remove_user(call: &Call) -> Answer {
-    call.app.write_users(|store, now| store.remove_user(call.id, &call.actor, now))?;
-    Ok(Reply::Empty)
 }
 
 pub(super) fn keys(call: &Call) -> Answer {
@@ -96,13 +85,15 @@ pub(super) fn lifetime(expires_in_s: Option<u64>) -> Result<Option<u64>, Problem
 
 pub(super) fn add_key(call: &Call) -> Answer {
     let wanted: KeyWanted = call.json()?;
+    let (maker, giver) = call.makers();
     let new = NewJoinKey {
         reusable: wanted.reusable,
         ephemeral: wanted.ephemeral,
         lifetime_s: lifetime(wanted.expires_in_s)?,
         tags: wanted.tags,
         user: wanted.user,
-        maker: call.bearer.as_ref().map(|bearer| bearer.id),
+        maker,
+        giver,
         name: wanted.name,
         address: wanted.address,
     };
@@ -110,6 +101,7 @@ pub(super) fn add_key(call: &Call) -> Answer {
     let token = call.app.token(Kind::Join);
     let (actor, now) = (&call.actor, call.app.now());
     let made = call.app.store().add_join_key(&new, token.id, &token.secret, actor, now)?;
+    call.app.tell("key", made.id);
     Ok(secret(made, &token))
 }
 
@@ -130,6 +122,7 @@ fn secret(made: Made, token: &Token) -> Reply {
 
 pub(super) fn expire_key(call: &Call) -> Answer {
     call.app.store().revoke_join_key(call.id, &call.actor, call.app.now())?;
+    call.app.tell("key", call.id);
     Ok(Reply::Empty)
 }
 
@@ -168,7 +161,10 @@ pub(super) fn shown(call: &Call, node: &Node) -> Value {
 }
 
 pub(super) fn nodes(call: &Call) -> Answer {
-    let nodes = call.app.store().nodes()?;
+    let mut nodes = call.app.store().nodes()?;
+    if let Reach::Own(name) = &call.reach {
+        nodes.retain(|node| node.user.as_ref() == Some(name));
+    }
     let nodes: Vec<Value> = nodes.iter().map(|node| shown(call, node)).collect();
     Ok(Reply::Json(json!({ "schema": 1, "nodes": nodes })))
 }
@@ -231,7 +227,9 @@ pub(super) fn approve_routes(call: &Call) -> Answer {
     let (id, actor) = (call.id, &call.actor);
     let write =
         |store: &mut crate::store::Store, now| store.approve_routes(id, &routes, actor, now);
-    one(call, &call.app.write_node(true, write)?)
+    let node = call.app.write_node(true, write)?;
+    call.app.tell("route", id);
+    one(call, &node)
 }
 
 pub(super) fn policy(call: &Call) -> Answer {
@@ -339,23 +337,23 @@ pub(super) fn add_token(call: &Call) -> Answer {
         return Err(Problem::new(400, "the scopes are unknown", detail));
     }
     // Nobody hands out what they do not have.
-    if let Some(own) = &call.bearer
-        && let Some(scope) = scopes.iter().find(|scope| !own.scopes.contains(scope))
+    if let Some(own) = call.within()
+        && let Some(scope) = scopes.iter().find(|scope| !own.contains(scope))
     {
-        let detail = format!("your own token lacks {scope}");
+        let detail = format!("you lack {scope} yourself");
         return Err(Problem::new(403, "this token may not do that", detail));
     }
     let token = call.app.token(Kind::Api);
     let lifetime_s = lifetime(wanted.expires_in_s)?;
-    let maker = call.bearer.as_ref().map(|bearer| bearer.id);
-    let new = NewApiToken { scopes, lifetime_s, maker };
+    let (maker, giver) = call.makers();
+    let new = NewApiToken { scopes, lifetime_s, maker, giver };
     let (actor, now) = (&call.actor, call.app.now());
     let made = call.app.store().add_api_token(&new, token.id, &token.secret, actor, now)?;
     Ok(secret(made, &token))
 }
 
 pub(super) fn expire_token(call: &Call) -> Answer {
-    let within = call.bearer.as_ref().map(|bearer| bearer.scopes.as_slice());
-    call.app.end_token(call.id, within, &call.actor)?;
+    let within = call.within();
+    call.app.end_token(call.id, within.as_deref(), &call.actor)?;
     Ok(Reply::Empty)
 }

@@ -33,6 +33,14 @@ impl Problem {
         self
     }
 
+    pub(crate) const fn title(&self) -> &'static str {
+        self.title
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(crate) fn busy() -> Self {
         Self::new(503, "the server cannot do it now", "try again later")
     }

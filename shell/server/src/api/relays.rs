@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::handlers::Answer;
-use super::{Call, Problem, Reply};
+use super::{Call, Caller, Problem, Reply};
 use crate::app::App;
 
 #[derive(Deserialize)]
@@ -83,8 +83,9 @@ impl App {
     fn put_relay(&self, relay: Relay, call: &Call) -> crate::store::Stored<Relay> {
         let mut store = self.store();
         // An administrator of this machine is believed; others prove that they are the relay.
-        let is_proven = call.bearer.is_none() || call.machine == Some(relay.key);
-        let token = call.bearer.as_ref().map(|bearer| bearer.id);
+        let is_local = matches!(call.caller, Caller::Local(_));
+        let is_proven = is_local || call.machine == Some(relay.key);
+        let (token, _) = call.makers();
         let (relay, is_new) = store.put_relay(relay, token, is_proven, &call.actor, self.now())?;
         if is_new {
             let relays = store.relays()?;

@@ -15,7 +15,10 @@ fn co_09_the_document_and_the_table_of_routes_agree() {
         for (method, operation) in methods.as_object().unwrap() {
             let scope = operation["x-scope"].as_str().unwrap().to_owned();
             let is_public = operation["security"].as_array().unwrap().is_empty();
-            assert_eq!(is_public, scope == PUBLIC, "{method} {path}");
+            assert_eq!(is_public, scope == PUBLIC || scope == SELF, "{method} {path}");
+            let own = operation["x-own"].as_bool().unwrap_or(false);
+            let route = ROUTES.iter().find(|r| r.path == path && r.method == method.to_uppercase());
+            assert_eq!(route.map(|route| route.own), Some(own), "{method} {path}");
             assert!(operation["responses"]["default"].is_object(), "{method} {path}");
             said.insert((method.to_uppercase(), path.clone(), scope));
         }
@@ -27,7 +30,7 @@ fn co_09_the_document_and_the_table_of_routes_agree() {
     assert_eq!(said, done);
     assert_eq!(done.len(), ROUTES.len(), "no route twice");
     for (_, _, scope) in &done {
-        assert!(scope == PUBLIC || SCOPES.contains(&scope.as_str()), "{scope}");
+        assert!(scope == PUBLIC || scope == SELF || SCOPES.contains(&scope.as_str()), "{scope}");
     }
 }
 

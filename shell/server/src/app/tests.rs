@@ -97,7 +97,8 @@ fn co_11_strangers_wait_for_nothing_that_holds_the_books_up() {
         runtime.block_on(async {
             let caller = api::bearer(&app, &Way::default(), field.as_deref()).await;
             let caller = caller.map_err(|problem| problem.status)?;
-            let call = api::run(Arc::clone(&app), found, caller, None, String::new(), Vec::new());
+            let call =
+                api::run(Arc::clone(&app), found, caller, (None, None), String::new(), Vec::new());
             call.await.map(drop).map_err(|problem| problem.status)
         })
     };

@@ -11,14 +11,14 @@ use crate::clock::Moment;
 use crate::hooks::watch::{Seen, View};
 use crate::policy::Rulebook;
 use crate::resolvers::Resolvers;
-use crate::store::{Node, PolicyText, Store, Stored};
+use crate::store::{Node, PolicyText, Store, Stored, User};
 
 impl Network {
     /// The network as it is in the books, in a new epoch. `shared` has the server's own relay, if
     /// it is one.
     pub(crate) fn read(store: &mut Store, shared: Shared, now: Moment) -> Stored<Self> {
         let epoch = store.next_epoch(now.unix_s, 0)?;
-        let users = store.users()?.into_iter().map(|user| user.name).collect();
+        let users = store.users()?;
         let book = Rulebook::new(store.policy()?.as_ref());
         let mut network = Self::new(shared, epoch, (store.nodes()?, users), book, now);
         network.set_relays(store.relays()?);
@@ -29,7 +29,7 @@ impl Network {
     /// Takes everything as it is in the books; what is no news is left alone.
     pub(crate) fn read_again(
         &mut self,
-        (nodes, users): (Vec<Node>, Vec<String>),
+        (nodes, users): (Vec<Node>, Vec<User>),
         policy: Option<&PolicyText>,
         (relays, resolvers): (Vec<Relay>, Resolvers),
         now: u64,

@@ -207,7 +207,8 @@ const POLICIES: [&str; 5] = [
 ];
 
 fn set(network: &mut Network, version: u64, which: usize) {
-    let checked = crate::policy::check(POLICIES[which], &network.directory(NOW)).unwrap();
+    let checked =
+        crate::policy::check(POLICIES[which], &network.directory(NOW), &network.groups()).unwrap();
     network.set_policy(version, checked.policy);
 }
 
@@ -281,7 +282,7 @@ fn pf_12_what_the_policy_approves_is_found_among_what_is_offered() {
     let mut network = network();
     let text = "{\"tagOwners\": {\"tag:gw\": []}, \"autoApprovers\": {\"routes\": \
         {\"10.0.0.0/8\": [\"tag:gw\"]}}}";
-    let checked = crate::policy::check(text, &network.directory(NOW)).unwrap();
+    let checked = crate::policy::check(text, &network.directory(NOW), &network.groups()).unwrap();
     network.set_policy(1, checked.policy);
     let routes = ["10.1.0.0/16", "11.0.0.0/8", "100.64.0.0/16"].map(|text| text.parse().unwrap());
     let host = HostInfo { routes: routes.to_vec(), ..HostInfo::default() };

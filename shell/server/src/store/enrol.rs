@@ -31,6 +31,27 @@ pub struct Joining<'a> {
     pub host: &'a HostInfo,
 }
 
+/// A machine that a user lets in, both proven.
+pub struct Admission<'a> {
+    /// The machine.
+    pub machine_key: PublicKey,
+    /// Its WireGuard key.
+    pub node_key: PublicKey,
+    /// What it says of itself.
+    pub host: &'a HostInfo,
+    /// The number of the user.
+    pub user: u64,
+}
+
+/// Who a machine is let in by, and as what.
+struct Rights<'a> {
+    /// The join key, if it is one.
+    key: Option<u64>,
+    user: Option<u64>,
+    tags: &'a str,
+    ephemeral: bool,
+}
+
 /// What a network gives to those who join.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Enrolment {
@@ -78,22 +99,64 @@ impl Store {
                 return Ok(Registered { node: by_id(tx, node.id)?, is_new: false });
             }
             let key = used(tx, &pepper, joining, now)?;
-            let life = Life::new(terms.lifetime_s, now);
-            let id = match &known {
-                Some(node) => {
-                    readmit(tx, node, joining, &key, (terms, life))?;
-                    node.id
-                }
-                None => insert(tx, joining, &key, (terms, life), pool)?,
+            let rights = Rights {
+                key: Some(key.id),
+                user: key.user,
+                tags: &key.tags,
+                ephemeral: key.ephemeral,
             };
-            let node = by_id(tx, id)?;
-            let before = known.map(|node| rights(&node));
-            let detail = json!({ "name": node.name, "key": key.id, "tags": node.tags,
-                                 "before": before, "after": rights(&node) });
-            record(tx, now, &object(id), "node.enrol", &object(id), &detail)?;
+            let node = let_in(tx, (known, joining), &rights, (terms, now), pool)?;
             Ok(Registered { node, is_new: true })
         })
     }
+
+    /// Lets a machine in as a node of the user who says so: the same node as before if it comes
+    /// back, with that user's rights and no others (threats CO-03, CO-04).
+    ///
+    /// # Errors
+    /// [`StoreError::Full`]; [`StoreError::WrongKey`] if another machine has this WireGuard key;
+    /// [`StoreError::Missing`] if there is no such user any more.
+    pub fn admit(&mut self, admission: &Admission<'_>, terms: Enrolment, now: u64) -> Stored<Node> {
+        let pool = self.pool;
+        self.write(|tx| {
+            let Admission { machine_key, node_key, host, user } = *admission;
+            super::users::by_id(tx, user)?;
+            let known = by_machine(tx, &machine_key)?;
+            let sql =
+                "SELECT EXISTS (SELECT 1 FROM nodes WHERE node_key = $1 AND machine_key <> $2)";
+            if tx.value(sql, values![&node_key.0[..], &machine_key.0[..]])? {
+                return Err(StoreError::WrongKey);
+            }
+            let joining = Joining { machine_key, node_key, lookup: [0; 8], secret: &[0; 16], host };
+            let rights = Rights { key: None, user: Some(user), tags: "[]", ephemeral: false };
+            let_in(tx, (known, &joining), &rights, (terms, now), pool)
+        })
+    }
+}
+
+/// Lets a machine in, new or as it comes back.
+fn let_in(
+    tx: &Tx<'_>,
+    (known, joining): (Option<Node>, &Joining<'_>),
+    by: &Rights<'_>,
+    (terms, now): (Enrolment, u64),
+    pool: control::address::Pool,
+) -> Stored<Node> {
+    let life = Life::new(terms.lifetime_s, now);
+    let id = match &known {
+        Some(node) => {
+            readmit(tx, node, joining, by, (terms, life))?;
+            node.id
+        }
+        None => insert(tx, joining, by, (terms, life), pool)?,
+    };
+    let node = by_id(tx, id)?;
+    let before = known.map(|node| rights(&node));
+    let actor = by.user.filter(|_| by.key.is_none()).map(|user| format!("user:{user}"));
+    let detail = json!({ "name": node.name, "key": by.key, "tags": node.tags,
+                         "before": before, "after": rights(&node) });
+    record(tx, now, &actor.unwrap_or_else(|| object(id)), "node.enrol", &object(id), &detail)?;
+    Ok(node)
 }
 
 /// What a key gives, as the log tells it.
@@ -138,7 +201,7 @@ fn readmit(
     tx: &Tx<'_>,
     before: &Node,
     joining: &Joining<'_>,
-    key: &keys::Found,
+    by: &Rights<'_>,
     (terms, life): (Enrolment, Life),
 ) -> Stored<()> {
     let sql = "UPDATE nodes SET node_key = $2, host = $3, begun = $4, expires = $5, renewable = $6,
@@ -151,10 +214,10 @@ fn readmit(
         life.begun,
         life.expires,
         life.renewable,
-        key.user,
-        key.id,
-        key.tags.as_str(),
-        key.ephemeral,
+        by.user,
+        by.key,
+        by.tags,
+        by.ephemeral,
         !terms.needs_approval
     ];
     tx.execute(sql, values)?;
@@ -169,7 +232,7 @@ fn readmit(
 fn insert(
     tx: &Tx<'_>,
     joining: &Joining<'_>,
-    key: &keys::Found,
+    by: &Rights<'_>,
     (terms, life): (Enrolment, Life),
     pool: control::address::Pool,
 ) -> Stored<u64> {
@@ -178,15 +241,17 @@ fn insert(
         return Err(StoreError::Full);
     }
     released::forget(tx, life.begun)?;
-    let (kept, kept_name) = released::redeem(tx, key.id)?.unzip();
+    let (kept, kept_name) = released::redeem(tx, by.key.unwrap_or(0))?.unzip();
     let kept_name = kept_name.flatten();
     let label = kept_name.unwrap_or_else(|| name::label_of(&joining.host.hostname));
     let mut failed = None;
     let name = name::unique(&label, |name| {
-        released::is_taken(tx, name, &joining.machine_key, key.id).unwrap_or_else(|error| {
-            failed = Some(error);
-            false
-        })
+        released::is_taken(tx, name, &joining.machine_key, by.key.unwrap_or(0)).unwrap_or_else(
+            |error| {
+                failed = Some(error);
+                false
+            },
+        )
     });
     if let Some(error) = failed {
         return Err(error);
@@ -206,10 +271,10 @@ fn insert(
             &joining.node_key.0[..],
             name,
             number,
-            key.user,
-            key.id,
-            key.tags.as_str(),
-            key.ephemeral,
+            by.user,
+            by.key,
+            by.tags,
+            by.ephemeral,
             !terms.needs_approval,
             life.begun,
             life.expires,

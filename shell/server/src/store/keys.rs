@@ -15,6 +15,7 @@ use super::audit::record;
 use super::db::{Db, Tx};
 use super::row::{Row, values};
 use super::{Store, StoreError, Stored, list, relays, released, to_json, users};
+use crate::roles::Role;
 
 /// Join keys, and API tokens, that are kept; the oldest dead ones are no reason to refuse new ones.
 const KEYS_MAX: u64 = 100_000;
@@ -38,6 +39,8 @@ pub struct NewJoinKey {
     pub name: Option<String>,
     /// The IPv4 address that its one node gets.
     pub address: Option<Ipv4Addr>,
+    /// The user who makes it, if one does.
+    pub giver: Option<u64>,
 }
 
 /// What a new API token is to be.
@@ -49,6 +52,8 @@ pub struct NewApiToken {
     pub lifetime_s: Option<u64>,
     /// The API token that makes it, if one does.
     pub maker: Option<u64>,
+    /// The user who makes it, if one does: it may never do more than that user.
+    pub giver: Option<u64>,
 }
 
 /// A secret that was made: what the books say of it.
@@ -197,7 +202,8 @@ impl Store {
             let user = new.user.as_deref().map(|name| users::id_of(tx, name)).transpose()?;
             let key: u64 = tx.value(
                 "INSERT INTO join_keys (lookup, hash, \"user\", reusable, ephemeral, tags, \
-                 created, expires, maker) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id",
+                 created, expires, maker, giver) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, \
+                 coalesce($10, (SELECT giver FROM api_tokens WHERE id = $9))) RETURNING id",
                 values![
                     id.0.as_slice(),
                     hash.as_slice(),
@@ -207,7 +213,8 @@ impl Store {
                     to_json(&new.tags),
                     now,
                     expires,
-                    new.maker
+                    new.maker,
+                    new.giver
                 ],
             )?;
             if is_placed {
@@ -283,9 +290,18 @@ impl Store {
             let expires = end(tx, new.lifetime_s, new.maker, now)?;
             let scopes = to_json(&new.scopes);
             let token: u64 = tx.value(
-                "INSERT INTO api_tokens (lookup, hash, scopes, created, expires, maker)
-                 VALUES ($1, $2, $3, $4, $5, $6) RETURNING id",
-                values![id.0.as_slice(), hash.as_slice(), scopes, now, expires, new.maker],
+                "INSERT INTO api_tokens (lookup, hash, scopes, created, expires, maker, giver)
+                 VALUES ($1, $2, $3, $4, $5, $6,
+                         coalesce($7, (SELECT giver FROM api_tokens WHERE id = $6))) RETURNING id",
+                values![
+                    id.0.as_slice(),
+                    hash.as_slice(),
+                    scopes,
+                    now,
+                    expires,
+                    new.maker,
+                    new.giver
+                ],
             )?;
             let detail = json!({ "scopes": new.scopes, "expires": expires });
             record(tx, now, actor, "token.create", &format!("token:{token}"), &detail)?;
@@ -361,8 +377,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub fn bearer(&self, id: [u8; 8], secret: &[u8; 16], now: u64) -> Stored<Option<Bearer>> {
-        let sql = "SELECT hash, scopes, expires, revoked, last_used, id FROM api_tokens
-                   WHERE lookup = $1";
+        let sql = "SELECT hash, scopes, t.expires, revoked, last_used, t.id, giver, u.role
+                   FROM api_tokens t LEFT JOIN users u ON u.id = t.giver WHERE lookup = $1";
         let Some(found) = self.db.row(sql, values![&id[..]])? else { return Ok(None) };
         let (hash, scopes): (Vec<u8>, String) = (found.read(0)?, found.read(1)?);
         let (expires, revoked): (Option<u64>, Option<u64>) = (found.read(2)?, found.read(3)?);
@@ -378,7 +394,15 @@ impl Store {
                 tracing::warn!(%error, "cannot note the use of an API token");
             }
         }
-        Ok(Some(Bearer { id: row, scopes: list(&scopes) }))
+        let (giver, role): (Option<u64>, Option<String>) = (found.read(6)?, found.read(7)?);
+        let mut scopes = list(&scopes);
+        if giver.is_some() {
+            // Never more than who made it may do now; nothing if there is no such user any more.
+            let role = role.and_then(|word| Role::parse(&word));
+            let may = role.map(Role::scopes).unwrap_or_default();
+            scopes.retain(|scope| may.contains(&scope.as_str()));
+        }
+        Ok(Some(Bearer { id: row, scopes }))
     }
 }
 

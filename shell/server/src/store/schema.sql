@@ -7,7 +7,8 @@ CREATE TABLE api_tokens (
   expires INTEGER,
   last_used INTEGER,
   revoked INTEGER
-, maker INTEGER REFERENCES api_tokens (id)) STRICT;
+, maker INTEGER REFERENCES api_tokens (id), giver INTEGER) STRICT;
+CREATE INDEX api_tokens_giver ON api_tokens (giver);
 CREATE INDEX api_tokens_maker ON api_tokens (maker);
 CREATE TABLE approved_routes (
   node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
@@ -35,7 +36,8 @@ CREATE TABLE join_keys (
   expires INTEGER,
   used INTEGER,
   revoked INTEGER
-, maker INTEGER REFERENCES api_tokens (id)) STRICT;
+, maker INTEGER REFERENCES api_tokens (id), giver INTEGER) STRICT;
+CREATE INDEX join_keys_giver ON join_keys (giver);
 CREATE INDEX join_keys_maker ON join_keys (maker);
 CREATE TABLE nodes (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -73,6 +75,14 @@ CREATE TABLE resolvers (
   address TEXT NOT NULL,
   PRIMARY KEY (zone, place)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE sessions (
+  id BLOB PRIMARY KEY CHECK (length(id) = 16),
+  user INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+  created INTEGER NOT NULL,
+  used INTEGER NOT NULL,
+  ends INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sessions_user ON sessions (user);
 CREATE TABLE settings (
   name TEXT PRIMARY KEY,
   value TEXT NOT NULL
@@ -81,4 +91,5 @@ CREATE TABLE users (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   name TEXT NOT NULL UNIQUE,
   created INTEGER NOT NULL
-) STRICT;
+, role TEXT NOT NULL DEFAULT 'member', password TEXT, issuer TEXT, subject TEXT, email TEXT, groups TEXT NOT NULL DEFAULT '[]', refresh TEXT, refreshed INTEGER) STRICT;
+CREATE UNIQUE INDEX users_identity ON users (issuer, subject);

@@ -10,11 +10,12 @@ use super::row::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order; a database is as new as the number that it has seen.
-pub(super) const MIGRATIONS: [&str; 4] = [
+pub(super) const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/0001.sql"),
     include_str!("migrations/0002.sql"),
     include_str!("migrations/0003.sql"),
     include_str!("migrations/0004.sql"),
+    include_str!("migrations/0005.sql"),
 ];
 /// How long a write waits for another process that looks at the file, as a backup does.
 const BUSY_WAIT: Duration = Duration::from_secs(5);

@@ -15,6 +15,8 @@ use crate::keys::SystemRandom;
 mod cluster;
 #[path = "tests/postgres.rs"]
 mod on_postgres;
+#[path = "tests/people.rs"]
+mod people;
 #[path = "tests/rights.rs"]
 mod rights;
 #[path = "tests/upgrades.rs"]

@@ -20,7 +20,7 @@ use server::{Config, Server, Stun};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder, removed at the end.
-pub(crate) struct Folder(pub(crate) PathBuf, u32);
+pub(crate) struct Folder(pub(crate) PathBuf, pub(crate) u32);
 
 impl Folder {
     pub(crate) fn new() -> Self {
@@ -61,6 +61,8 @@ pub(crate) fn config(data: &Path, port: u16) -> Config {
         terms: Enrolment::default(),
         tls: None,
         acme: None,
+        oidc: None,
+        link_reports: true,
         clock: server::unix_s,
         hooks: Vec::new(),
         ephemeral_away_s: Some(1),

@@ -16,6 +16,7 @@ impl Token {
             node_key,
             next_key: None,
             join: Some((self.id, self.secret.clone())),
+            signs_in: false,
             verifying: None,
             host,
         }

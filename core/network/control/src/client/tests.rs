@@ -71,6 +71,7 @@ fn settings(server: &Server, join: bool) -> Settings {
         node_key: PublicKey([1; 32]),
         next_key: None,
         join: join.then(|| (SecretId([5; 8]), Secret([6; 16]))),
+        signs_in: false,
         verifying: None,
         host: HostInfo { hostname: "dev".to_owned(), ..HostInfo::default() },
     }

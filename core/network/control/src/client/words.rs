@@ -5,7 +5,9 @@ use core::time::Duration;
 use noise::{PrivateKey, PublicKey};
 
 use super::Changed;
-use crate::{BadMap, Enrolled, HostInfo, Refusal, Secret, SecretId, ServerUrl, VerifyingKey};
+use crate::{
+    BadMap, Enrolled, HostInfo, Refusal, Secret, SecretId, ServerUrl, SignInLink, VerifyingKey,
+};
 
 /// What a client starts from.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub struct Settings {
     pub next_key: Option<PublicKey>,
     /// The join key, if the node has yet to join.
     pub join: Option<(SecretId, Secret)>,
+    /// The node has yet to join, by somebody who signs in in a browser.
+    pub signs_in: bool,
     /// What maps are signed with, if a channel was open before.
     pub verifying: Option<VerifyingKey>,
     /// What the node says of itself.
@@ -84,6 +88,8 @@ pub enum Event {
     InTouch,
     /// The node is in the books. From now on it needs no join key.
     Enrolled(Enrolled),
+    /// Somebody has to sign in there before the node is in.
+    SignIn(SignInLink),
     /// The map changed; [`cached`](super::Client::cached) should be stored.
     Changed(Changed),
     /// The WireGuard key is the new one now.

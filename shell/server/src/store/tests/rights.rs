@@ -4,6 +4,11 @@ use control::Relay;
 
 use super::*;
 
+/// A member of this name.
+fn add(store: &mut Store, name: &str) -> Stored<User> {
+    store.add_user(&NewUser::member(name), None, "local:0", NOW)
+}
+
 /// The machine with this number joins with the key of that one, in a network where all wait.
 fn join_waiting(store: &mut Store, machine: u64, key: u8, now: u64) -> Stored<Registered> {
     join_under(store, machine, key, now, Enrolment { needs_approval: true, lifetime_s: None })
@@ -13,7 +18,7 @@ fn join_waiting(store: &mut Store, machine: u64, key: u8, now: u64) -> Stored<Re
 fn co_03_a_machine_that_comes_back_has_what_its_new_key_gives_and_nothing_of_before() {
     on_both("rights", |ground| {
         let mut store = ground.open().unwrap();
-        store.add_user("anna", "local:0", NOW).unwrap();
+        add(&mut store, "anna").unwrap();
         let tags = |tag: &str| vec![format!("tag:{tag}")];
         let user = Some("anna".to_owned());
         let admin = NewJoinKey { tags: tags("admin"), user, ..NewJoinKey::default() };
@@ -104,7 +109,7 @@ fn co_19_no_node_is_called_by_a_number() {
 /// A token of this number, which made another or was made by an administrator.
 fn token(store: &mut Store, number: u8, maker: Option<u64>, lifetime_s: Option<u64>) -> Made {
     let scopes = vec!["tokens:write".to_owned()];
-    let new = NewApiToken { scopes, lifetime_s, maker };
+    let new = NewApiToken { scopes, lifetime_s, maker, giver: None };
     let (id, secret) = (SecretId([number; 8]), Secret([number; 16]));
     store.add_api_token(&new, id, &secret, "token:x", NOW).unwrap()
 }
@@ -316,21 +321,21 @@ fn a_user_with_ended_keys_alone_is_removed_and_else_it_is_told_what_is_in_the_wa
     on_both("removal", |ground| {
         let mut store = ground.open().unwrap();
         let name = format!("{}@example.com", "a".repeat(242));
-        let id = store.add_user(&name, "local:0", NOW).unwrap().id;
-        assert!(store.add_user(&format!("b{name}"), "local:0", NOW).is_err(), "255 characters");
+        let id = add(&mut store, &name).unwrap().id;
+        assert!(add(&mut store, &format!("b{name}")).is_err(), "255 characters");
         let of = |new: NewJoinKey| NewJoinKey { user: Some(name.clone()), ..new };
         let once = key(&mut store, 1, &of(NewJoinKey::default()));
-        let why = store.remove_user(id, "local:0", NOW).unwrap_err().to_string();
+        let why = store.remove_user(id, None, "local:0", NOW).unwrap_err().to_string();
         assert!(why.contains(&format!("({once})")), "{why}");
         let node = join(&mut store, 1, 1, NOW).unwrap().node;
-        let why = store.remove_user(id, "local:0", NOW).unwrap_err().to_string();
+        let why = store.remove_user(id, None, "local:0", NOW).unwrap_err().to_string();
         assert!(why.contains("(dev)"), "{why}");
         store.remove(node.id, "local:0", NOW).unwrap();
         key(&mut store, 2, &of(NewJoinKey { lifetime_s: Some(1), ..NewJoinKey::default() }));
         let taken_back = key(&mut store, 3, &of(NewJoinKey::default()));
         store.revoke_join_key(taken_back, "local:0", NOW).unwrap();
-        assert!(store.remove_user(id, "local:0", NOW).is_err(), "one still lets a node in");
-        store.remove_user(id, "local:0", NOW + 1).unwrap();
+        assert!(store.remove_user(id, None, "local:0", NOW).is_err(), "one still lets a node in");
+        store.remove_user(id, None, "local:0", NOW + 1).unwrap();
         assert!(store.join_keys().unwrap().iter().all(|key| key.user.is_none()));
     });
 }
