@@ -226,12 +226,14 @@ impl Requester {
         if datagram.is_some() {
             self.fed = Some(now);
         }
-        self.handle_told(&reply, asked, now);
+        let rank = self.counters.requests.saturating_sub(behind as u64);
+        self.handle_told(&reply, (asked, rank), now);
         datagram
     }
 
-    /// Follows the responder's demand.
-    fn handle_told(&mut self, reply: &Reply, asked: Instant, now: Instant) {
+    /// Follows the responder's demand. The request that was answered was `asked` then, after `rank`
+    /// others.
+    fn handle_told(&mut self, reply: &Reply, (asked, rank): (Instant, u64), now: Instant) {
         let news = reply.came.wrapping_sub(self.came as u16);
         if news < 0x8000 {
             self.came += u64::from(news);
@@ -252,21 +254,22 @@ impl Requester {
         let least = self.window.held_min.map_or(reply.held, |least| least.min(reply.held));
         self.window.held_min = Some(least);
         if now.since(self.window.since) >= WINDOW.max(self.rtt) {
-            self.end_window(now);
+            // The oldest is answered first: so many came before the answered one.
+            self.end_window(rank, self.came.saturating_sub(reply.held.into()), now);
         }
     }
 
-    fn end_window(&mut self, now: Instant) {
-        let window = std::mem::replace(
-            &mut self.window,
-            Window { since: now, sent: self.counters.requests, came: self.came, held_min: None },
-        );
+    /// Of `rank` requests `came` reached the responder. What is under way is in neither.
+    fn end_window(&mut self, rank: u64, came: u64, now: Instant) {
+        let next = Window { since: now, sent: rank, came, held_min: None };
+        let window = std::mem::replace(&mut self.window, next);
         if let Some(least) = window.held_min {
             let spare = usize::from(least).saturating_sub(4 + self.goal / 8);
             self.goal = self.goal.saturating_sub(spare / 2).max(1);
         }
         let seconds = now.since(window.since).as_secs_f64();
-        let (sent, came) = (self.counters.requests - window.sent, self.came - window.came);
+        let sent = rank.saturating_sub(window.sent);
+        let came = came.saturating_sub(window.came);
         if window.since == Instant::ZERO || sent < 20 || seconds > 5.0 {
             self.rate = None;
             return;
