@@ -106,7 +106,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             "no server is known",
             "join with `warren up TOKEN`, or try one with --server https://HOST",
         ),
-        Some(url) => server(url, &status, &mut found),
+        Some(url) => server(url, &net, &mut found),
     }
     clock(&net, &mut found);
     port(&status, &net, &mut found);
@@ -175,7 +175,7 @@ fn daemon(target: &Target, found: &mut Findings) -> (Value, Value) {
 }
 
 /// The server by each way that a node uses. HTTPS has to work; the others are quicker ones.
-fn server(url: &ServerUrl, status: &Value, found: &mut Findings) {
+fn server(url: &ServerUrl, net: &Value, found: &mut Findings) {
     let place = url.to_string();
     let proxies = match Proxies::from_environment() {
         Ok(proxies) => proxies,
@@ -212,7 +212,7 @@ fn server(url: &ServerUrl, status: &Value, found: &mut Findings) {
     }
     let host = url.host().trim_matches(['[', ']']);
     udp(("quic", host, url.port()), &quic_probe(), is_quic, found);
-    let stun = texts(&status["stun"]).next().and_then(|at| at.rsplit_once(':'));
+    let stun = texts(&net["stun"]).next().and_then(|at| at.rsplit_once(':'));
     let stun_port = stun.and_then(|(_, port)| port.parse().ok()).unwrap_or(STUN_PORT);
     let request = stun_request();
     udp(("stun", host, stun_port), &request, |bytes| is_stun(&request, bytes), found);
