@@ -35,7 +35,7 @@ enum Verb {
     /// Have a link read its file again, without dropping it.
     ///
     /// Keys, peers and their routes become what the file says now, and so do the keys in the key
-    /// files that it names; sessions go on. A file that is wrong changes nothing. Of [Interface],
+    /// files that it names; sessions go on. A file that is wrong changes nothing. Of `[Interface]`,
     /// only PrivateKey and ListenPort are read again.
     Reload(Reload),
     /// Show how the links of this machine are: what is lost, what is done about it, and why.

@@ -232,7 +232,7 @@ fn routes(status: &Value) -> String {
     }
     let offered = offers.iter().map(|(route, _)| route);
     let mut waiting: Vec<String> =
-        offered.filter(|route| !served.contains(route)).map(|route| shown(&route)).collect();
+        offered.filter(|route| !served.contains(route)).map(shown).collect();
     if settings["advertise_exit_node"] == true && !served.iter().any(is_default) {
         waiting.push("to be an exit".to_owned());
     }

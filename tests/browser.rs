@@ -4,6 +4,8 @@
 //!
 //! Nodes are members and nothing more, over the real channel to a real server.
 
+#![expect(clippy::unwrap_used, reason = "all of it is tests")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

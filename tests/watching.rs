@@ -1,8 +1,6 @@
 //! What is shipped to watch a network with: alert rules and a dashboard ask for metrics that there
 //! are, and Prometheus' own checker takes the rules where it is installed.
 
-#![expect(clippy::unwrap_used, reason = "all of it is tests")]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;

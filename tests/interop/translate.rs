@@ -103,7 +103,7 @@ fn datagrams(from: &Host, to: &Host, address: &str) -> Result<()> {
     let mut buffer = [0; 2_000];
     socket.send(b"one alone")?;
     inside::segment_udp(&socket, 1_200)?;
-    socket.send(&[9; 24_000])?;
+    socket.send(&vec![9; 24_000])?;
     for len in std::iter::once(9).chain([1_200; 20]) {
         let (came, whose) = echo.recv_from(&mut buffer)?;
         ensure!(came == len, "{came} bytes, not {len}");

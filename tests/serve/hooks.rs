@@ -3,11 +3,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use super::*;
 
 const SECRET: &str = "a secret of this test";
+
+/// More than any test here waits for.
+const RECEIVED_MAX: usize = 100;
 
 /// What a receiver got: the signature's field, and the body.
 type Got = (String, String);
@@ -35,7 +38,7 @@ fn request(stream: &mut impl Read) -> Option<Got> {
 fn receiver() -> (u16, Receiver<Got>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (sender, received) = channel();
+    let (sender, received) = sync_channel(RECEIVED_MAX);
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
             let Ok(mut stream) = stream else { return };

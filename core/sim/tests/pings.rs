@@ -210,7 +210,7 @@ impl World {
         for site in 0..self.sites.len() {
             let quiet = self.now - self.sites[site].heard;
             let at = self.instant();
-            if quiet > 5_000 * MS && self.now % (2_000 * MS) == 0 || self.now == 0 {
+            if quiet > 5_000 * MS && self.now.is_multiple_of(2_000 * MS) || self.now == 0 {
                 let echo = self.sites[site].asks.handle_datagram(at);
                 self.ask(site, &echo, &message(1, 148));
             }
@@ -281,7 +281,7 @@ impl World {
                     (site.sent_back, site.came_back) = (0, 0);
                 }
             }
-            if self.now % (1_000 * MS) == 0 {
+            if self.now.is_multiple_of(1_000 * MS) {
                 self.check();
             }
         }

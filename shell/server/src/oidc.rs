@@ -115,8 +115,11 @@ pub(crate) struct Oidc {
     fetch: Fetch,
     redirect: String,
     known: Mutex<Known>,
-    begun: Mutex<(BTreeMap<State, Begun>, Crowd<u64, Source, State>)>,
+    begun: Mutex<Waiting>,
 }
+
+/// Sign-ins that are under way, and the order in which they make room.
+type Waiting = (BTreeMap<State, Begun>, Crowd<u64, Source, State>);
 
 /// Where a browser is sent, and what it has to keep.
 pub(crate) struct Sent {

@@ -19,14 +19,14 @@ impl Drop for Folder {
 }
 
 fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap();
+    fs::create_dir_all(to).expect("the tree is as it was");
+    for entry in fs::read_dir(from).expect("the tree is as it was") {
+        let path = entry.expect("the tree is as it was").path();
+        let name = path.file_name().expect("the tree is as it was");
         if path.is_dir() && name != "node_modules" && name != "dist" {
             copy(&path, &to.join(name));
         } else if path.is_file() {
-            fs::copy(&path, to.join(name)).unwrap();
+            fs::copy(&path, to.join(name)).expect("the tree is as it was");
         }
     }
 }
@@ -55,15 +55,16 @@ fn npm(folder: &Path, words: &[&str]) -> Option<Output> {
 
 /// The bytes of a gzip file.
 fn unpacked(path: &Path) -> Vec<u8> {
-    let output = Command::new("gzip").arg("-dc").arg(path).output().unwrap();
+    let output = Command::new("gzip").arg("-dc").arg(path).output().expect("the tree is as it was");
     assert!(output.status.success(), "{}", path.display());
     output.stdout
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
+    let entries = fs::read_dir(folder).expect("the tree is as it was");
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-    let mut names: Vec<String> = entries.map(|entry| name(entry.unwrap())).collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| name(entry.expect("the tree is as it was"))).collect();
     names.sort();
     names
 }
@@ -96,6 +97,9 @@ fn what_is_committed_is_what_the_sources_build() {
     assert_eq!(names(&built), packed, "run make ui");
     for name in names(&dist) {
         let committed = unpacked(&built.join(format!("{name}.gz")));
-        assert!(committed == fs::read(dist.join(&name)).unwrap(), "{name} differs: run make ui");
+        assert!(
+            committed == fs::read(dist.join(&name)).expect("the tree is as it was"),
+            "{name} differs: run make ui"
+        );
     }
 }

@@ -291,7 +291,7 @@ impl Peer {
             endpoint,
             carrier: self.carrier,
             poll: Some(Duration::from_millis(self.icmp_poll_ms.unwrap_or(ICMP_POLL_MS).into())),
-            keepalive_s: Some(self.keepalive_s.unwrap_or(self.default_keepalive_s())),
+            keepalive_s: Some(self.keepalive_s.unwrap_or_else(|| self.default_keepalive_s())),
             replace_allowed_ips: true,
             allowed_ips: self.allowed_ips.iter().map(|p| AllowedIp::give(*p)).collect(),
             compress: Some(self.compress),
@@ -404,7 +404,7 @@ pub fn read(path: &Path) -> Result<Settings, ReadError> {
     std::hint::black_box(&mut bytes);
     let faults = |faults| ReadError::Faults(path.to_owned(), faults);
     let mut settings = parsed.map_err(faults)?;
-    settings.read_key_files(path.parent().unwrap_or(Path::new("."))).map_err(faults)?;
+    settings.read_key_files(path.parent().unwrap_or_else(|| Path::new("."))).map_err(faults)?;
     if mode & 0o007 != 0 && settings.holds_secrets() {
         settings.warnings.push(format!(
             "{0} holds secrets and others may read or write it (mode {1:03o}); \

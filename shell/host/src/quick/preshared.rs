@@ -27,7 +27,7 @@ impl Draft {
     pub(super) fn finish(self) -> Result<(Option<Preshared>, Option<KeyFile>), (At, String)> {
         let period = self.period.map(|(period, _)| period);
         let half = period.map_or(OVERLAP, |period| period / 2);
-        let overlap = self.overlap.map_or(OVERLAP.min(half), |(overlap, _)| overlap);
+        let overlap = self.overlap.map_or_else(|| OVERLAP.min(half), |(overlap, _)| overlap);
         if let Some((overlap, at)) = self.overlap
             && period.is_some()
             && overlap > half

@@ -61,7 +61,7 @@ impl Poster {
 
     async fn exchange(&self, body: &str, signature: &str) -> Result<StatusCode, Failure> {
         let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port = self.uri.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let port = self.uri.port_u16().unwrap_or_else(|| if self.tls.is_some() { 443 } else { 80 });
         let tcp = https::connect((host, port), &self.proxies).await?;
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let authority = self.uri.authority().map_or(host, |authority| authority.as_str());

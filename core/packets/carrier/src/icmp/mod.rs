@@ -19,7 +19,7 @@
 //! 4. [`Responder::poll_reply`] sends what waited.
 //!
 //! While nothing goes back, a request is sent every [`POLL`], or twice in the time for which
-//! filters remember one. How long that is [`life::Life`] finds out with requests that are answered
+//! filters remember one. How long that is `life::Life` finds out with requests that are answered
 //! late.
 //!
 //! What strangers can do: the responder gives a place, and the cookie for it, to whom its owner

@@ -76,7 +76,7 @@ impl Seen {
     /// Whether it is the first of that number, and none of long ago.
     #[inline]
     fn admit(&mut self, sequence: u16) -> bool {
-        let top = *self.top.get_or_insert(sequence.wrapping_sub(1));
+        let top = *self.top.get_or_insert_with(|| sequence.wrapping_sub(1));
         let ahead = sequence.wrapping_sub(top);
         if ahead == 0 || ahead >= 0x8000 {
             if top.wrapping_sub(sequence) >= SEEN {

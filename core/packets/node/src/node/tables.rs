@@ -33,7 +33,7 @@ impl Tables {
         if !self.is_used {
             return None;
         }
-        self.own.get(&id).or(Some(&self.all).filter(|all| !all.is_empty()))
+        self.own.get(&id).or_else(|| Some(&self.all).filter(|all| !all.is_empty()))
     }
 
     /// Whose an inner source is to be, as this machine sees it.

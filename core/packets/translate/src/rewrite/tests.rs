@@ -96,7 +96,7 @@ impl Sample {
                 out.extend(((header_len + upper.len()) as u16).to_be_bytes());
                 let (offset, more) = self.fragment.unwrap_or((0, false));
                 out.extend([0, 9]);
-                out.extend((offset / 8 | u16::from(more) << 13).to_be_bytes());
+                out.extend(((offset / 8) | (u16::from(more) << 13)).to_be_bytes());
                 out.extend([64, self.protocol, 0, 0]);
                 out.extend(source.octets());
                 out.extend(destination.octets());
