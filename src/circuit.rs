@@ -10,6 +10,7 @@ use ::daemon::protocol::{CircuitAsk, Request, Wanted};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use host::room::{Door, Room};
+use node::circuit::End;
 use serde_json::Value;
 
 use crate::client::{Target, text, texts};
@@ -135,6 +136,7 @@ fn ask(client: &mut Client, ask: CircuitAsk) -> Result<Value> {
 
 /// Begins a circuit and waits until it carries.
 fn begin(client: &mut Client, wanted: Wanted) -> Result<Value> {
+    let is_kept = wanted.again;
     let answer = ask(client, CircuitAsk::Open(wanted))?;
     let id = answer["id"].as_u64().and_then(|id| u16::try_from(id).ok());
     let id = id.context("the daemon said no number")?;
@@ -143,6 +145,10 @@ fn begin(client: &mut Client, wanted: Wanted) -> Result<Value> {
         let circuit = ask(client, CircuitAsk::Show { id })?;
         match text(&circuit, "state") {
             "open" => return Ok(circuit),
+            // The daemon builds it anew, and what was silent may answer then.
+            "closed" if is_kept && is_passing(text(&circuit, "why")) && Instant::now() < end => {
+                std::thread::sleep(LOOK_LATER);
+            }
             "closed" => {
                 let why = text(&circuit, "why").to_owned();
                 let _ = ask(client, CircuitAsk::Close { id });
@@ -152,6 +158,10 @@ fn begin(client: &mut Client, wanted: Wanted) -> Result<Value> {
             _ => std::thread::sleep(LOOK),
         }
     }
+}
+
+fn is_passing(why: &str) -> bool {
+    [End::Silent, End::Unreachable, End::Busy].iter().any(|end| end.text() == why)
 }
 
 fn open(target: &Target, path: Path) -> Result<()> {

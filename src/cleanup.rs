@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use ::daemon::state;
 use anyhow::{Result, bail};
-use host::{carriers, gateway, resolver};
+use host::{carriers, gateway, resolver, room};
 
-/// Undo what a killed daemon left: resolvers, rules, routes, packet filter and settings.
+/// Undo what a killed daemon left: resolvers, rules, routes, packet filter, settings, and rooms.
 ///
 /// The next start of the daemon does the same by itself. A service runs this after the daemon has
 /// ended, whatever ended it (systemd: ExecStopPost). Must not be run while a daemon runs.
@@ -21,6 +21,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let resolvers = resolver::restore_leftovers(&resolver::Paths::system(&args.state));
     let gateway = gateway::clear_leftovers(&args.state);
+    room::clear_leftovers();
     let echoes = carriers::clear_leftovers();
     let errors = [
         resolvers.err().map(|error| error.to_string()),

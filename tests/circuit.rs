@@ -307,9 +307,12 @@ fn a_killed_hop_is_told_within_three_seconds_and_nothing_leaks_meanwhile() -> Re
                 ),
             ],
         );
-        let mut running = Running(running.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        let said = std::fs::File::create(world.path("run.log"))?;
+        let mut running = Running(running.stdout(Stdio::null()).stderr(said).spawn()?);
         let served = || world.log("web").lines().count() > 3;
-        eventually("pages are served", seconds(20), served)?;
+        if eventually("pages are served", seconds(20), served).is_err() {
+            bail!("no page is served:\n{}", world.log("run"));
+        }
         let capture = Capture::start(&world.hosts[0], "eth0")?;
         world.daemons[2] = None;
         let killed = Instant::now();
@@ -325,7 +328,18 @@ fn a_killed_hop_is_told_within_three_seconds_and_nothing_leaks_meanwhile() -> Re
         // Another one, over the hops that are left.
         let (again, _) = world.open(&["--via", "h1,h3"])?;
         ensure!(world.show(&again)?["state"] == "open");
-        let _ = running.0.kill();
+        // A command that was killed leaves its room, which cleanup takes away.
+        let room = format!("-{}", running.0.id());
+        drop(running);
+        world.daemons[0] = None;
+        let left = "ip netns list; ip rule; nft list tables";
+        ensure!(world.hosts[0].sh(left)?.contains(&room), "the control: a room is left");
+        let state = world.path(NAMES[0]);
+        world.hosts[0].run(&[WARREN, "cleanup", "--state", &state])?;
+        let left = world.hosts[0].sh(left)?;
+        for what in [room.as_str(), "30562", "warren-circuit-"] {
+            ensure!(!left.contains(what), "{what} is left: {left}");
+        }
         Ok(())
     })
 }

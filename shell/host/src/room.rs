@@ -5,7 +5,9 @@
 //! into the link stands one that is unreachable, so nothing goes astray while the link is away. A
 //! table of the firewall drops the rest, what is for this machine itself included. Names are asked
 //! at the address that circuits have for that. `ip` (iproute2) and `nft` do the work, and both undo
-//! it; what a killed command left has the same names, and is taken away by the next of its number.
+//! it. A namespace has a name for the whole machine, where two daemons may have a circuit 2 each:
+//! so the process that made it is in its name. What a killed command left is known by that, and is
+//! taken away by the next of its number, or by [`clear_leftovers`].
 
 use std::fs;
 use std::io;
@@ -26,6 +28,10 @@ pub(crate) const ROOM_ADDRESSES: &str = "198.18.0.0/16";
 const GATE: &str = "198.18.255.254";
 /// Where `ip netns exec` looks for files that take the place of those in /etc.
 const ETC: &str = "/etc/netns";
+/// Where `ip netns` keeps namespaces by name.
+const NAMED: &str = "/run/netns";
+const NAME: &str = "warren-c";
+const FIREWALL: &str = "warren-circuit-";
 
 /// What a room is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +54,7 @@ pub struct Room(Door);
 
 impl Door {
     fn room(&self) -> String {
-        format!("warren-c{}", self.id)
+        room_name(self.id, std::process::id())
     }
 
     fn outside(&self) -> String {
@@ -99,7 +105,7 @@ impl Door {
     }
 
     fn table(&self) -> String {
-        format!("warren-circuit-{}", self.id)
+        format!("{FIREWALL}{}", self.id)
     }
 
     fn clear(&self) {
@@ -116,6 +122,64 @@ impl Door {
         let _ = feed("nft", &["-f", "-"], &gone);
         let _ = fs::remove_dir_all(self.etc());
     }
+
+    /// Takes away what a killed command of the same number left.
+    fn clear_left(&self) {
+        for (name, id, process) in rooms() {
+            if id == self.id && !is_alive(process) {
+                remove(&name);
+            }
+        }
+        self.clear();
+    }
+}
+
+fn room_name(id: u16, process: u32) -> String {
+    format!("{NAME}{id}-{process}")
+}
+
+/// The circuit and the process that a room's name tells.
+fn read_name(name: &str) -> Option<(u16, u32)> {
+    let (id, process) = name.strip_prefix(NAME)?.split_once('-')?;
+    Some((id.parse().ok()?, process.parse().ok()?))
+}
+
+/// All rooms of this machine.
+fn rooms() -> Vec<(String, u16, u32)> {
+    let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| read_name(&name).map(|(id, process)| (name, id, process))).collect()
+}
+
+fn is_alive(process: u32) -> bool {
+    fs::exists(format!("/proc/{process}")).unwrap_or(true)
+}
+
+fn remove(name: &str) {
+    let _ = ip(&format!("netns del {name}"));
+    let _ = fs::remove_dir_all(PathBuf::from(ETC).join(name));
+}
+
+/// Takes away what killed commands left: their rooms, rules, routes and tables of the firewall.
+/// Where a command still runs these stay, since they keep it in.
+pub fn clear_leftovers() {
+    let (alive, dead): (Vec<_>, Vec<_>) = rooms().into_iter().partition(|room| is_alive(room.2));
+    dead.iter().for_each(|(name, ..)| remove(name));
+    if !alive.is_empty() {
+        return;
+    }
+    // One rule goes with each call, and there are no more of them than circuits.
+    let mut left = usize::from(u16::MAX);
+    while left > 0 && ip(&format!("rule del lookup {TABLE} priority {PRIORITY}")).is_ok() {
+        left -= 1;
+    }
+    let _ = ip(&format!("route flush table {TABLE}"));
+    let tables = feed("nft", &["list", "tables", "inet"], "").unwrap_or_default();
+    for table in tables.lines().filter_map(|line| line.strip_prefix("table inet ")) {
+        if table.starts_with(FIREWALL) {
+            let _ = feed("nft", &["delete", "table", "inet", table], "");
+        }
+    }
 }
 
 impl Room {
@@ -129,7 +193,7 @@ impl Room {
                 return Err(format!("`{program}` is not there; install {package}"));
             }
         }
-        door.clear();
+        door.clear_left();
         let room = Self(door);
         room.make().map_err(|why| format!("no room for the command can be made: {why}"))?;
         Ok(room)
@@ -189,6 +253,15 @@ fn ip(step: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_room_tells_whose_it_is_by_its_name() {
+        assert_eq!(read_name(&room_name(2, 31_007)), Some((2, 31_007)));
+        for other in ["warren-c2", "warren-c", "warren-c2-", "warren-cx-1", "warren-lab-2", "wc2"] {
+            assert_eq!(read_name(other), None, "{other}");
+        }
+        assert!(is_alive(std::process::id()) && !is_alive(u32::MAX));
+    }
 
     #[test]
     fn ci_12_nothing_passes_but_between_the_room_and_the_link() {
