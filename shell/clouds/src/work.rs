@@ -91,12 +91,14 @@ impl Work<'_> {
             Kind::Forwarding => Ok(()),
             Kind::Approval => server::approve(self.server, &step.id.name, &[]),
             Kind::Member => {
+                // First at the server: an administrator's word frees the name, a logout holds it.
+                server::remove(self.server, &step.id.name)?;
                 // Of a site that is not in the file any more only the server knows.
-                if step.properties.contains_key("host") {
-                    let host = self.host(step)?;
-                    self.ssh.run(&host, &machine::leave(self.file), b"")?;
+                if !step.properties.contains_key("host") {
+                    return Ok(());
                 }
-                server::remove(self.server, &step.id.name)
+                let host = self.host(step)?;
+                self.ssh.run(&host, &machine::leave(self.file), b"").map(drop)
             }
             Kind::Program => {
                 let host = self.host(step)?;
