@@ -308,7 +308,7 @@ fn a_killed_hop_is_told_within_three_seconds_and_nothing_leaks_meanwhile() -> Re
             ],
         );
         let said = std::fs::File::create(world.path("run.log"))?;
-        let mut running = Running(running.stdout(Stdio::null()).stderr(said).spawn()?);
+        let running = Running(running.stdout(Stdio::null()).stderr(said).spawn()?);
         let served = || world.log("web").lines().count() > 3;
         if eventually("pages are served", seconds(20), served).is_err() {
             bail!("no page is served:\n{}", world.log("run"));

