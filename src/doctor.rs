@@ -317,15 +317,17 @@ fn is_quic(bytes: &[u8]) -> bool {
     bytes.len() > 7 && bytes[0] & 0x80 != 0 && bytes[1..5] == [0; 4]
 }
 
-/// A binding request (RFC 8489, section 5).
-fn stun_request() -> [u8; 20] {
-    let mut request = [0; 20];
-    KernelRandom.fill(&mut request[8..]);
-    request[..8].copy_from_slice(&[0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42]);
+/// A binding request (RFC 8489, section 5), filled up with an attribute SOFTWARE: our servers
+/// answer nobody with more bytes than they got.
+fn stun_request() -> [u8; 56] {
+    let mut request = [b' '; 56];
+    request[..8].copy_from_slice(&[0, 1, 0, 36, 0x21, 0x12, 0xa4, 0x42]);
+    KernelRandom.fill(&mut request[8..20]);
+    request[20..24].copy_from_slice(&[0x80, 0x22, 0, 32]);
     request
 }
 
-fn is_stun(request: &[u8; 20], bytes: &[u8]) -> bool {
+fn is_stun(request: &[u8; 56], bytes: &[u8]) -> bool {
     bytes.len() >= 20 && bytes[..2] == [1, 1] && bytes[4..20] == request[4..20]
 }
 
