@@ -93,7 +93,7 @@ fn gw_13_filters_that_come_later_are_told_with_their_mend_and_forgotten_with_it(
         // somebody takes our filter away again and again
         for _ in 0..6 {
             world.b.sh("nft delete table inet warren")?;
-            eventually("back", seconds(5), || world.b.sh("nft list table inet warren").is_ok())?;
+            eventually("back", seconds(20), || world.b.sh("nft list table inet warren").is_ok())?;
         }
         told("again and again")?;
         Ok(())
