@@ -165,7 +165,7 @@ fn each_node_is_watched_and_its_lines_of_the_log_are_json() {
     }
     serve.kill();
     let text = std::fs::read_to_string(&log).unwrap();
-    assert!(text.lines().count() > 2, "{text}");
+    assert!(text.contains("enrolled"), "{text}");
     for line in text.lines() {
         let told: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
         let is_text = |name: &str| told[name].as_str().is_some_and(|text| !text.is_empty());
