@@ -33,7 +33,8 @@ pub struct RequesterCounters {
     pub replies: u64,
     /// Replies to what was answered before.
     pub duplicates: u64,
-    /// Replies to requests that were given up; their datagrams are good.
+    /// Replies to requests that are no longer remembered; their datagrams are good, unless a
+    /// session knows them.
     pub late: u64,
     /// Replies that are none of the responder's.
     pub foreign: u64,
@@ -220,7 +221,8 @@ impl Requester {
         for _ in 0..place.saturating_sub(BEHIND_MAX) {
             self.give_up_first();
         }
-        while self.sent.front().is_some_and(|first| first.is_answered) {
+        // Some are kept, to know a reply that comes twice.
+        while self.sent.len() > BEHIND_MAX && self.sent.front().is_some_and(|it| it.is_answered) {
             self.sent.pop_front();
         }
         if datagram.is_some() {

@@ -170,7 +170,7 @@ fn source_004_6_what_finds_no_request_waits_within_its_bound_and_is_counted() {
 
 #[test]
 fn source_004_6_an_idle_link_asks_as_often_as_is_said_and_learns_what_filters_remember() {
-    for (poll, most) in [(2_000, 31), (10_000, 31), (100, 610)] {
+    for (poll, most) in [(2_000, 40), (10_000, 40), (100, 620)] {
         let mut pair = Pair::new();
         pair.asks.set_poll(Duration::from_millis(poll));
         let mut now = ms(0);
