@@ -102,12 +102,15 @@ impl Scene {
         let mut scene = Self { folder, tools, ports, algorithm, provider: None, serve: None };
         let at = |name: &str| scene.folder.0.join(name).display().to_string();
         let subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"];
+        // As who signs others it would not be taken as who answers.
+        let no_ca = ["-addext", "basicConstraints=critical,CA:FALSE"];
         let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
         said(
             Command::new("openssl")
                 .args(["req", "-x509", "-days", "2"])
                 .args(curve)
                 .args(subject)
+                .args(no_ca)
                 .args(["-keyout", &at("op.key"), "-out", &at("op.pem")]),
         );
         std::fs::write(at("secret"), "a secret of a test\n").unwrap();
@@ -172,8 +175,8 @@ impl Scene {
     /// Signs in at the provider as this person.
     fn sign_in(&self, jar: &str, person: &str) -> String {
         let begin = format!("https://127.0.0.1:{}/sign-in/oidc?return=/sign-in.css", self.ports[0]);
-        let (_, place) = self.curl(jar, &[&begin]);
-        assert!(place.contains("/interaction/"), "{place}");
+        let (page, place) = self.curl(jar, &[&begin]);
+        assert!(place.contains("/interaction/"), "{place}: {page}");
         let form = format!("prompt=login&login={person}&password=x");
         let (page, place) = self.curl(jar, &["-d", &form, &place]);
         if !place.contains("/interaction/") {
