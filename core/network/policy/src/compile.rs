@@ -188,7 +188,7 @@ impl Compiled {
                 let from = rule.sources.intersection(&member.answers);
                 add(|rules| &mut rules.outward, &from, &rule.destinations);
             }
-            for (own, same_user) in &same_users {
+            for (own, same_user) in same_users.iter().filter(|_| rule.own_user) {
                 let from = rule.sources.intersection(same_user);
                 add(|rules| &mut rules.inward, &from, own);
                 let from = rule.sources.intersection(own);
