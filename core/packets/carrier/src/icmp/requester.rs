@@ -65,6 +65,8 @@ struct Window {
 pub struct Requester {
     tag: u32,
     cookie: u32,
+    /// Requests before the one that brought the cookie.
+    settled: u64,
     next: u16,
     /// The newest requests, the oldest first; the last has the sequence number `next - 1`.
     sent: VecDeque<Sent>,
@@ -102,6 +104,7 @@ impl Requester {
         Self {
             tag,
             cookie: 0,
+            settled: 0,
             next: sequence,
             sent: VecDeque::new(),
             open: 0,
@@ -215,7 +218,10 @@ impl Requester {
         let asked = sent.at;
         self.open -= 1;
         self.counters.replies += 1;
-        self.cookie = if reply.cookie == 0 { self.cookie } else { reply.cookie };
+        let rank = self.counters.requests.saturating_sub(behind as u64);
+        if reply.cookie != 0 && reply.cookie != self.cookie && rank >= self.settled {
+            self.settle(reply.cookie, rank);
+        }
         self.life.handle_answer(sequence, self.poll * 2, now);
         let place = place.unwrap_or(0);
         for _ in 0..place.saturating_sub(BEHIND_MAX) {
@@ -228,9 +234,19 @@ impl Requester {
         if datagram.is_some() {
             self.fed = Some(now);
         }
-        let rank = self.counters.requests.saturating_sub(behind as u64);
-        self.handle_told(&reply, (asked, rank), now);
+        // What a place of before tells is of that one.
+        if reply.cookie == self.cookie {
+            self.handle_told(&reply, (asked, rank), now);
+        }
         datagram
+    }
+
+    /// Has a new place at the responder, which counts anew, from the request on that came after
+    /// `rank` others.
+    fn settle(&mut self, cookie: u32, rank: u64) {
+        (self.cookie, self.settled) = (cookie, rank);
+        (self.came, self.rate) = (0, None);
+        self.window = Window::default();
     }
 
     /// Follows the responder's demand. The request that was answered was `asked` then, after `rank`

@@ -342,6 +342,36 @@ fn a_responder_that_restarted_gives_a_new_place_with_the_next_handshake() {
 }
 
 #[test]
+fn a_responder_that_restarted_counts_anew_and_is_not_taken_for_a_filter_that_counts() {
+    let mut pair = Pair::new();
+    for turn in 1..3_000 {
+        let echo = pair.asks.handle_datagram(ms(turn));
+        pair.ask(&echo, &transport(), ms(turn));
+        assert!(pair.answer(&transport(), ms(turn)).0);
+    }
+    pair.answers = Responder::new();
+    pair.random = Counting(100);
+    let echo = pair.asks.handle_datagram(ms(3_001));
+    pair.ask(&echo, &initiation(), ms(3_001));
+    assert!(pair.answer(&response(), ms(3_001)).0);
+    // Ten a millisecond go back, and nothing but requests that are asked for goes out.
+    let mut out = Vec::new();
+    for turn in 3_002..5_000 {
+        for _ in 0..10 {
+            pair.answer(&transport(), ms(turn));
+        }
+        while let Some((_, echo)) = pair.answers.poll_reply(&mut out, ms(turn)) {
+            pair.asks.handle_reply(echo.sequence, &payload(&echo, &out), ms(turn));
+            out.clear();
+        }
+        pair.refill(ms(turn));
+    }
+    let of = pair.answers.counters();
+    let share = (of.replies - of.empty) as f64 / of.datagrams as f64;
+    assert!(share > 0.85, "{share} of all went: {of:?}");
+}
+
+#[test]
 fn places_are_bounded_and_only_the_forgotten_are_given_to_others() {
     let mut answers = Responder::new();
     let mut random = Counting::default();
