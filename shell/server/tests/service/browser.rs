@@ -18,6 +18,8 @@ pub(crate) struct Page {
     pub(crate) status: u16,
     /// Fields in lower case; of several with one name the last.
     pub(crate) fields: BTreeMap<String, String>,
+    /// What it is to keep: one answer may take a cookie away and bring another.
+    pub(crate) cookies: Vec<String>,
     pub(crate) body: String,
 }
 
@@ -63,7 +65,7 @@ impl Browser {
         }
         head += &format!("Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
         let page = raw(stage, &head);
-        if let Some(cookie) = page.fields.get("set-cookie") {
+        for cookie in &page.cookies {
             let (name, rest) = cookie.split_once('=').unwrap();
             let value = rest.split(';').next().unwrap();
             match value {
@@ -110,6 +112,9 @@ pub(crate) fn raw(stage: &Stage, request: &str) -> Page {
     let mut lines = head.lines();
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     let fields = lines.filter_map(|line| line.split_once(": "));
-    let fields = fields.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-    Page { status, fields, body: body.to_owned() }
+    let fields: Vec<(String, String)> =
+        fields.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+    let cookies = fields.iter().filter(|field| field.0 == "set-cookie");
+    let cookies = cookies.map(|field| field.1.clone()).collect();
+    Page { status, cookies, fields: fields.into_iter().collect(), body: body.to_owned() }
 }
