@@ -12,6 +12,8 @@ use server::{Config, Server, unix_s};
 use crate::stage::{Folder, Node, Stage, config};
 
 const YEAR_S: i64 = 365 * 86_400;
+/// Longer than a node needs to come back after a restart, and far shorter than a year.
+const BRIEF_S: Option<u64> = Some(20);
 
 /// How far the clock of the tests' servers is off; each test has its own.
 static FIRST: AtomicI64 = AtomicI64::new(0);
@@ -27,7 +29,9 @@ fn second() -> u64 {
 
 fn stage(clock: fn() -> u64, terms: Enrolment) -> Stage {
     let folder = Folder::new();
-    let server = Server::start(Config { terms, clock, ..config(&folder.0, 0) }).unwrap();
+    let server =
+        Server::start(Config { terms, clock, ephemeral_away_s: BRIEF_S, ..config(&folder.0, 0) })
+            .unwrap();
     let address = server.address();
     Stage { server: Some(server), address, folder, store: None }
 }
@@ -69,7 +73,8 @@ fn lc_04_lc_05_a_clock_a_year_ahead_and_a_year_behind_loses_nothing() {
         if n == 1 {
             stage.server = None;
             let port = stage.address.port();
-            let again = Config { clock: first, ..config(&stage.folder.0, port) };
+            let again =
+                Config { clock: first, ephemeral_away_s: BRIEF_S, ..config(&stage.folder.0, port) };
             stage.server = Some(Server::start(again).unwrap());
             one.until("a later epoch", |_, map| map.is_some_and(|map| map.epoch > before));
         }
