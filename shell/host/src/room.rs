@@ -31,6 +31,7 @@ const ETC: &str = "/etc/netns";
 /// Where `ip netns` keeps namespaces by name.
 const NAMED: &str = "/run/netns";
 const NAME: &str = "warren-c";
+const LINK: &str = "wc";
 const FIREWALL: &str = "warren-circuit-";
 
 /// What a room is for.
@@ -58,7 +59,7 @@ impl Door {
     }
 
     fn outside(&self) -> String {
-        format!("wc{}", self.id)
+        format!("{LINK}{}", self.id)
     }
 
     fn etc(&self) -> PathBuf {
@@ -165,7 +166,8 @@ fn remove(name: &str) {
 pub fn clear_leftovers() {
     let (alive, dead): (Vec<_>, Vec<_>) = rooms().into_iter().partition(|room| is_alive(room.2));
     dead.iter().for_each(|(name, ..)| remove(name));
-    if !alive.is_empty() {
+    // Names of namespaces are the machine's; that the room's link is here tells that it is ours.
+    if alive.iter().any(|(_, id, _)| ip(&format!("link show {LINK}{id}")).is_ok()) {
         return;
     }
     // One rule goes with each call, and there are no more of them than circuits.
