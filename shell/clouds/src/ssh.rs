@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use ring::digest::{SHA256, digest};
 use sites::Host;
 
 use crate::Error;
@@ -49,6 +50,14 @@ impl Ssh {
         Ok(Self { config: config.map(Path::to_owned), control })
     }
 
+    /// The socket of a machine's connection. Its name is the host as the site file says it: `%C` of
+    /// OpenSSH before 9.3 is the same for two machines of one address behind two jump hosts.
+    fn socket(&self, host: &Host) -> PathBuf {
+        let digest = digest(&SHA256, host.to_string().as_bytes());
+        let letters = digest.as_ref().iter().take(20).map(|byte| format!("{byte:02x}"));
+        self.control.join(letters.collect::<String>())
+    }
+
     fn command(&self, host: &Host) -> Command {
         let mut command = Command::new("ssh");
         if let Some(config) = &self.config {
@@ -66,7 +75,7 @@ impl Ssh {
         ] {
             command.arg("-o").arg(option);
         }
-        command.arg("-o").arg(format!("ControlPath={}/%C", self.control.display()));
+        command.arg("-o").arg(format!("ControlPath={}", self.socket(host).display()));
         if let Some(port) = host.port {
             command.arg("-p").arg(port.to_string());
         }
