@@ -19,7 +19,7 @@ fn source_001_1_001_4_three_sites_are_joined_once_and_leave_nothing_behind() -> 
     let Some(sshd) = ssh::sshd() else { return Ok(()) };
     scene("sites1", |scene| {
         let world = World::new(scene, "sites1", &sshd)?;
-        let before = world.machines()?;
+        let before = world.settled()?;
         ensure!(!world.reaches(0, 1), "nothing joins them yet");
 
         let plan: Value = serde_json::from_str(&world.sites(&["plan", "--json"])?)?;
@@ -109,7 +109,7 @@ fn source_001_3_sites_with_the_same_addresses_are_joined_by_aliases() -> Result<
     let Some(sshd) = ssh::sshd() else { return Ok(()) };
     scene("sites11", |scene| {
         let world = World::with(scene, "sites11", &sshd, false, true)?;
-        let before = world.machines()?;
+        let before = world.settled()?;
         let plan: Value = serde_json::from_str(&world.sites(&["plan", "--json"])?)?;
         ensure!(plan["unable"] == serde_json::json!([]), "{plan}");
         world.sites(&["apply", "--yes"])?;

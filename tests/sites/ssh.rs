@@ -175,6 +175,16 @@ print('from', listening.accept()[1][0], flush=True)";
         Ok(line.trim_start_matches("from ").to_owned())
     }
 
+    /// The machines before anything is done, once the kernel has given its own addresses.
+    pub(crate) fn settled(&self) -> Result<String> {
+        let last = std::cell::RefCell::new(self.machines()?);
+        eventually("machines stay as they are", seconds(30), || {
+            std::thread::sleep(seconds(2));
+            self.machines().is_ok_and(|now| last.replace(now.clone()) == now)
+        })?;
+        Ok(last.take())
+    }
+
     /// Everything of the machines that sites could leave something in.
     pub(crate) fn machines(&self) -> Result<String> {
         let mut all = String::new();
