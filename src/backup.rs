@@ -17,7 +17,7 @@ use crate::client::say;
 
 const PATH: &str = "/api/v1/backup";
 
-/// Copy everything that a server has into one file, also while it runs.
+/// Copy everything that a server has into one file, also while the server runs.
 ///
 /// With a token (scope backup:read) it is a server elsewhere that is copied. `warren restore` takes
 /// it back. The file has the server's own keys: keep it as you keep the directory. A server whose
@@ -40,10 +40,10 @@ pub(crate) struct Args {
     file: PathBuf,
 }
 
-/// Make a backup what a server on this machine has, also while it runs.
+/// Restore a server on this machine from a backup, also while it runs.
 ///
 /// The file is looked at first, and refused if it is damaged or another server's. A server that
-/// runs starts anew with it; its nodes come back by themselves. What was there before is kept as
+/// runs restarts with it; its nodes come back by themselves. What was there before is kept as
 /// before-restore.db beside it. What was revoked after the backup was made must be revoked again.
 /// In an empty directory it makes the server of which the backup is.
 #[derive(Debug, clap::Args)]
@@ -61,13 +61,17 @@ pub(crate) struct RestoreArgs {
 /// Restores the file.
 pub(crate) fn restore(args: RestoreArgs) -> Result<()> {
     let RestoreArgs { data, json, file } = args;
+    // A file that is not there leaves nothing behind.
+    File::open(&file)
+        .with_context(|| format!("{}", file.display()))
+        .context("nothing was restored")?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&data);
     made.with_context(|| format!("cannot make {}", data.display()))?;
     let restored = ::server::restore(&data, &file).context("nothing was restored")?;
     let is_running = restored == Restored::Running;
     say(&match (json, is_running) {
         (true, _) => format!("{}\n", json!({ "schema": 1, "running": is_running })),
-        (false, true) => "restored; the server has started anew with it\n".to_owned(),
+        (false, true) => "restored; the server has restarted with it\n".to_owned(),
         (false, false) => "restored; no server runs, start `warren serve`\n".to_owned(),
     })
 }

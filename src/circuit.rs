@@ -1,5 +1,7 @@
 //! `warren circuit`: a chain of hops of which none sees both ends.
 
+mod directory;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::{ExitCode, ExitStatus};
@@ -9,7 +11,7 @@ use ::daemon::Client;
 use ::daemon::protocol::{CircuitAsk, Request, Wanted};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use host::room::{Door, Room};
+use host::linux::room::{Door, Room};
 use node::circuit::End;
 use serde_json::Value;
 
@@ -20,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const LOOK_LATER: Duration = Duration::from_millis(250);
 /// A circuit that does not carry by then is given up: longer than the daemon tries itself.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
+/// So many are begun, where hops are not named: the next one leaves out who did not answer.
+const OPEN_TRIES: usize = 3;
 /// What a command ends with that a signal ended, as shells have it.
 const SIGNALLED: i32 = 128;
 
@@ -59,6 +63,9 @@ enum CircuitCommand {
         /// Its number
         id: u16,
     },
+    /// Hops of several operators: sign, check and show the file that names them
+    #[command(subcommand)]
+    Directory(directory::Words),
     /// Run a command whose only way out is a circuit of its own
     Run {
         #[command(flatten)]
@@ -92,15 +99,16 @@ impl Path {
 }
 
 impl Args {
-    /// Which daemon.
-    pub(crate) fn target(&mut self) -> &mut Target {
-        match &mut self.command {
+    /// Which daemon, if one is asked.
+    pub(crate) fn target(&mut self) -> Option<&mut Target> {
+        Some(match &mut self.command {
+            CircuitCommand::Directory(_) => return None,
             CircuitCommand::Open { target, .. }
             | CircuitCommand::List { target }
             | CircuitCommand::Show { target, .. }
             | CircuitCommand::Close { target, .. }
             | CircuitCommand::Run { target, .. } => target,
-        }
+        })
     }
 }
 
@@ -123,6 +131,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             let answer = ask(&mut target.connect()?, CircuitAsk::Close { id })?;
             target.print(&answer, |_| String::new())
         }
+        CircuitCommand::Directory(words) => directory::run(words),
         CircuitCommand::Run { target, path, command } => {
             return inside(&target, path, &command);
         }
@@ -137,22 +146,26 @@ fn ask(client: &mut Client, ask: CircuitAsk) -> Result<Value> {
 /// Begins a circuit and waits until it carries.
 fn begin(client: &mut Client, wanted: Wanted) -> Result<Value> {
     let is_kept = wanted.again;
-    let answer = ask(client, CircuitAsk::Open(wanted))?;
-    let id = answer["id"].as_u64().and_then(|id| u16::try_from(id).ok());
-    let id = id.context("the daemon said no number")?;
+    let mut left = if wanted.via.is_empty() { OPEN_TRIES } else { 1 };
+    let mut id = ask_open(client, &wanted)?;
     let end = Instant::now() + OPEN_WITHIN;
     loop {
         let circuit = ask(client, CircuitAsk::Show { id })?;
         match text(&circuit, "state") {
             "open" => return Ok(circuit),
             // The daemon builds it anew, and what was silent may answer then.
-            "closed" if is_kept && is_passing(text(&circuit, "why")) && Instant::now() < end => {
+            "closed" if is_kept && is_passing(text(&circuit, "reason")) && Instant::now() < end => {
                 std::thread::sleep(LOOK_LATER);
             }
             "closed" => {
                 let why = text(&circuit, "why").to_owned();
+                let is_passing = is_passing(text(&circuit, "reason"));
                 let _ = ask(client, CircuitAsk::Close { id });
-                bail!("the circuit was not built: {why}");
+                left -= 1;
+                if left == 0 || !is_passing {
+                    bail!("the circuit was not built: {why}");
+                }
+                id = ask_open(client, &wanted)?;
             }
             _ if Instant::now() > end => bail!("the circuit was not built in time"),
             _ => std::thread::sleep(LOOK),
@@ -160,25 +173,27 @@ fn begin(client: &mut Client, wanted: Wanted) -> Result<Value> {
     }
 }
 
-fn is_passing(why: &str) -> bool {
-    [End::Silent, End::Unreachable, End::Busy].iter().any(|end| end.text() == why)
+fn ask_open(client: &mut Client, wanted: &Wanted) -> Result<u16> {
+    let answer = ask(client, CircuitAsk::Open(wanted.clone()))?;
+    let id = answer["id"].as_u64().and_then(|id| u16::try_from(id).ok());
+    id.context("the daemon said no number")
+}
+
+/// Whether a circuit that ended for this reason may be built a moment later.
+fn is_passing(reason: &str) -> bool {
+    [End::Silent, End::Unreachable, End::Busy].iter().any(|end| end.name() == reason)
 }
 
 fn open(target: &Target, path: Path) -> Result<()> {
-    let is_named = !path.via.is_empty();
     let circuit = begin(&mut target.connect()?, path.wanted(false))?;
-    warn(&circuit, is_named)?;
+    warn(&circuit)?;
     target.print(&circuit, |circuit| format!("{}\n", circuit["id"]))
 }
 
-fn warn(circuit: &Value, is_named: bool) -> Result<()> {
+fn warn(circuit: &Value) -> Result<()> {
     let mut out = std::io::stderr().lock();
-    let mut told = |why: &str| writeln!(out, "warren: a circuit does not hide all: {why}");
     for why in texts(&circuit["warnings"]) {
-        told(why)?;
-    }
-    if is_named {
-        told("these hops were named, so whether they are one operator's was not looked at")?;
+        writeln!(out, "warren: a circuit does not hide all: {why}")?;
     }
     Ok(())
 }
@@ -186,9 +201,8 @@ fn warn(circuit: &Value, is_named: bool) -> Result<()> {
 /// Runs a command in a room of its own, and ends as it ended.
 fn inside(target: &Target, path: Path, command: &[OsString]) -> Result<ExitCode> {
     let mut client = target.connect()?;
-    let is_named = !path.via.is_empty();
     let circuit = begin(&mut client, path.wanted(true))?;
-    warn(&circuit, is_named)?;
+    warn(&circuit)?;
     let id = circuit["id"].as_u64().and_then(|id| u16::try_from(id).ok());
     let id = id.context("the daemon said no number")?;
     let ended = accompany(target, &mut client, id, &circuit, command);
@@ -215,10 +229,12 @@ fn accompany(
         link: text(circuit, "interface").to_owned(),
         mtu: circuit["mtu"].as_u64().and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(1280),
         names: node::circuit::NAME_ADDRESS,
+        leads_six: circuit["ipv6"].as_bool().unwrap_or(false),
     })
     .map_err(anyhow::Error::msg)?;
     let mut child = room.spawn(command).context("the command cannot be run")?;
     let mut was_open = true;
+    let mut built = circuit["built_ms"].clone();
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the command")? {
             return Ok(status);
@@ -227,14 +243,27 @@ fn accompany(
         // A daemon that is gone carries nothing; the room stays closed.
         let now = ask(client, CircuitAsk::Show { id });
         let is_open = now.as_ref().is_ok_and(|now| text(now, "state") == "open");
+        if let Ok(now) = now.as_ref().map(|now| &now["built_ms"])
+            && is_open
+            && *now != built
+        {
+            // It may have been dead for less than a look.
+            if was_open {
+                say(id, "is dead; another carries in its place");
+            }
+            built = now.clone();
+        }
         if is_open != was_open {
             was_open = is_open;
             let why = match &now {
                 _ if is_open => "carries again".to_owned(),
-                Ok(now) => format!("is dead ({}); nothing leaves meanwhile", text(now, "why")),
-                Err(error) => format!("is dead ({error}); nothing leaves meanwhile"),
+                Ok(now) => format!(
+                    "is dead ({}); nothing leaves until it is built again",
+                    text(now, "why")
+                ),
+                Err(error) => format!("is dead ({error}); nothing leaves until it is built again"),
             };
-            let _ = writeln!(std::io::stderr(), "warren: circuit {id} {why}");
+            say(id, &why);
         }
         if now.is_err()
             && let Ok(again) = target.connect()
@@ -244,23 +273,39 @@ fn accompany(
     }
 }
 
-fn line(circuit: &Value) -> String {
+/// Tells whoever runs a command in a circuit what became of it.
+fn say(id: u16, what: &str) {
+    let _ = writeln!(std::io::stderr(), "warren: circuit {id} {what}");
+}
+
+pub(crate) fn line(circuit: &Value) -> String {
     let hops = circuit["hops"].as_array().into_iter().flatten();
     let names: Vec<&str> = hops.map(|hop| hop["name"].as_str().unwrap_or("?")).collect();
     let rtt = circuit["rtt_ms"].as_f64().map(|ms| format!(", {ms:.1} ms")).unwrap_or_default();
     let why = circuit["why"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
+    let lost = circuit["loss_percent"].as_f64().filter(|lost| *lost > 0.0);
+    let lost = lost.map(|lost| format!(", {lost:.1} % lost")).unwrap_or_default();
+    let silent = circuit["silent"].as_str().map(|hop| format!(" ({hop})")).unwrap_or_default();
+    let use_of = match text(circuit, "use") {
+        "circuit-for" => ", for the machine (--circuit-for)",
+        "socks" => ", for a SOCKS user",
+        _ => "",
+    };
     let state = text(circuit, "state");
-    format!("{} {} {state}{rtt}{why}", circuit["id"], names.join(" > "))
+    let hops = names.join(" > ");
+    format!("{} {hops} {state}{rtt}{lost}{why}{silent}{use_of}", circuit["id"])
 }
 
 fn shown(circuit: &Value) -> String {
     let mut text = line(circuit) + "\n";
     for hop in circuit["hops"].as_array().into_iter().flatten() {
-        let (name, knows) = (&hop["name"], &hop["knows"]);
+        let name = &hop["name"];
+        let knows = &hop["knows"];
         let name = name.as_str().unwrap_or("?");
         text += &format!("  {name} knows {}\n", knows.as_str().unwrap_or_default());
     }
-    let (out, back) = (&circuit["packets"]["out"], &circuit["packets"]["in"]);
+    let out = &circuit["packets"]["out"];
+    let back = &circuit["packets"]["in"];
     text += &format!("  {out} packets out, {back} in, of {} bytes at most\n", circuit["mtu"]);
     for why in texts(&circuit["warnings"]) {
         text += &format!("  not hidden: {why}\n");

@@ -10,6 +10,8 @@ use anyhow::Result;
 use host::quick::{ORDER_MS, REPAIR_PERCENT};
 
 use crate::frames::{self, Frames};
+use crate::lastlines;
+use crate::listen::place;
 use crate::log::{self, Level};
 use crate::wish::Wish;
 
@@ -38,6 +40,7 @@ pub(crate) struct Args {
     join: Option<String>,
     /// The interface to create, at most 15 characters
     #[arg(long, value_name = "NAME", default_value = "warren0")]
+    #[arg(value_parser = crate::wg::interface)]
     tun: String,
     /// The UDP port [default: 41820, or another if that is taken]
     #[arg(long, value_name = "N")]
@@ -49,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, env = "WARREN_NO_PORT_MAPPING")]
     no_port_mapping: bool,
     /// Where metrics for Prometheus are served over HTTP [default: nowhere]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = place)]
     metrics: Option<SocketAddr>,
     #[arg(long, value_enum, value_name = "WHEN", env = "WARREN_FRAMES", default_value = "on")]
     #[arg(help = frames::HELP, ignore_case = true)]
@@ -84,6 +87,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         repair_percent: args.repair_max,
         port_mapping: !args.no_port_mapping,
         metrics: args.metrics,
+        last_lines: lastlines::text,
         begin: Begin { join: args.join, changes: args.wish.changes() },
     };
     let path = options.socket.clone();
@@ -92,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "daemon at {}", path.display());
         let _ = out.flush();
-        host::systemd::notify_ready();
+        host::linux::systemd::notify_ready();
     })?;
     Ok(())
 }

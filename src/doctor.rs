@@ -18,6 +18,7 @@ use dial::proxy::Proxies;
 use host::KernelRandom;
 use noise::Random as _;
 use serde_json::{Value, json};
+use wire::stun::{self, Message, Transaction};
 
 use crate::admin::plain;
 use crate::client::{Target, text, texts};
@@ -115,7 +116,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     kernel(&mut found);
     forwarding(&status, &mut found);
     let count = |state| found.0.iter().filter(|finding| finding.state == state).count();
-    let (broken, odd) = (count(State::Broken), count(State::Odd));
+    let broken = count(State::Broken);
+    let odd = count(State::Odd);
     let shown = found.0.iter().map(|finding| {
         json!({ "check": finding.check, "state": finding.state.word().to_lowercase(),
                 "what": finding.what, "mend": finding.mend })
@@ -211,11 +213,12 @@ fn server(url: &ServerUrl, net: &Value, found: &mut Findings) {
         Err(why) => found.broken("https", why.to_string(), mend_of(&why)),
     }
     let host = url.host().trim_matches(['[', ']']);
-    udp(("quic", host, url.port()), &quic_probe(), is_quic, found);
+    udp("quic", host, url.port(), &quic_probe(), is_quic, found);
     let stun = texts(&net["stun"]).next().and_then(|at| at.rsplit_once(':'));
     let stun_port = stun.and_then(|(_, port)| port.parse().ok()).unwrap_or(STUN_PORT);
-    let request = stun_request();
-    udp(("stun", host, stun_port), &request, |bytes| is_stun(&request, bytes), found);
+    let mut asked = Transaction::default();
+    KernelRandom.fill(&mut asked);
+    udp("stun", host, stun_port, &stun::request(&asked), |bytes| is_stun(&asked, bytes), found);
 }
 
 fn mend_of(why: &io::Error) -> &'static str {
@@ -235,7 +238,9 @@ fn mend_of(why: &io::Error) -> &'static str {
 
 /// Sends something to a port until what is wanted comes back.
 fn udp(
-    (check, host, port): (&'static str, &str, u16),
+    check: &'static str,
+    host: &str,
+    port: u16,
     message: &[u8],
     is_answer: impl Fn(&[u8]) -> bool,
     found: &mut Findings,
@@ -317,18 +322,9 @@ fn is_quic(bytes: &[u8]) -> bool {
     bytes.len() > 7 && bytes[0] & 0x80 != 0 && bytes[1..5] == [0; 4]
 }
 
-/// A binding request (RFC 8489, section 5), filled up with an attribute SOFTWARE: our servers
-/// answer nobody with more bytes than they got.
-fn stun_request() -> [u8; 56] {
-    let mut request = [b' '; 56];
-    request[..8].copy_from_slice(&[0, 1, 0, 36, 0x21, 0x12, 0xa4, 0x42]);
-    KernelRandom.fill(&mut request[8..20]);
-    request[20..24].copy_from_slice(&[0x80, 0x22, 0, 32]);
-    request
-}
-
-fn is_stun(request: &[u8; 56], bytes: &[u8]) -> bool {
-    bytes.len() >= 20 && bytes[..2] == [1, 1] && bytes[4..20] == request[4..20]
+/// Whether this answers the question of `asked`.
+fn is_stun(asked: &Transaction, bytes: &[u8]) -> bool {
+    matches!(stun::parse(bytes), Ok(Message::Response(of, _)) if of == *asked)
 }
 
 /// Handshakes carry the time, and certificates and keys have an end.
@@ -367,14 +363,14 @@ fn port(status: &Value, net: &Value, found: &mut Findings) {
     match net["udp"].as_bool() {
         Some(true) if net["mapping_varies"] == true => found.odd(
             "nat",
-            "the translator maps each destination anew: direct paths are rarer",
+            "the translator maps each destination to another port: direct paths are rarer",
             "turn on UPnP, PCP or NAT-PMP at the router, or forward the port",
         ),
         Some(true) => found.well("nat", "UDP passes, and is mapped alike for all"),
         Some(false) => found.odd(
             "nat",
             "UDP leaves this network nowhere: everything goes through a relay",
-            "ask for UDP to be let out; HTTPS works meanwhile",
+            "ask for UDP to be let out; until then everything goes by HTTPS",
         ),
         None => {}
     }
@@ -382,7 +378,8 @@ fn port(status: &Value, net: &Value, found: &mut Findings) {
 
 /// The node's own name, as programs ask for it.
 fn names(status: &Value, found: &mut Findings) {
-    let (name, domain) = (text(&status["self"], "name"), text(status, "domain"));
+    let name = text(&status["self"], "name");
+    let domain = text(status, "domain");
     if name.is_empty() || domain.is_empty() || text(status, "state") != "running" {
         return;
     }
@@ -497,12 +494,13 @@ mod tests {
         assert_eq!(quic_probe().len(), 1200, "less is not answered");
         assert!(is_quic(&[0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
         assert!(!is_quic(&[0xc0, 0, 0, 0, 1, 0, 0, 0]) && !is_quic(&[]) && !is_quic(&[0x80; 4]));
-        let request = stun_request();
-        let mut answer = request.to_vec();
-        answer[..2].copy_from_slice(&[1, 1]);
-        assert!(is_stun(&request, &answer) && !is_stun(&request, &request));
-        answer[19] ^= 1;
-        assert!(!is_stun(&request, &answer), "another's");
+        let asked = [7; 12];
+        let question = stun::request(&asked);
+        let mut answer = [0; stun::RESPONSE_LEN_MAX];
+        let seen = "192.0.2.7:41820".parse().unwrap();
+        let len = stun::write_response(&asked, seen, &mut answer);
+        assert!(is_stun(&asked, &answer[..len]) && !is_stun(&asked, &question));
+        assert!(!is_stun(&[8; 12], &answer[..len]), "another's");
     }
 
     #[test]

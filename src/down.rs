@@ -7,7 +7,7 @@ use crate::admin::lifetime;
 use crate::client::{Target, text, texts};
 use crate::wish::Wish;
 
-/// Be down: a member still, but without interface and peers, until `warren up`.
+/// Disconnect and stay a member: no interface and no peers until `warren up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

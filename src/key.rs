@@ -3,9 +3,11 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::admin::{Target, fields, lifetime, table};
+use crate::admin::{Target, lifetime, table};
+use crate::lookup;
+use crate::node::tagged;
 
-/// Administrate join keys, which let nodes in.
+/// Manage join keys, which let nodes in.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -21,16 +23,16 @@ enum Words {
         /// For any number of nodes, not for one
         #[arg(long)]
         reusable: bool,
-        /// Its nodes are removed when they were away for five minutes
+        /// Its nodes leave when they stop, or when nothing was heard of them for five minutes
         #[arg(long)]
         ephemeral: bool,
         /// When it ends, as in 24h [default: never]
-        #[arg(long, value_name = "TIME", value_parser = lifetime)]
+        #[arg(long, alias = "expiration", value_name = "TIME", value_parser = lifetime)]
         expires: Option<u64>,
         /// A tag of its nodes, as in tag:robot; may be repeated
-        #[arg(long = "tag", value_name = "TAG")]
+        #[arg(long = "tag", alias = "tags", value_name = "TAG", value_delimiter = ',')]
         tags: Vec<String>,
-        /// The user whose its nodes are
+        /// The user to whom its nodes belong
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
         /// The name that its one node gets, whatever the machine calls itself
@@ -49,8 +51,8 @@ enum Words {
     Expire {
         #[command(flatten)]
         target: Target,
-        /// The key's number; `warren key list` shows it
-        id: u64,
+        /// The key's number, what it begins with, as in `warren key list`, or the token itself
+        key: String,
     },
 }
 
@@ -59,14 +61,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Words::Create { target, reusable, ephemeral, expires, tags, user, name, address } => {
             let mut session = target.open()?;
-            let tags: Vec<String> = tags
-                .into_iter()
-                .map(|tag| if tag.starts_with("tag:") { tag } else { format!("tag:{tag}") })
-                .collect();
+            let tags: Vec<String> = tags.into_iter().map(tagged).collect();
             let wanted = json!({ "reusable": reusable, "ephemeral": ephemeral, "tags": tags,
                                  "expires_in_s": expires, "user": user, "name": name,
                                  "address": address });
-            session.ask("POST", "/api/v1/keys", &wanted, |answer| {
+            let answer = session.call("POST", "/api/v1/keys", &wanted)?;
+            session.aside(&lookup::made("key", &answer));
+            session.print(&answer, |answer| {
                 format!("{}\n", answer["token"].as_str().unwrap_or_default())
             })
         }
@@ -74,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let mut session = target.open()?;
             let columns = [
                 ("ID", "id"),
-                ("PREFIX", "prefix"),
+                ("BEGINS WITH", "front"),
                 ("REUSABLE", "reusable"),
                 ("EPHEMERAL", "ephemeral"),
                 ("TAGS", "tags"),
@@ -83,13 +84,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 ("USED", "used"),
                 ("REVOKED", "revoked"),
             ];
-            session
-                .ask("GET", "/api/v1/keys", &Value::Null, |answer| table(&answer["keys"], &columns))
+            session.ask("GET", "/api/v1/keys", &Value::Null, |answer| {
+                table(&lookup::with_fronts("key", &answer["keys"]), &columns)
+            })
         }
-        Words::Expire { target, id } => {
+        Words::Expire { target, key } => {
             let mut session = target.open()?;
+            let id = lookup::number(&mut session, "key", &key)?;
             let path = format!("/api/v1/keys/{id}/expire");
-            session.ask("POST", &path, &Value::Null, fields)
+            session.done("POST", &path, &format!("key {id} is taken back; its nodes stay"))
         }
     }
 }

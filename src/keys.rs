@@ -54,7 +54,7 @@ fn print(key: &str) -> Result<()> {
 
 /// A secret that goes into a file which everybody can read is no secret.
 fn warn_of_readers() {
-    if host::daemon::is_file_for_all(io::stdout().as_fd()) {
+    if host::linux::background::is_file_for_all(io::stdout().as_fd()) {
         let _ = io::stderr().write_all(
             b"Warning: writing to world accessible file.\n\
               Consider setting the umask to 077 and trying again.\n",

@@ -66,7 +66,7 @@ struct Up {
     #[arg(long)]
     allow_scripts: bool,
     /// The interface to create [default: the file's name without .conf]
-    #[arg(long)]
+    #[arg(long, value_parser = crate::wg::interface)]
     name: Option<String>,
     /// Run on this processor only, counted from 0
     #[arg(long, value_name = "N", env = "WARREN_CPU")]
@@ -107,7 +107,7 @@ fn serve(args: Up) -> Result<()> {
     log::start(args.log.or_else(Level::from_environment).unwrap_or(Level::Info));
     log::end_on_panic();
     if let Some(cpu) = args.cpu {
-        host::affinity::pin(cpu)?;
+        host::linux::affinity::pin(cpu)?;
     }
     let path = std::path::absolute(quick::locate(&args.file))?;
     let wishes = (args.compress.map(|compress| compress == Compress::On), args.hold_ms);
@@ -137,15 +137,13 @@ fn serve(args: Up) -> Result<()> {
         }
     };
     let end = quick::run(&name, &settings, scripts, &mut reload, on_up)?;
-    tracing::info!(?end, "link down");
+    tracing::info!("link down: {end}");
     Ok(())
 }
 
 /// What the command says of compression and of bundles stands above what the file says.
-fn with_wishes(
-    mut settings: Settings,
-    (compress, hold_ms): (Option<bool>, Option<u16>),
-) -> Settings {
+fn with_wishes(mut settings: Settings, wishes: (Option<bool>, Option<u16>)) -> Settings {
+    let (compress, hold_ms) = wishes;
     for peer in &mut settings.peers {
         peer.compress = compress.unwrap_or(peer.compress);
         peer.hold_ms = hold_ms.unwrap_or(peer.hold_ms);

@@ -13,6 +13,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::lastlines::Both;
+
 /// What `--help` says of it where errors are logged if nobody asks for anything else.
 pub(crate) const HELP_ERROR: &str = "How much to log [env: LOG_LEVEL] [default: error]";
 /// The same where it is told what was done.
@@ -166,7 +168,7 @@ pub(crate) fn start_as(level: Level, form: Form) {
         .with_max_level(level)
         .with_target(false)
         .with_ansi(colour)
-        .with_writer(io::stderr)
+        .with_writer(|| Both)
         // It would be told on standard error, by a call that panics where that cannot be written.
         .log_internal_errors(false);
     let begun = match form.log_format {

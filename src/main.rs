@@ -13,9 +13,12 @@
 //! - `ui` serves the web interface here, with calls of the same API.
 //! - `circuit` opens circuits and runs commands in them.
 //! - `sites` joins whole sites through gateways: [`sites`] decides, [`clouds`] acts.
+//! - `whois` and `exit-node` look through the daemon's status; words of other programs that mean
+//!   nothing here are told what is meant (`foreign`).
 //! - `lab`, `bench` and `demo` say where they went: into a program of their own, `warren-lab`.
 //! - `policy check` checks a policy file without a server.
-//! - `completions` and `man` print what a package installs beside the program ([`pages`]).
+//! - `completions` and `man` print what a package installs beside the program ([`pages`]), with
+//!   what stands in `examples`; `names`, which is hidden, tells completions names.
 //!
 //! An error ends the program with exit code 1 and one line on standard error: what failed, why,
 //! and how to mend it. A reader that goes away early, as in `warren genkey | head -c 0`, is no
@@ -24,6 +27,7 @@
 mod admin;
 mod audit;
 mod backup;
+mod bundle;
 mod circuit;
 mod cleanup;
 mod client;
@@ -31,16 +35,21 @@ mod daemon;
 mod dns;
 mod doctor;
 mod down;
+mod examples;
+mod foreign;
 mod frames;
 mod groups;
 mod import;
 mod key;
 mod keys;
+mod lastlines;
 mod link;
 mod listen;
 mod log;
+mod lookup;
 mod missing;
 mod moved;
+mod names;
 mod netcheck;
 mod node;
 mod peer;
@@ -59,6 +68,7 @@ mod up;
 mod user;
 mod weather;
 mod wg;
+mod whois;
 mod why;
 mod wish;
 
@@ -94,6 +104,7 @@ enum Command {
     Genpsk,
     Daemon(daemon::Args),
     Cleanup(cleanup::Args),
+    #[command(alias = "login")]
     Up(up::Args),
     Down(down::Args),
     Logout(down::Logout),
@@ -102,6 +113,8 @@ enum Command {
     Ip(status::Ip),
     Ping(ping::Args),
     Wait(status::Wait),
+    Whois(whois::Args),
+    ExitNode(whois::ExitNode),
     Why(why::Args),
     Circuit(circuit::Args),
     Netcheck(netcheck::Args),
@@ -111,11 +124,16 @@ enum Command {
     Debug(status::Debug),
     Serve(serve::Args),
     Relay(relay::Args),
+    #[command(alias = "users")]
     User(user::Args),
+    #[command(alias = "preauthkeys")]
     Key(key::Args),
+    #[command(alias = "nodes")]
     Node(node::Args),
     Peer(peer::Args),
+    #[command(alias = "routes")]
     Route(route::Args),
+    #[command(alias = "apikeys")]
     Token(token::Args),
     Audit(audit::Args),
     Ui(ui::Args),
@@ -127,13 +145,18 @@ enum Command {
     Dns(dns::Args),
     Completions(pages::Completions),
     Man(pages::Man),
+    #[command(hide = true)]
+    Names(names::Args),
+    /// Print the version.
+    #[command(hide = true)]
+    Version,
     #[command(flatten)]
     Moved(moved::Words),
 }
 
 fn main() -> ExitCode {
     let words = words(std::env::args_os().collect());
-    let mut program = groups::shown(Cli::command());
+    let mut program = groups::shown(examples::BOOK.dress(Cli::command()));
     let asked = words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let parsed = program.try_get_matches_from_mut(words).and_then(|m| Cli::from_arg_matches(&m));
     let mut cli = match parsed {
@@ -159,6 +182,8 @@ fn main() -> ExitCode {
         Command::Ip(args) => status::ip(args),
         Command::Ping(args) => ping::run(args),
         Command::Wait(args) => status::wait(args),
+        Command::Whois(args) => whois::run(args),
+        Command::ExitNode(args) => whois::exit_node(&args),
         Command::Why(args) => why::run(args),
         Command::Circuit(args) => match circuit::run(args) {
             Ok(code) => return code,
@@ -185,8 +210,10 @@ fn main() -> ExitCode {
         Command::Policy(args) => policy::run(args),
         Command::Sites(args) => sites::run(args),
         Command::Dns(args) => dns::run(args),
-        Command::Completions(args) => args.print(&Cli::command()),
-        Command::Man(args) => args.write(Cli::command()),
+        Command::Completions(args) => args.print(&Cli::command(), &examples::BOOK),
+        Command::Man(args) => args.write(Cli::command(), &examples::BOOK),
+        Command::Names(args) => names::run(&args),
+        Command::Version => client::say(&format!("warren {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Moved(words) => return words.tell(),
     };
     match result {
@@ -212,10 +239,15 @@ fn socket_of(command: &mut Command) -> Option<&mut Option<std::path::PathBuf>> {
         Command::Ip(args) => &mut args.target,
         Command::Ping(args) => &mut args.target,
         Command::Wait(args) => &mut args.target,
+        Command::Whois(args) => &mut args.target,
+        Command::ExitNode(args) => {
+            let whois::ExitWords::List { target } = &mut args.command;
+            target
+        }
         Command::Netcheck(args) => &mut args.target,
         Command::Doctor(args) => &mut args.target,
         Command::Why(args) => &mut args.target,
-        Command::Circuit(args) => args.target(),
+        Command::Circuit(args) => args.target()?,
         Command::Metrics(args) => &mut args.target,
         Command::Ros(args) => &mut args.target,
         Command::Debug(args) => {

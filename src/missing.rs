@@ -7,8 +7,14 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command};
 
+use crate::foreign;
+
 /// Says what `error` says, with the names of variables for what is missing.
 pub(crate) fn tell(program: &Command, asked: &str, error: &Error) -> ExitCode {
+    if let Some(meant) = foreign::meant(asked, error) {
+        let _ = io::stderr().write_all(meant.as_bytes());
+        return ExitCode::from(2);
+    }
     let _ = error.print();
     for (flag, variable) in variables(program, asked, error) {
         // not eprintln, which panics when standard error is closed

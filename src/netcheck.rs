@@ -9,8 +9,15 @@ use serde_json::Value;
 use crate::admin::plain;
 use crate::client::{Target, texts};
 
-/// Show what the network around this machine lets through.
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren netcheck           what UDP does here, which relays answer, and what follows
+  warren netcheck --json    the same for programs";
+
+/// Show what the network around this machine lets through, and what follows from it.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -39,14 +46,45 @@ fn text(check: &Value) -> String {
         let _ = writeln!(out, "{name:<10} {value}");
     }
     for server in check["stun_servers"].as_array().into_iter().flatten() {
-        let (address, rtt) = (word(&server["address"]), ms(&server["rtt_ms"]));
+        let address = word(&server["address"]);
+        let rtt = ms(&server["rtt_ms"]);
         let _ = writeln!(out, "{:<10} {address} answers in {rtt}", "");
     }
-    out + &relays(check)
+    out += &relays(check);
+    out + &format!("\n{}\n", verdict(check))
+}
+
+/// What comes of all that, in one sentence; before it, whether the server is reached.
+fn verdict(check: &Value) -> String {
+    let connected = |relay: &&Value| relay["connected"] == true;
+    let relays = || check["relays"].as_array().into_iter().flatten();
+    let has_relay = relays().filter(connected).count() > 0;
+    let is_open = !check["port_mapping"]["external"].is_null();
+    let server =
+        if check["server"]["in_touch"] == true { "" } else { "The server is not reached. " };
+    let paths = match (check["udp"].as_bool(), check["mapping_varies"].as_bool()) {
+        (Some(false), _) => "No UDP leaves this network",
+        (Some(true), _) if is_open => "Direct paths are likely, for the gateway opened a port",
+        (Some(true), Some(true)) => {
+            "Direct paths are rare, for the NAT maps each destination to another port"
+        }
+        (Some(true), _) => "Direct paths are likely",
+        (None, _) => "Whether there are direct paths is not known yet",
+    };
+    let relay = match (check["udp"].as_bool(), has_relay) {
+        (Some(false), true) => "so everything goes by a relay",
+        (Some(false), false) => "and no relay is connected, so no peer beyond it is reached",
+        (_, true) => "and a relay carries the rest",
+        (_, false) => "but no relay is connected for the rest",
+    };
+    format!("{server}{paths}, {relay}.")
 }
 
 fn server(server: &Value) -> String {
     match (server["in_touch"] == true, server["trouble"].as_str()) {
+        (true, _) if server["carrier"] == "icmp" => {
+            "in touch by ping: nothing else reaches it".to_owned()
+        }
         (true, _) => "in touch".to_owned(),
         (false, Some(trouble)) => format!("not in touch: {}", plain(trouble)),
         (false, None) => "not in touch".to_owned(),
@@ -63,7 +101,7 @@ fn udp(works: &Value) -> &'static str {
 
 fn mapping(varies: &Value) -> &'static str {
     match varies.as_bool() {
-        Some(true) => "maps every destination anew: few direct paths",
+        Some(true) => "maps each destination to another port: few direct paths",
         Some(false) => "maps all destinations alike, or there is none",
         None => "not known: two STUN servers have to answer",
     }
@@ -89,7 +127,10 @@ fn relays(check: &Value) -> String {
         let name = if n == 0 { "relays" } else { "" };
         let home = if relay["id"] == check["home_relay"] { ", home" } else { "" };
         let state = match (relay["connected"] == true, relay["trouble"].as_str()) {
-            (true, _) => format!("answers in {}{home}", ms(&relay["rtt_ms"])),
+            (true, _) => {
+                let by = relay["carrier"].as_str().map(|by| format!(" by {}", plain(by)));
+                format!("answers in {}{}{home}", ms(&relay["rtt_ms"]), by.unwrap_or_default())
+            }
             (false, Some(trouble)) => format!("not connected: {}", plain(trouble)),
             (false, None) => "not connected".to_owned(),
         };
@@ -131,7 +172,8 @@ mod tests {
             "home_relay": 1,
             "relays": [
                 { "id": 0, "url": "https://h", "connected": false, "trouble": "no" },
-                { "id": 1, "url": "https://r", "connected": true, "rtt_ms": 9.04 },
+                { "id": 1, "url": "https://r", "connected": true, "rtt_ms": 9.04,
+                  "carrier": "icmp" },
             ],
         });
         let expected = "\
@@ -146,7 +188,10 @@ gateway    192.168.1.1 opened 203.0.113.7:2 by pcp
 STUN       h:3478
            203.0.113.9:3478 answers in 4.2 ms
 relays     0 https://h not connected: no
-           1 https://r answers in 9.0 ms, home
+           1 https://r answers in 9.0 ms by icmp, home
+
+The server is not reached. Direct paths are likely, for the gateway opened a port, and a relay \
+carries the rest.
 ";
         assert_eq!(text(&check), expected);
     }
@@ -156,5 +201,18 @@ relays     0 https://h not connected: no
         let said = text(&json!({ "port": 1 }));
         assert!(said.contains("UDP        not known yet") && said.contains("gateway    -\n"));
         assert!(!said.contains("relays") && !said.contains('{'), "{said}");
+        let verdict = |udp: Value, varies: Value, relay: bool| {
+            verdict(&json!({ "server": { "in_touch": true }, "udp": udp, "mapping_varies": varies,
+                             "relays": [{ "connected": relay }] }))
+        };
+        let told = "No UDP leaves this network, so everything goes by a relay.";
+        assert_eq!(verdict(json!(false), Value::Null, true), told);
+        let told = verdict(json!(false), Value::Null, false);
+        assert!(told.contains("no relay is connected, so no peer"), "{told}");
+        assert!(!told.contains(';'), "{told}");
+        let told = verdict(json!(true), json!(true), false);
+        assert!(told.starts_with("Direct paths are rare") && told.contains("no relay"), "{told}");
+        let told = verdict(json!(true), json!(false), true);
+        assert!(told.starts_with("Direct paths are likely, and a relay"), "{told}");
     }
 }

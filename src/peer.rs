@@ -22,7 +22,7 @@ const MTU: u32 = 1280;
 /// Seconds between packets that keep translators' mappings to the gateway alive.
 const KEEPALIVE_S: u32 = 25;
 
-/// Administrate plain WireGuard peers: phones, routers, whatever runs no daemon of ours.
+/// Manage plain WireGuard peers: phones, routers, whatever runs no daemon of ours.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -75,7 +75,7 @@ struct Add {
     /// A prefix beyond the network that it sends there, such as 0.0.0.0/0; may be repeated
     #[arg(long = "route", value_name = "PREFIX")]
     routes: Vec<Prefix>,
-    /// The user whose it is
+    /// The user to whom it belongs
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// A tag, as in tag:phone; may be repeated
@@ -212,7 +212,8 @@ fn is_public(address: IpAddr) -> bool {
 
 /// The wg-quick file, which all WireGuard apps read.
 fn file(answer: &Value, pair: Option<&PrivateKey>, place: &str, routes: &[Prefix]) -> String {
-    let (peer, gateway) = (&answer["peer"], &answer["gateway"]);
+    let peer = &answer["peer"];
+    let gateway = &answer["gateway"];
     let whole = |address: &str| if address.contains(':') { 128 } else { 32 };
     let own = texts(&peer["addresses"]).map(|address| format!("{address}/{}", whole(address)));
     let own: Vec<String> = own.collect();

@@ -6,19 +6,34 @@ use std::time::{Duration, Instant};
 
 use ::daemon::protocol::Request;
 use anyhow::{Context, Result, bail};
-use host::echo::Echo;
+use host::linux::signals::Signals;
+use host::sockets::echo::Echo;
 use serde_json::{Value, json};
 
+use crate::admin::plain;
 use crate::client::{Target, text, texts};
 use crate::status::{path, peer};
 
 /// How far apart echoes are.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often it looks whether it was told to end.
+const GLANCE_EVERY: Duration = Duration::from_millis(50);
 /// How many echoes `--until-direct` waits for a direct path, if no number is said.
 const UNTIL_DIRECT: u16 = 10;
 
+/// What the long help ends with.
+const EXAMPLES: &str = "\
+Examples:
+  warren ping web                   four echoes, and by which way each came
+  warren ping web --until-direct    until the path is direct, or why it is not
+  warren ping web -c 100            Ctrl-C ends it early, with the summary";
+
 /// Send echoes to a peer, and print the path of each.
+///
+/// It ends with a summary: how many were answered, how many paths, and the shortest, mean and
+/// longest round trip. Ctrl-C does, too.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -50,36 +65,115 @@ pub(crate) fn run(args: Args) -> Result<()> {
         .context("the peer has no address yet")?;
     let echo = Echo::new(address).context("no echo can be sent; try it as root")?;
     let count = args.count.unwrap_or(if args.until_direct { UNTIL_DIRECT } else { 4 });
-    let (mut answered, mut is_direct) = (0, false);
+    // Told to end, it ends with the summary; without the watch it just ends.
+    let signals = Signals::block().ok();
+    let mut sum = Summary::default();
+    let mut last = found.clone();
     let mut rows = Vec::new();
     for sequence in 0..count {
         let begin = Instant::now();
         let took = echo.ask(sequence, args.size, Duration::from_millis(args.timeout_ms));
         let took = took.with_context(|| format!("cannot send to {address}"))?;
         let status = client.ask(&Request::Status)?;
-        let now = peer(&status, &args.peer)?;
-        is_direct = text(&now["path"], "kind") == "direct";
-        answered += u32::from(took.is_some());
-        say(&args, now, address, took, &mut rows)?;
-        if args.until_direct && is_direct && took.is_some() {
+        last = peer(&status, &args.peer)?.clone();
+        sum.add(took);
+        say(&args, &last, address, took, &mut rows)?;
+        if args.until_direct && is_direct(&last) && took.is_some() {
             break;
         }
-        if sequence + 1 < count {
-            std::thread::sleep(PAUSE.saturating_sub(begin.elapsed()));
+        if sequence + 1 < count && is_told_to_end(signals.as_ref(), begin) {
+            break;
         }
     }
     if args.target.json() {
         let answer = json!({ "schema": 1, "peer": found["name"], "address": address,
-                             "echoes": rows });
+                             "echoes": rows, "summary": sum.json() });
         args.target.print(&answer, |_| String::new())?;
+    } else {
+        crate::client::say(&sum.line())?;
     }
-    if answered == 0 {
-        bail!("{} does not answer; `warren why` tells what stands between", args.peer);
+    sum.judge(&args, &last)
+}
+
+fn is_direct(peer: &Value) -> bool {
+    text(&peer["path"], "kind") == "direct"
+}
+
+/// Waits for the next echo's turn; whether we were told to end before that.
+fn is_told_to_end(signals: Option<&Signals>, begin: Instant) -> bool {
+    loop {
+        if signals.is_some_and(|signals| signals.poll_signal().is_some()) {
+            return true;
+        }
+        let left = PAUSE.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::sleep(left.min(GLANCE_EVERY));
     }
-    if args.until_direct && !is_direct {
-        bail!("the path to {} is not direct after {count} echoes", args.peer);
+}
+
+/// What came of all echoes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Summary {
+    sent: u32,
+    answered: u32,
+    min: Duration,
+    max: Duration,
+    total: Duration,
+}
+
+impl Summary {
+    fn add(&mut self, took: Option<Duration>) {
+        self.sent += 1;
+        let Some(took) = took else { return };
+        self.min = if self.answered == 0 { took } else { self.min.min(took) };
+        self.max = self.max.max(took);
+        self.total += took;
+        self.answered += 1;
     }
-    Ok(())
+
+    /// Shortest, mean and longest round trip, if there was one.
+    fn rtt_ms(&self) -> Option<[f64; 3]> {
+        let mean = self.total.checked_div(self.answered)?;
+        Some([self.min, mean, self.max].map(|rtt| rtt.as_secs_f64() * 1000.0))
+    }
+
+    fn line(&self) -> String {
+        let Self { sent, answered, .. } = self;
+        let lost = f64::from(sent - answered) * 100.0 / f64::from((*sent).max(1));
+        let rtt = self.rtt_ms().map_or_else(String::new, |[min, mean, max]| {
+            format!("; round trip min/mean/max {min:.1}/{mean:.1}/{max:.1} ms")
+        });
+        format!("{sent} sent, {answered} answered, {lost:.0} % lost{rtt}\n")
+    }
+
+    fn json(&self) -> Value {
+        let [min, mean, max] = self.rtt_ms().map_or([None; 3], |ms| ms.map(Some));
+        json!({ "sent": self.sent, "answered": self.answered, "rtt_ms_min": min,
+                "rtt_ms_mean": mean, "rtt_ms_max": max })
+    }
+
+    /// Whether that is a success: an answer, and a direct path where one was wanted.
+    fn judge(&self, args: &Args, peer: &Value) -> Result<()> {
+        if self.answered == 0 {
+            bail!("{} does not answer; `warren why {0}` tells what stands between", args.peer);
+        }
+        if args.until_direct && !is_direct(peer) {
+            let sent = self.sent;
+            let called = &args.peer;
+            let path = match text(&peer["path"], "kind") {
+                "relay" => "goes through a relay",
+                _ => "is not direct",
+            };
+            let why = plain(text(&peer["path"], "why"));
+            bail!(
+                "the path to {called} {path} after {sent} echoes: {why}; `warren netcheck` here \
+                 and there tells what each network lets through"
+            );
+        }
+        Ok(())
+    }
 }
 
 fn say(
@@ -102,4 +196,33 @@ fn say(
     }
     out.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echoes_are_summed_up_and_a_path_that_is_not_direct_has_its_reason() {
+        let mut sum = Summary::default();
+        assert_eq!(sum.line(), "0 sent, 0 answered, 0 % lost\n");
+        for ms in [Some(30), None, Some(10), Some(20)] {
+            sum.add(ms.map(Duration::from_millis));
+        }
+        let line = "4 sent, 3 answered, 25 % lost; round trip min/mean/max 10.0/20.0/30.0 ms\n";
+        assert_eq!(sum.line(), line);
+        assert_eq!(sum.json()["rtt_ms_max"], 30.0);
+
+        let words = ["ping", "web", "--until-direct"];
+        let args = <Args as clap::Args>::augment_args(clap::Command::new("ping"));
+        let args = args.try_get_matches_from(words).unwrap();
+        let args = <Args as clap::FromArgMatches>::from_arg_matches(&args).unwrap();
+        let why = "no UDP leaves this network";
+        let relayed = json!({ "path": { "kind": "relay", "why": why } });
+        let told = sum.judge(&args, &relayed).unwrap_err().to_string();
+        assert!(told.contains("through a relay after 4 echoes: no UDP leaves"), "{told}");
+        assert!(sum.judge(&args, &json!({ "path": { "kind": "direct" } })).is_ok());
+        let told = Summary::default().judge(&args, &relayed).unwrap_err().to_string();
+        assert!(told.contains("`warren why web`"), "{told}");
+    }
 }

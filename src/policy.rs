@@ -21,7 +21,7 @@ Examples:
   warren policy set policy.hujson       check it, and have the server on this machine use it
   warren policy get > policy.hujson     what is used now";
 
-/// Check policy files, and administrate a server's policy; see docs/policy.md for the language.
+/// Check policy files, and manage a server's policy; see docs/policy.md for the language.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -82,29 +82,54 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let body = json!({ "text": text, "if_version": if_version });
             let answer = session.call("PUT", "/api/v1/policy", &body)?;
             warn(&answer);
-            session.print(&answer, |answer| format!("version: {}\n", answer["version"]))
-        }
-        Words::Test { target, file } => {
-            let mut session = target.open()?;
-            let text = match &file {
-                Some(file) => json!(text(file)?),
-                None => session.call("GET", "/api/v1/policy", &Value::Null)?["text"].clone(),
-            };
-            let body = json!({ "text": text });
-            let answer = session.call("POST", "/api/v1/policy/check", &body)?;
-            warn(&answer);
             session.print(&answer, |answer| {
-                let [rules, tests, nodes] = ["rules", "tests", "nodes"].map(|name| &answer[name]);
-                format!("{rules} rules, {tests} tests passed, against {nodes} nodes\n")
+                format!("version {} holds now, and every node is told\n", answer["version"])
             })
         }
+        Words::Test { target, file } => test(target, file.as_deref()),
     }
+}
+
+/// Has the server judge a file, or the policy that it has.
+fn test(target: Target, file: Option<&Path>) -> Result<()> {
+    let mut session = target.open()?;
+    let (text, is_unset) = match file {
+        Some(file) => (json!(text(file)?), false),
+        None => {
+            let kept = session.call("GET", "/api/v1/policy", &Value::Null)?;
+            (kept["text"].clone(), kept["version"] == 0)
+        }
+    };
+    let answer = session.call("POST", "/api/v1/policy/check", &json!({ "text": text }))?;
+    warn(&answer);
+    session.print(&answer, |answer| {
+        if is_unset {
+            return "no policy is set: every node reaches every node; `warren policy set FILE` \
+                    sets one\n"
+                .to_owned();
+        }
+        let count = |name: &str, what: &str| counted(&answer[name], what);
+        let [rules, tests, nodes] =
+            [("rules", "rule"), ("tests", "test"), ("nodes", "node")].map(|(n, w)| count(n, w));
+        format!("{rules}, {tests} passed, against {nodes}\n")
+    })
+}
+
+/// "1 rule", "2 rules".
+fn counted(number: &Value, what: &str) -> String {
+    let more = if *number == 1 { "" } else { "s" };
+    format!("{number} {what}{more}")
+}
+
+/// A warning, on standard error: not eprintln, which panics where that is full or closed.
+fn aside(warning: &str) {
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("warning: {warning}\n"));
 }
 
 /// What the server warns of, where it does not mix with the answer.
 fn warn(answer: &Value) {
     for warning in answer["warnings"].as_array().into_iter().flatten() {
-        eprintln!("warning: {}", finding(warning).trim_start());
+        aside(finding(warning).trim_start());
     }
 }
 
@@ -136,7 +161,7 @@ fn check(file: &Path, nodes: Option<PathBuf>, json: bool) -> Result<()> {
             Err(faults) => return refuse(path, &faults),
         },
     };
-    let (policy, warnings) = match Policy::parse(&bytes(file)?) {
+    let (policy, mut warnings) = match Policy::parse(&bytes(file)?) {
         Ok(parsed) => parsed,
         Err(faults) => return refuse(file, &faults),
     };
@@ -144,10 +169,13 @@ fn check(file: &Path, nodes: Option<PathBuf>, json: bool) -> Result<()> {
         Ok(compiled) => compiled,
         Err(failures) => return refuse(file, &failures),
     };
+    warnings.extend(compiled.remarks());
+    warnings.sort_by_key(|finding| finding.place);
     let routes = compiled.refused_routes().iter();
     let routes = routes.map(|one| format!("node {} must not route {}", one.node.0, one.route));
     let routes: Vec<String> = routes.collect();
-    let (rules, tests) = (policy.grants.len(), policy.tests.len());
+    let rules = policy.grants.len();
+    let tests = policy.tests.len();
     if json {
         let answer = json!({
             "schema": 1, "refused": null, "faults": [], "rules": rules, "tests": tests,
@@ -156,12 +184,14 @@ fn check(file: &Path, nodes: Option<PathBuf>, json: bool) -> Result<()> {
         return say(&format!("{answer:#}\n"));
     }
     for warning in &warnings {
-        eprintln!("warning: {}:{warning}", file.display());
+        aside(&format!("{}:{warning}", file.display()));
     }
     for route in &routes {
-        eprintln!("warning: {route}");
+        aside(&route.to_string());
     }
-    say(&format!("{}: {rules} rules, {tests} tests passed\n", file.display()))
+    let [rules, tests] =
+        [(rules, "rule"), (tests, "test")].map(|(n, what)| counted(&json!(n), what));
+    say(&format!("{}: {rules}, {tests} passed\n", file.display()))
 }
 
 fn listed(findings: &[Finding]) -> Vec<Value> {

@@ -14,7 +14,7 @@ use dial::proxy::Proxies;
 use noise::PublicKey;
 use serde_json::{Value, json};
 
-use crate::listen::Listen;
+use crate::listen::{Listen, place};
 use crate::log::{self, Level};
 
 /// How often the server is asked for members.
@@ -26,7 +26,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(600);
 /// What the server said last is good for so long.
 const GOOD_FOR: Duration = Duration::from_secs(24 * 3600);
 
-/// Run a relay for nodes that reach each other by no UDP, on a machine of its own.
+/// Run a relay on a machine of its own, for nodes that find no direct path.
 ///
 /// It registers with the server, which names it to all nodes, and admits members of the network
 /// only. It goes on for a day when the server is away. Its token is made on the server with
@@ -49,8 +49,9 @@ pub(crate) struct Args {
     url: ServerUrl,
     /// Where STUN requests are answered, too, as in 0.0.0.0:3478
     #[arg(long, value_name = "ADDR:PORT", env = "WARREN_STUN", value_delimiter = ',')]
+    #[arg(value_parser = place)]
     stun: Vec<SocketAddr>,
-    #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
+    #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
     #[command(flatten)]
     form: log::Form,
@@ -58,7 +59,7 @@ pub(crate) struct Args {
 
 /// Relays until a signal.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let level = args.log.or_else(Level::from_environment).unwrap_or(Level::Error);
+    let level = args.log.or_else(Level::from_environment).unwrap_or(Level::Info);
     log::start_as(level, args.form);
     let token = match args.token.strip_prefix("file:") {
         None => args.token,
@@ -69,18 +70,22 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let most = control::limits::RELAY_STUN_MAX;
     ensure!(args.stun.len() <= most, "--stun: {most} addresses are enough");
     let mut admin = Admin::remote(args.server, &token, Proxies::from_environment()?)?;
-    let (listen, quic) = (args.listen.listen, !args.listen.no_quic);
+    let listen = args.listen.listen;
+    let quic = !args.listen.no_quic;
+    let icmp = args.listen.icmp;
     let (tls, acme) = args.listen.certificate()?;
     let config = RelayConfig {
         data: args.data.clone(),
         listen,
         quic,
+        icmp,
         url: args.url.clone(),
         stun: args.stun,
         tls,
         acme,
     };
     let relay = RelayServer::start(&config)?;
+    let url = args.url.clone();
     // What the server is told of a relay, it takes from who holds that relay's key.
     admin = admin.proving(relay.private_key().clone());
     let mut books =
@@ -88,10 +93,17 @@ pub(crate) fn run(args: Args) -> Result<()> {
     books.begin(&relay);
     let mut out = std::io::stdout().lock();
     // Nothing depends on this line.
-    let _ = writeln!(out, "relaying on {} with key {}", relay.address(), relay.public_key());
+    let (at, url) = (relay.address(), &url);
+    let quic = if relay.has_quic() { "UDP" } else { "no QUIC at UDP" };
+    let _ = writeln!(
+        out,
+        "relaying on {at} with key {}\nreached at: {url}, TCP and {quic} {}",
+        relay.public_key(),
+        at.port()
+    );
     let _ = out.flush();
     drop(out);
-    host::systemd::notify_ready();
+    host::linux::systemd::notify_ready();
     relay.wait(|relay| match books.ask(&mut admin, relay) {
         Ok(()) => ASK_EVERY,
         Err(error) => {
@@ -133,6 +145,9 @@ impl Books {
             if relay.has_quic() {
                 own["quic"] = true.into();
             }
+            if relay.has_icmp() {
+                own["icmp"] = true.into();
+            }
             call(admin, "POST", "/api/v1/relays", &own.to_string())?;
         }
         let path = match &self.known {
@@ -153,7 +168,8 @@ impl Books {
             _ => {
                 let keys = keys_of(&answer["keys"])?;
                 relay.set_members(keys.clone(), GOOD_FOR);
-                (self.known, self.written) = (Some((version, keys)), None);
+                self.known = Some((version, keys));
+                self.written = None;
             }
         }
         let is_fresh = self.written.is_some_and(|at| at.elapsed() < WRITE_EVERY);

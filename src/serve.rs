@@ -9,10 +9,10 @@ use ::server::{Config, Ended, HOOKS_MAX, Hook, Provider, Server, Stun};
 use anyhow::{Context, Result};
 use control::{Prefix, ServerUrl};
 use dial::Admin;
-use host::systemd::Watchdog;
+use host::linux::systemd::Watchdog;
 
 use crate::admin::{DATA, lifetime};
-use crate::listen::Listen;
+use crate::listen::{Listen, place};
 use crate::log::{self, Level};
 
 /// What a server answers that lives.
@@ -23,7 +23,11 @@ Examples:
   warren serve --url https://vpn.example.com             a server at port 443
   warren serve --data /tmp/trial --url https://10.0.0.1  one to try, in a folder of its own";
 
-/// Run the coordination service: names, addresses, keys and policy, and no traffic.
+/// Run the server of a network: names, addresses, keys and policy, and a relay.
+///
+/// Nodes reach each other directly where they can. What finds no direct path goes through this
+/// server's relay, encrypted from node to node; `warren relay` runs more of them elsewhere. It
+/// prints where it is reached, what it answers, and the next command.
 ///
 /// Everything is in one directory: database, keys, certificate, and the socket for the commands
 /// `key`, `node`, `user`, `route`, `policy`, `token` and `audit` on this machine. The certificate
@@ -46,8 +50,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", required = true, env = "WARREN_URL", value_delimiter = ',')]
     url: Vec<ServerUrl>,
     /// Where STUN requests are answered, as in 0.0.0.0:3478; two, so that nodes see whether their
-    /// NAT maps every destination anew [default: ports 3478 and 3479 where --listen is, if free]
+    /// NAT maps each destination to another port [default: ports 3478 and 3479 where --listen is,
+    /// if free]
     #[arg(long, value_name = "ADDR:PORT", env = "WARREN_STUN", value_delimiter = ',')]
+    #[arg(value_parser = place)]
     stun: Vec<SocketAddr>,
     /// Answer no STUN requests
     #[arg(long, conflicts_with = "stun")]
@@ -61,7 +67,7 @@ pub(crate) struct Args {
     /// New nodes wait for `warren node approve`
     #[arg(long)]
     approve: bool,
-    /// How long a node's key lasts before it must rotate, as in 180d [default: for ever]
+    /// How long a node's key lasts before it must rotate, as in 180d [default: without end]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     node_lifetime: Option<u64>,
     /// Where events are posted, as in https://HOST/PATH; may be repeated
@@ -77,7 +83,7 @@ pub(crate) struct Args {
     /// The file of an OpenID Connect provider, by which people may sign in (docs/people.md)
     #[arg(long, value_name = "FILE")]
     oidc: Option<PathBuf>,
-    #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_ERROR, ignore_case = true)]
+    #[arg(long, value_enum, value_name = "LEVEL", help = log::HELP_INFO, ignore_case = true)]
     log: Option<Level>,
     #[command(flatten)]
     form: log::Form,
@@ -85,13 +91,15 @@ pub(crate) struct Args {
 
 /// Serves until a signal.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let level = args.log.or_else(Level::from_environment).unwrap_or(Level::Error);
+    let level = args.log.or_else(Level::from_environment).unwrap_or(Level::Info);
     log::start_as(level, args.form);
     let hosts = args.url.iter().map(ServerUrl::host);
     if let Err(why) = control::name::check_domain(&args.domain, hosts) {
         anyhow::bail!("--domain {:?}: {why}; take another, as in warren.internal", args.domain);
     }
-    let (listen, quic) = (args.listen.listen, !args.listen.no_quic);
+    let listen = args.listen.listen;
+    let quic = !args.listen.no_quic;
+    let icmp = args.listen.icmp;
     let (tls, acme) = args.listen.certificate()?;
     let hooks = hooks(&args.webhook, args.webhook_secret)?;
     let config = Config {
@@ -99,6 +107,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         store: args.store.map(store).transpose()?,
         listen,
         quic,
+        icmp,
         urls: args.url,
         stun: match args.stun {
             places if places.is_empty() && !args.no_stun => Stun::Usual,
@@ -123,16 +132,42 @@ pub(crate) fn run(args: Args) -> Result<()> {
     loop {
         let server = Server::start(config.clone())?;
         let mut out = std::io::stdout().lock();
-        // One line when it can be used, for people and for whoever started it. Nothing depends on
-        // it: after a restore the terminal may be gone.
-        let _ = writeln!(out, "serving on {} with key {}", server.address(), server.public_key());
+        // When it can be used, for people and for whoever started it. Nothing depends on it: after
+        // a restore the terminal may be gone.
+        let _ = out.write_all(told(&server, &config).as_bytes());
         let _ = out.flush();
         drop(out);
-        host::systemd::notify_ready();
+        host::linux::systemd::notify_ready();
         if server.wait()? == Ended::Told {
             return Ok(());
         }
     }
+}
+
+/// Where the server is reached, what it answers, and what comes next.
+fn told(server: &Server, config: &Config) -> String {
+    let (at, key) = (server.address(), server.public_key());
+    let urls: Vec<String> = config.urls.iter().map(ToString::to_string).collect();
+    let quic = match server.has_quic() {
+        true => format!("UDP {at} (relay by QUIC)"),
+        false => "no QUIC".to_owned(),
+    };
+    let stun: Vec<String> = server.stun().iter().map(ToString::to_string).collect();
+    let stun = match &stun[..] {
+        [] => "no STUN".to_owned(),
+        places => format!("UDP {} (STUN)", places.join(", ")),
+    };
+    let data = match config.data == Path::new(DATA) {
+        true => String::new(),
+        false => format!(" --data {}", config.data.display()),
+    };
+    let urls = urls.join(", ");
+    format!(
+        "serving on {at} with key {key}\n\
+         reached at: {urls}\n\
+         answers: TCP {at} (members, administrators, relay by HTTPS); {quic}; {stun}\n\
+         next: warren key create{data}, then on a machine: warren up TOKEN\n"
+    )
 }
 
 /// Tells systemd that the server lives whenever it has answered here as it answers others.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use clouds::{Program, Server, Ssh, Survey, Work};
+use clouds::{Locks, Program, Server, Ssh, Survey, Work};
 use serde_json::{Value, json};
-use sites::{Action, File, Known, Mistake, Numbering, Provider, Step, Taken, Topology};
+use sites::{Action, File, Known, Mistake, Numbering, Step, Taken, Topology};
 
 use crate::admin::{Session, Target};
 use crate::client::say;
@@ -73,6 +73,15 @@ enum Words {
         /// The site file
         file: PathBuf,
     },
+    /// Print what others' tools read.
+    Export {
+        /// The least rights that the sites need at their providers, as a policy document
+        #[arg(long, value_name = "FILE", required_unless_present = "terraform")]
+        rights: Option<PathBuf>,
+        /// The same sites as a file of Terraform or OpenTofu (`.tf.json`)
+        #[arg(long, value_name = "FILE", conflicts_with = "rights")]
+        terraform: Option<PathBuf>,
+    },
     /// Print the machines as an inventory of Ansible.
     Inventory {
         /// The site file
@@ -102,11 +111,28 @@ pub(crate) fn run(args: Args) -> Result<()> {
             session.print(&value, show::quality_text)
         }
         Words::Failover { target, site, file } => failover(target, site, file),
+        Words::Export { rights, terraform } => export(rights, terraform),
         Words::Inventory { file } => {
             let (file, numbering) = check(&file)?;
             say(&format!("{:#}\n", show::inventory(&file, &numbering)))
         }
     }
+}
+
+/// Prints what others' tools read.
+fn export(rights: Option<PathBuf>, terraform: Option<PathBuf>) -> Result<()> {
+    if let Some(path) = rights {
+        let (file, _) = read(&path)?;
+        let rights = clouds::rights(&file);
+        let rights = rights.context("no provider of the file has rights that are printed")?;
+        say(&format!("{rights:#}\n"))?;
+    }
+    if let Some(path) = terraform {
+        let (file, numbering) = check(&path)?;
+        let whole = clouds::terraform(&file, &numbering, &Program::this()?.digest);
+        say(&format!("{whole:#}\n"))?;
+    }
+    Ok(())
 }
 
 /// A server's API as the sites need it.
@@ -214,10 +240,6 @@ fn unable(file: &File, only: Option<&str>) -> Vec<String> {
         unable.push(told.to_owned());
     }
     for site in file.sites.iter().filter(|site| only.is_none_or(|only| site.name == only)) {
-        if site.provider != Provider::Ssh {
-            let word = site.provider.word();
-            unable.push(format!("{}: nothing is made at {word} yet; use ssh", site.name));
-        }
         if site.backend != sites::Backend::Warren {
             unable.push(format!("{}: gateways run Warren and no other backend yet", site.name));
         }
@@ -241,7 +263,7 @@ fn plan(on: On) -> Result<()> {
 }
 
 fn work(on: On, yes: bool, wanted: bool) -> Result<()> {
-    let (scene, mut session) = Scene::open(on)?;
+    let (mut scene, mut session) = Scene::open(on)?;
     let program = Program::this()?;
     let silent = scene.silent();
     if wanted {
@@ -256,14 +278,14 @@ fn work(on: On, yes: bool, wanted: bool) -> Result<()> {
     }
     let known = scene.survey.known(&scene.file, &scene.numbering, &program.digest);
     let steps = scene.steps(wanted, &known)?;
-    run_steps(&scene, &mut session, &program, &steps, yes)?;
+    run_steps(&mut scene, &mut session, &program, &steps, yes)?;
     ensure!(silent.is_empty(), "these do not answer, so what they have stays:{}", silent.concat());
     Ok(())
 }
 
 /// Asks, does the steps one after the other, and says how it goes.
 fn run_steps(
-    scene: &Scene,
+    scene: &mut Scene,
     session: &mut Session,
     program: &Program,
     steps: &[Step],
@@ -279,19 +301,28 @@ fn run_steps(
         ask(&show::steps(steps))?;
     }
     let begin = Instant::now();
-    for (done, step) in steps.iter().enumerate() {
-        let mut calls = Calls(session);
-        let (file, numbering, ssh) = (&scene.file, &scene.numbering, &scene.ssh);
-        let mut work = Work { file, numbering, ssh, server: &mut calls, program };
-        let left =
-            (done > 0).then(|| begin.elapsed().div_f64(done as f64) * (steps.len() - done) as u32);
+    let mut locks = Locks::take(&mut scene.survey.clouds, steps)?;
+    let mut done = Ok(());
+    for (at, step) in steps.iter().enumerate() {
+        let left = (at > 0).then(|| begin.elapsed().div_f64(at as f64) * (steps.len() - at) as u32);
         let left = left.map_or_else(String::new, |left| format!(", {} s left", left.as_secs() + 1));
         // Progress goes to standard error, so that output stays what scripts read.
-        let _ = writeln!(std::io::stderr(), "[{}/{}{left}] {step}", done + 1, steps.len());
-        work.step(step).with_context(|| {
-            format!("{done} of {} steps are done; the next apply goes on from here", steps.len())
-        })?;
+        let _ = writeln!(std::io::stderr(), "[{}/{}{left}] {step}", at + 1, steps.len());
+        let Scene { file, numbering, ssh, survey, .. } = &mut *scene;
+        locks.renew(&mut survey.clouds);
+        let mut calls = Calls(session);
+        let server = &mut calls;
+        let clouds = &mut survey.clouds;
+        let mut work = Work { file, numbering, ssh, server, clouds, program };
+        done = work.step(step).with_context(|| {
+            format!("{at} of {} steps are done; the next apply goes on from here", steps.len())
+        });
+        if done.is_err() {
+            break;
+        }
     }
+    locks.release(&mut scene.survey.clouds);
+    done?;
     let mut value = show::plan(&scene.file, &scene.numbering, steps);
     value["done"] = json!(steps.len());
     value["seconds"] = json!(begin.elapsed().as_secs_f64());
@@ -312,7 +343,7 @@ fn ask(plan: &str) -> Result<()> {
 
 fn failover(target: Target, site: String, file: PathBuf) -> Result<()> {
     let on = On { target, file, only: Some(site.clone()) };
-    let (scene, mut session) = Scene::open(on)?;
+    let (mut scene, mut session) = Scene::open(on)?;
     let program = Program::this()?;
     let mut known = scene.survey.known(&scene.file, &scene.numbering, &program.digest);
     let is_pair = scene.file.site(&site).is_some_and(|site| site.gateways == 2);
@@ -323,5 +354,5 @@ fn failover(target: Target, site: String, file: PathBuf) -> Result<()> {
     known.active.insert(site, 1 - now);
     let mut steps = scene.steps(true, &known)?;
     steps.retain(|step| step.id.kind == sites::Kind::Route);
-    run_steps(&scene, &mut session, &program, &steps, true)
+    run_steps(&mut scene, &mut session, &program, &steps, true)
 }

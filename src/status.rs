@@ -1,6 +1,5 @@
 //! `warren status`, `ip`, `wait` and `debug`: how things are.
 
-use std::io::Write;
 use std::time::Duration;
 
 use ::daemon::protocol::Request;
@@ -8,8 +7,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::admin::{lifetime, plain, table};
+use crate::bundle;
 use crate::client::{Target, text, texts};
-use crate::up::wait_until_running;
+use crate::up::{Limit, wait_until_running};
 use crate::weather::links;
 
 /// Show this node and its peers.
@@ -75,7 +75,10 @@ pub(crate) struct Debug {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum DebugCommand {
-    /// Write everything that helps to find out what is wrong, without secrets
+    /// Write a tar of everything that helps to find out what is wrong, without secrets
+    ///
+    /// Status, counters, map and log of the daemon; routes, rules, nft, resolver and kernel of the
+    /// machine. Nothing is sent anywhere. With --json it is what the daemon tells, alone.
     Bundle {
         #[command(flatten)]
         target: Target,
@@ -106,6 +109,12 @@ fn show(status: &Value, with_links: bool) -> String {
         "no-network" => out += "This node belongs to no network; `warren up TOKEN` joins one.\n",
         "stopped" => out += "This node is down; `warren up` brings it up.\n",
         "needs-approval" => out += "This node waits for an administrator to let it in.\n",
+        "starting" => out += "This node waits for the server's answer.\n",
+        "needs-sign-in" => {
+            let url = plain(text(&status["sign_in"], "url"));
+            out += &format!("This node waits for somebody who signs in at {url}\n");
+        }
+        "refused" => out += "The network refuses this node; below is why.\n",
         other => out += &format!("This node is not running yet: {other}.\n"),
     }
     for line in texts(&status["health"]) {
@@ -188,7 +197,8 @@ fn short_path(peer: &Value) -> String {
 
 /// The exit in use, subnets used and served, and what waits for approval: a line each.
 fn routes(status: &Value) -> String {
-    let (own, settings) = (&status["self"], &status["settings"]);
+    let own = &status["self"];
+    let settings = &status["settings"];
     let is_default = |route: &&str| route.ends_with("/0");
     let peers = || status["peers"].as_array().into_iter().flatten();
     let mut out = String::new();
@@ -206,6 +216,13 @@ fn routes(status: &Value) -> String {
             Some(peer) => text(peer, "quality"),
         };
         line("exit", format!("{exit}, {is}"));
+    }
+    let circuits = &status["circuits"];
+    for circuit in circuits["own"].as_array().into_iter().flatten() {
+        line("circuit", crate::circuit::line(circuit));
+    }
+    if let Some(at) = circuits["socks"]["at"].as_str() {
+        line("socks", format!("{at}, {} circuits", circuits["socks"]["circuits"]));
     }
     if settings["accept_routes"] == true {
         for peer in peers() {
@@ -237,9 +254,13 @@ fn routes(status: &Value) -> String {
         waiting.push("to be an exit".to_owned());
     }
     if !waiting.is_empty() {
-        let name = text(own, "name");
-        let mend = format!("`warren route approve {name}` on the server");
-        line("waits", format!("{}; {mend}", waiting.join(", ")));
+        line("waits", format!("{}; on the server:", waiting.join(", ")));
+        // It approves exactly what it names: all that is offered, also what is in use.
+        let mut all: Vec<&str> = offers.iter().map(|(route, _)| *route).collect();
+        if settings["advertise_exit_node"] == true {
+            all.extend(["0.0.0.0/0", "::/0"]);
+        }
+        line("", format!("warren route approve {} {}", text(own, "name"), all.join(" ")));
     }
     out
 }
@@ -266,8 +287,16 @@ pub(crate) fn peer<'a>(status: &'a Value, called: &str) -> Result<&'a Value> {
             text(peer, "name").eq_ignore_ascii_case(label)
                 || texts(&peer["addresses"]).any(|address| address == called)
         })
-        .with_context(|| {
-            format!("there is no peer {called:?} that this node may talk to; see `warren status`")
+        .with_context(|| match text(status, "state") {
+            "stopped" => "this node is down; `warren up` brings it up".to_owned(),
+            "no-network" => {
+                "this node belongs to no network; `warren up TOKEN` joins one".to_owned()
+            }
+            _ => {
+                format!(
+                    "there is no peer {called:?} that this node may talk to; see `warren status`"
+                )
+            }
         })
 }
 
@@ -292,7 +321,8 @@ pub(crate) fn ip(args: Ip) -> Result<()> {
 /// Waits.
 pub(crate) fn wait(args: Wait) -> Result<()> {
     let mut client = args.target.connect()?;
-    let status = wait_until_running(&mut client, args.timeout.map(Duration::from_secs))?;
+    let limit = args.timeout.map(Duration::from_secs).map_or(Limit::Never, Limit::Within);
+    let status = wait_until_running(&mut client, limit)?;
     args.target.print(&status, |_| String::new())
 }
 
@@ -305,14 +335,7 @@ pub(crate) fn metrics(args: Metrics) -> Result<()> {
 /// Writes what helps.
 pub(crate) fn debug(args: Debug) -> Result<()> {
     let DebugCommand::Bundle { target, out } = args.command;
-    let answer = target.ask(&Request::Debug)?;
-    let text = serde_json::to_string_pretty(&answer)? + "\n";
-    match out {
-        None => std::io::stdout().lock().write_all(text.as_bytes())?,
-        Some(path) => std::fs::write(&path, text)
-            .with_context(|| format!("cannot write {}", path.display()))?,
-    }
-    Ok(())
+    bundle::run(&target, out.as_deref())
 }
 
 #[cfg(test)]
@@ -359,12 +382,16 @@ mod tests {
             "exit          gw, good",
             "uses          10.7.0.0/24 by gw",
             "serves        192.168.5.0/24",
-            "waits         10.9.0.0/24, to be an exit; `warren route approve a` on the server",
+            "waits         10.9.0.0/24, to be an exit; on the server:",
+            "              warren route approve a 192.168.5.0/24 10.9.0.0/24 0.0.0.0/0 ::/0",
         ];
         assert_eq!(shown.lines().collect::<Vec<_>>(), due);
         for line in show(&status(), true).lines() {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
+        let down = json!({ "state": "stopped", "peers": [] });
+        assert!(peer(&down, "gw").unwrap_err().to_string().starts_with("this node is down"));
+        assert!(peer(&status(), "x").unwrap_err().to_string().contains("no peer \"x\""));
         let mut lost = status();
         lost["settings"]["exit_node"] = json!("gatewya");
         assert!(show(&lost, false).contains("exit          gatewya, no peer of this node"));

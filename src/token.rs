@@ -3,9 +3,10 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::admin::{Target, fields, lifetime, table};
+use crate::admin::{Target, lifetime, table};
+use crate::lookup;
 
-/// Administrate API tokens, for commands and programs on other machines.
+/// Manage API tokens, for commands and programs on other machines.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -24,7 +25,7 @@ enum Words {
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,
         /// When it ends, as in 90d [default: never]
-        #[arg(long, value_name = "TIME", value_parser = lifetime)]
+        #[arg(long, alias = "expiration", value_name = "TIME", value_parser = lifetime)]
         expires: Option<u64>,
     },
     /// Show all tokens, without their secrets.
@@ -36,8 +37,9 @@ enum Words {
     Expire {
         #[command(flatten)]
         target: Target,
-        /// The token's number; `warren token list` shows it
-        id: u64,
+        /// The token's number, what it begins with, as in `warren token list`, or the token itself
+        #[arg(value_name = "TOKEN")]
+        which: String,
     },
 }
 
@@ -47,7 +49,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Words::Create { target, scopes, expires } => {
             let mut session = target.open()?;
             let body = json!({ "scopes": scopes, "expires_in_s": expires });
-            session.ask("POST", "/api/v1/tokens", &body, |answer| {
+            let answer = session.call("POST", "/api/v1/tokens", &body)?;
+            session.aside(&lookup::made("token", &answer));
+            session.print(&answer, |answer| {
                 format!("{}\n", answer["token"].as_str().unwrap_or_default())
             })
         }
@@ -55,20 +59,21 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let mut session = target.open()?;
             let columns = [
                 ("ID", "id"),
-                ("PREFIX", "prefix"),
+                ("BEGINS WITH", "front"),
                 ("SCOPES", "scopes"),
                 ("EXPIRES", "expires"),
                 ("LAST USED", "last_used"),
                 ("REVOKED", "revoked"),
             ];
             session.ask("GET", "/api/v1/tokens", &Value::Null, |answer| {
-                table(&answer["tokens"], &columns)
+                table(&lookup::with_fronts("token", &answer["tokens"]), &columns)
             })
         }
-        Words::Expire { target, id } => {
+        Words::Expire { target, which } => {
             let mut session = target.open()?;
+            let id = lookup::number(&mut session, "token", &which)?;
             let path = format!("/api/v1/tokens/{id}/expire");
-            session.ask("POST", &path, &Value::Null, fields)
+            session.done("POST", &path, &format!("token {id} is taken back"))
         }
     }
 }

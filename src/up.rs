@@ -23,6 +23,11 @@ const ASK_LATER_EVERY: Duration = Duration::from_millis(200);
 /// How long nothing is said of waiting.
 const SILENT_FOR: Duration = Duration::from_secs(2);
 
+/// How long `up` waits unless told otherwise.
+const UP_WITHIN: Duration = Duration::from_secs(60);
+/// The same where somebody has to open a link and sign in.
+const SIGN_IN_WITHIN: Duration = Duration::from_secs(600);
+
 /// What the long help ends with.
 const EXAMPLES: &str = "\
 Examples:
@@ -50,12 +55,19 @@ pub(crate) struct Args {
     /// server's address, as in https://HOST, to sign in
     #[arg(value_name = "TOKEN|URL")]
     token: Option<String>,
+    /// Another word for TOKEN, as Tailscale has it
+    #[arg(long, alias = "auth-key", value_name = "TOKEN", hide = true, conflicts_with = "token")]
+    authkey: Option<String>,
+    /// Another word for URL, as Tailscale has it
+    #[arg(long, value_name = "URL", hide = true, conflicts_with = "token")]
+    login_server: Option<String>,
     /// Print a QR code of the link also where no terminal is
     #[arg(long)]
     qr: bool,
-    /// Give up after this time, as in 30s [default: never]
-    #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    timeout: Option<u64>,
+    /// Give up after this time, as in 30s, or never; the daemon goes on with it [default: 60s, or
+    /// 10m where somebody has to sign in]
+    #[arg(long, value_name = "TIME", value_parser = limit)]
+    timeout: Option<Limit>,
     /// Drop earlier settings that are not mentioned
     #[arg(long)]
     reset: bool,
@@ -68,27 +80,70 @@ pub(crate) struct Args {
 
 /// Asks for it, and waits until it is so.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let token = args.token.map(read_token).transpose()?.map(with_key).transpose()?;
+    let login_server = args.login_server.map(with_scheme);
+    if args.authkey.is_some() && login_server.is_some() {
+        let told = "the token has the server's address: --login-server is passed over\n";
+        let _ = std::io::stderr().write_all(told.as_bytes());
+    }
+    let word = args.token.or(args.authkey).or(login_server);
+    let token = word.map(read_token).transpose()?.map(with_key).transpose()?;
     let mut client = args.target.connect_or_start()?;
-    let (changes, reset, force) = (args.wish.changes(), args.reset, args.force);
-    client.ask(&Request::Up { token, changes, reset, force })?;
-    let limit = args.timeout.map(Duration::from_secs);
-    let status = wait_telling(&mut client, limit, args.qr)?;
+    let changes = args.wish.changes();
+    let reset = args.reset;
+    let force = args.force;
+    let answer = client.ask(&Request::Up { token, changes, reset, force })?;
+    let mut status = wait_telling(&mut client, args.timeout.unwrap_or(Limit::Usual), args.qr)?;
+    status["changed"] = answer["changed"].clone();
     args.target.print(&status, |status| {
         let addresses: Vec<&str> = texts(&status["self"]["addresses"]).collect();
-        format!("{} is up: {}\n", text(&status["self"], "name"), addresses.join(" "))
+        let name = text(&status["self"], "name");
+        let changed = if status["changed"] == false { "unchanged" } else { "changed" };
+        let said: String = texts(&answer["said"]).map(|line| format!("{line}\n")).collect();
+        format!("{name} is up: {}\n{changed}\n{said}", addresses.join(" "))
     })
+}
+
+/// How long a command waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// As long as is usual: longer where somebody has to sign in.
+    Usual,
+    /// So long.
+    Within(Duration),
+    /// Until it is so.
+    Never,
+}
+
+impl Limit {
+    /// Whether it was waited for long enough.
+    fn is_over(self, waited: Duration, signs_in: bool) -> bool {
+        match self {
+            Self::Usual if signs_in => waited >= SIGN_IN_WITHIN,
+            Self::Usual => waited >= UP_WITHIN,
+            Self::Within(limit) => waited >= limit,
+            Self::Never => false,
+        }
+    }
+}
+
+/// Reads `30s`, or `never`.
+fn limit(text: &str) -> Result<Limit, String> {
+    if text == "never" {
+        return Ok(Limit::Never);
+    }
+    let seconds = lifetime(text).map_err(|why| format!("{why}, or never"))?;
+    Ok(Limit::Within(Duration::from_secs(seconds)))
 }
 
 /// Asks for the status until it says that the node runs, for at most `limit`.
 ///
 /// # Errors
 /// It will not run by itself, or not in time; why.
-pub(crate) fn wait_until_running(client: &mut Client, limit: Option<Duration>) -> Result<Value> {
+pub(crate) fn wait_until_running(client: &mut Client, limit: Limit) -> Result<Value> {
     wait_telling(client, limit, false)
 }
 
-fn wait_telling(client: &mut Client, limit: Option<Duration>, has_qr: bool) -> Result<Value> {
+fn wait_telling(client: &mut Client, limit: Limit, has_qr: bool) -> Result<Value> {
     let begin = Instant::now();
     let mut said = String::new();
     let mut told = String::new();
@@ -110,7 +165,10 @@ fn wait_telling(client: &mut Client, limit: Option<Duration>, has_qr: bool) -> R
                 }
                 format!("somebody who opens {url}")
             }
-            "needs-approval" => "an administrator: warren node approve NAME".to_owned(),
+            "needs-approval" => {
+                let name = text(&status["self"], "name");
+                format!("an administrator: on the server, warren node approve {name}")
+            }
             "stopped" => bail!("the node is down; `warren up` brings it up"),
             "no-network" => bail!("the node belongs to no network; `warren up TOKEN` joins one"),
             _ if status["health"].as_array().is_some_and(|health| !health.is_empty()) => {
@@ -118,8 +176,12 @@ fn wait_telling(client: &mut Client, limit: Option<Duration>, has_qr: bool) -> R
             }
             _ => format!("the server's answer{trying}"),
         };
-        if limit.is_some_and(|limit| begin.elapsed() >= limit) {
-            bail!("not running within {} s; it waits for: {waits_for}", begin.elapsed().as_secs());
+        if limit.is_over(begin.elapsed(), !told.is_empty()) {
+            bail!(
+                "not running within {} s; it waits for: {waits_for}; the daemon goes on with it, \
+                 and `warren wait` waits",
+                begin.elapsed().as_secs()
+            );
         }
         if begin.elapsed() > SILENT_FOR && waits_for != said && told.is_empty() {
             let _ = writeln!(std::io::stderr(), "waiting: {waits_for}");
@@ -173,6 +235,11 @@ fn with_key(word: String) -> Result<String> {
     Ok(format!("{url}#{key}"))
 }
 
+/// A server's address as `up` knows one.
+fn with_scheme(url: String) -> String {
+    if url.contains("://") { url } else { format!("https://{url}") }
+}
+
 fn read_token(word: String) -> Result<String> {
     let text = if word == "-" {
         std::io::read_to_string(std::io::stdin()).context("cannot read the token")?
@@ -182,4 +249,20 @@ fn read_token(word: String) -> Result<String> {
         word
     };
     Ok(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_gives_up_after_a_minute_unless_somebody_signs_in_or_it_is_told_otherwise() {
+        let s = Duration::from_secs;
+        assert!(!Limit::Usual.is_over(s(59), false) && Limit::Usual.is_over(s(60), false));
+        assert!(!Limit::Usual.is_over(s(599), true) && Limit::Usual.is_over(s(600), true));
+        assert!(!Limit::Never.is_over(s(1 << 40), false));
+        assert_eq!(limit("90s"), Ok(Limit::Within(s(90))));
+        assert_eq!(limit("never"), Ok(Limit::Never));
+        assert!(limit("0s").unwrap_err().contains("or never"));
+    }
 }

@@ -5,7 +5,8 @@ use std::io::{BufRead as _, IsTerminal as _};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::admin::{Session, Target, fields, table};
+use crate::admin::{Session, Target, plain, table};
+use crate::client::text;
 
 /// What the long help ends with.
 const EXAMPLES: &str = "\
@@ -15,7 +16,7 @@ Examples:
   warren user password ben < file                    a password from a file, on its first line
   warren user role ben operator";
 
-/// Administrate users: whose nodes are, who may sign in, and what they may do.
+/// Manage users: to whom nodes belong, who may sign in, and what they may do.
 ///
 /// Roles: member (its own nodes), auditor (reads everything), operator (nodes, join keys, names),
 /// admin (all but backups), owner (everything).
@@ -73,6 +74,7 @@ enum Words {
         user: String,
     },
     /// Remove a user who owns nothing.
+    #[command(aliases = ["destroy", "delete"])]
     Remove {
         #[command(flatten)]
         target: Target,
@@ -83,7 +85,6 @@ enum Words {
 
 /// Does what was asked for.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let user = |answer: &Value| fields(&answer["user"]);
     match args.command {
         Words::Create { target, name, role, password } => {
             let password = password.then(ask_password).transpose()?;
@@ -93,7 +94,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
                     wanted[field] = value.into();
                 }
             }
-            target.open()?.ask("POST", "/api/v1/users", &wanted, user)
+            target.open()?.ask("POST", "/api/v1/users", &wanted, |answer| {
+                let user = &answer["user"];
+                let (name, role) = (plain(text(user, "name")), text(user, "role"));
+                format!("{name} is user {}, with the role {role}\n", user["id"])
+            })
         }
         Words::List { target } => {
             let columns = [
@@ -112,23 +117,31 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Words::Role { target, user: named, role } => {
             let mut session = target.open()?;
             let path = path(&mut session, &named, "/role")?;
-            session.ask("POST", &path, &json!({ "role": role }), user)
+            session.ask("POST", &path, &json!({ "role": role }), |answer| {
+                let user = &answer["user"];
+                format!("{} has the role {} now\n", plain(text(user, "name")), text(user, "role"))
+            })
         }
         Words::Password { target, user: named, remove } => {
             let mut session = target.open()?;
             let path = path(&mut session, &named, "/password")?;
             let password = if remove { None } else { Some(ask_password()?) };
-            session.ask("POST", &path, &json!({ "password": password }), fields)
+            let state = if remove { "no password" } else { "another password" };
+            let answer = session.call("POST", &path, &json!({ "password": password }))?;
+            session.aside(&format!("{named} has {state} now, and is signed out everywhere\n"));
+            session.print(&answer, |_| String::new())
         }
         Words::SignOut { target, user: named } => {
             let mut session = target.open()?;
             let path = path(&mut session, &named, "/sign-out")?;
-            session.ask("POST", &path, &Value::Null, fields)
+            session.ask("POST", &path, &Value::Null, |answer| {
+                format!("sessions of {} that ended: {}\n", plain(&named), answer["sessions"])
+            })
         }
         Words::Remove { target, user: named } => {
             let mut session = target.open()?;
             let path = path(&mut session, &named, "")?;
-            session.ask("DELETE", &path, &Value::Null, fields)
+            session.done("DELETE", &path, &format!("user {named} is removed"))
         }
     }
 }
@@ -147,7 +160,8 @@ fn ask_password() -> Result<String> {
         input.lock().read_line(&mut line).context("cannot read the password")?;
         return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
     }
-    let ask = |what: &str| host::terminal::ask_hidden(what).context("cannot ask for a password");
+    let ask =
+        |what: &str| host::linux::terminal::ask_hidden(what).context("cannot ask for a password");
     let first = ask("Password: ")?;
     if first != ask("Again: ")? {
         bail!("the two are not the same; nothing was changed");

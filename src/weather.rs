@@ -59,7 +59,8 @@ pub(crate) fn ago(age_s: &Value) -> String {
 /// How many pieces waited for their order, and for how long in the mean.
 pub(crate) fn waited(way: &Value) -> Option<String> {
     let [count, ms] = ["order_waited", "order_waited_ms"].map(|field| way[field].as_f64());
-    let (count, ms) = (count?, ms.unwrap_or_default());
+    let count = count?;
+    let ms = ms.unwrap_or_default();
     Some(if count > 0.0 { format!("{count}, {:.1} ms each", ms / count) } else { "0".to_owned() })
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use host::daemon::{self, Readiness};
 use host::driver::{Driver, Error};
+use host::linux::background::{self, Readiness};
 use host::quick::{ORDER_MS, REPAIR_PERCENT};
 
 use crate::frames::{self, Compress, Frames};
@@ -42,14 +42,23 @@ pub(crate) struct Args {
     #[arg(default_value_t = REPAIR_PERCENT, value_parser = frames::repair_max)]
     repair_max: u8,
     /// The interface to create, at most 15 characters
+    #[arg(value_parser = interface)]
     name: String,
+}
+
+/// A name that an interface can have.
+pub(crate) fn interface(text: &str) -> Result<String, String> {
+    if host::linux::tun::is_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err("no interface can be called so; use 1 to 15 of the characters a-z A-Z 0-9 _ = + . -".into())
 }
 
 /// Serves in the foreground, or starts a process in the background that does.
 pub(crate) fn run(args: Args) -> Result<()> {
     if let Some(cpu) = args.cpu {
         // A process in the background inherits it.
-        host::affinity::pin(cpu)?;
+        host::linux::affinity::pin(cpu)?;
     }
     let asked = args.log.or_else(Level::from_environment);
     let level = asked.unwrap_or(Level::Error);
@@ -60,14 +69,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     // who asked for a log wants it; who did not must not wait for the end of standard error
     let keep_stderr = asked.is_some_and(|level| level != Level::Silent);
-    let (frames, compress) = (args.frames.word(), args.compress.word());
+    let frames = args.frames.word();
+    let compress = args.compress.word();
     let words = ["wg", "--foreground", "--log", level.word(), "--frames", frames, "--compress"];
     let hold_ms = args.hold_ms.to_string();
     let order_ms = args.order_ms.to_string();
     let repair_max = args.repair_max.to_string();
     let rest = [compress, "--hold-ms", &hold_ms, "--order-ms", &order_ms];
     let last = ["--repair-max", &repair_max, "--", &args.name];
-    daemon::start(words.into_iter().chain(rest).chain(last), keep_stderr)?;
+    background::start(words.into_iter().chain(rest).chain(last), keep_stderr)?;
     Ok(())
 }
 
@@ -87,7 +97,7 @@ fn serve(args: &Args, readiness: Option<Readiness>) -> Result<()> {
     }
     let mut no_file = || Err("there is no file to read again; use `wg syncconf`".to_owned());
     let end = driver.run(&mut no_file)?;
-    tracing::info!(?end, "ended");
+    tracing::info!("ended: {end}");
     Ok(())
 }
 

@@ -28,7 +28,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) target: client::Target,
-    /// Ask the server on this machine, by its directory
+    /// Ask the server on this machine, by its directory; that of WARREN_DATA where no daemon is
     #[arg(long, value_name = "DIR", conflicts_with = "socket")]
     data: Option<PathBuf>,
     /// Ask a server elsewhere [default: where the token says]
@@ -61,7 +61,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let source = (args.ends.len() == 2).then(|| args.ends[0].clone());
     let protocol = args.protocol.unwrap_or_else(|| if port.is_some() { 6 } else { 1 });
     let port = port.unwrap_or(0);
-    if args.data.is_none() && args.token.is_none() {
+    // A machine that has the server's directory and no daemon asks its server.
+    let has_token = args.token.is_some();
+    let named = std::env::var_os("WARREN_DATA").map(PathBuf::from);
+    let data = args.data.or_else(|| named.filter(|_| !has_token && args.target.connect().is_err()));
+    if data.is_none() && !has_token {
         let request = Request::Why { source, destination, protocol, port };
         let answer = args.target.ask(&request)?;
         return args.target.print(&answer, show);
@@ -69,8 +73,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let Some(source) = source else {
         bail!("a server is no end of the way; say who sends and who receives")
     };
-    ensure!(args.data.is_none() || args.server.is_none(), "--data and --server are two servers");
-    let server = admin::Target::new(args.data, args.server, args.token, args.target.json());
+    ensure!(data.is_none() || args.server.is_none(), "--data and --server are two servers");
+    let server = admin::Target::new(data, args.server, args.token, args.target.json());
     let body = json!({ "source": source, "destination": destination,
                        "protocol": protocol, "port": port });
     server.open()?.ask("POST", "/api/v1/policy/explain", &body, |answer| {
@@ -128,7 +132,8 @@ fn show(answer: &Value) -> String {
     if answer["policy"]["compress"] == true {
         let compression = &answer["link"]["compression"];
         let bytes = |when: &str| compression[when].as_u64().unwrap_or_default();
-        let (before, after) = (bytes("bytes_before"), bytes("bytes_after"));
+        let before = bytes("bytes_before");
+        let after = bytes("bytes_after");
         line("", format!("wherever it helps: {after} bytes for {before} on this link so far"));
     }
     out

@@ -40,6 +40,10 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     site_gateway: Option<bool>,
+    /// Send no pings to the server and relays, also where nothing else reaches them
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    no_icmp: Option<bool>,
     /// Offer to be a hop of circuits
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
@@ -51,6 +55,68 @@ pub(crate) struct Wish {
     /// Whom to ask for names on behalf of circuits; 0.0.0.0 for the machine's own
     #[arg(long, value_name = "ADDRESS")]
     circuit_names: Option<std::net::Ipv4Addr>,
+    /// Reach these networks through a circuit or not at all; `default` for everything, "" for none
+    #[arg(long, value_name = "CIDR,…|default", value_parser = networks)]
+    circuit_for: Option<Networks>,
+    /// Use hops of a directory as well, signed by this key; "" for none
+    #[arg(long, value_name = "KEY:FILE", value_parser = directory)]
+    circuit_directory: Option<Directory>,
+    /// As a hop, serve those who are in no network of ours
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    circuit_guests: Option<bool>,
+    /// As a hop, hold cells back for so many ms, so that those of several circuits leave together;
+    /// 0 for not at all
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u16).range(0..=200))]
+    circuit_batch: Option<u16>,
+    /// Send at least so many cells a second on each circuit of ours, empty ones where there is
+    /// nothing to send; 0 for none
+    #[arg(long, value_name = "CELLS", value_parser = clap::value_parser!(u16).range(0..=100))]
+    circuit_cover: Option<u16>,
+    /// Where programs that know SOCKS5 find circuits, one for each user name; "" for nowhere
+    #[arg(long, value_name = "ADDR:PORT", value_parser = place)]
+    socks: Option<std::net::SocketAddr>,
+    /// Send no faster than this line, so that packets wait here by their classes, as in 20mbit;
+    /// off for no limit
+    #[arg(long, value_name = "RATE")]
+    line_rate: Option<node::LineRate>,
+    /// The user of this machine who may say up, down and set without root, by name; "" for none
+    #[arg(long, value_name = "USER")]
+    operator: Option<String>,
+    /// Tell services of our LAN that are found by multicast DNS to the network, and its to the LAN;
+    /// "" for none
+    #[arg(long, value_name = "LINK:SERVICE,…")]
+    mdns: Option<::daemon::Mdns>,
+}
+
+/// A directory, or none.
+#[derive(Clone, Debug)]
+struct Directory(Option<::daemon::DirectoryAt>);
+
+fn directory(text: &str) -> Result<Directory, String> {
+    match text.is_empty() {
+        true => Ok(Directory(None)),
+        false => text.parse().map(|at| Directory(Some(at))),
+    }
+}
+
+/// A list of networks, given as one word.
+#[derive(Clone, Debug)]
+struct Networks(Vec<control::Prefix>);
+
+fn networks(text: &str) -> Result<Networks, String> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let read =
+        |word: &str| word.parse::<control::Prefix>().map_err(|why| format!("{word:?}: {why}"));
+    let both = |word| if word == "default" { vec!["0.0.0.0/0", "::/0"] } else { vec![word] };
+    words.flat_map(both).map(read).collect::<Result<_, _>>().map(Networks)
+}
+
+fn place(text: &str) -> Result<std::net::SocketAddr, String> {
+    if text.is_empty() {
+        return Ok(([0, 0, 0, 0], 0).into());
+    }
+    text.parse().map_err(|_| format!("{text:?}: an address and a port, as in 127.0.0.1:1080"))
 }
 
 /// A list of offers, given as one word.
@@ -76,9 +142,19 @@ impl Wish {
             exit_node_allow_lan_access: self.exit_node_allow_lan_access,
             snat_subnet_routes: self.snat_subnet_routes,
             site_gateway: self.site_gateway,
+            no_icmp: self.no_icmp,
             circuit_hop: self.circuit_hop,
             circuit_exit: self.circuit_exit,
             circuit_names: self.circuit_names,
+            circuit_for: self.circuit_for.map(|list| list.0),
+            circuit_directory: self.circuit_directory.map(|directory| directory.0),
+            circuit_guests: self.circuit_guests,
+            circuit_batch_ms: self.circuit_batch,
+            circuit_cover: self.circuit_cover,
+            socks: self.socks,
+            line_rate: self.line_rate,
+            operator: self.operator,
+            mdns: self.mdns,
         }
     }
 }
@@ -86,6 +162,18 @@ impl Wish {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_for_circuits_are_a_list_or_everything() {
+        let text = |text: &str| networks(text).map(|list| list.0.len());
+        assert_eq!(
+            (text("default"), text(""), text("10.0.0.0/8,9.9.9.9/32")),
+            (Ok(2), Ok(0), Ok(2))
+        );
+        assert!(networks("default").unwrap().0[0].is_default());
+        assert!(text("10.0.0.1/8").unwrap_err().contains("10.0.0.1/8"));
+        assert!(place("").unwrap().ip().is_unspecified() && place("1080").is_err());
+    }
 
     #[test]
     fn lists_of_prefixes_are_read_and_a_bad_one_is_named() {

@@ -1,226 +1,29 @@
-//! Circuits end to end: four nodes, three of them hops, and a web server beyond the last one; what
-//! real programs get through them, what the wires show, and what happens when a hop dies.
+//! Circuits end to end: what real programs get through them, what the wires show, and what happens
+//! when a hop dies.
 
 mod support;
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+#[path = "circuit/machine.rs"]
+mod machine;
+#[path = "circuit/operators.rs"]
+mod operators;
+#[path = "circuit/programs.rs"]
+mod programs;
+#[path = "circuit/rebuilt.rs"]
+mod rebuilt;
+#[path = "circuit/six.rs"]
+mod six;
+#[path = "circuit/transcript.rs"]
+mod transcript;
+#[path = "circuit/world.rs"]
+mod world;
 
-use serde_json::Value;
+use std::process::Stdio;
+use std::time::Instant;
+
 use support::capture::Capture;
-use support::{Host, Result, Scene, bail, ensure, eventually, scene, seconds};
-
-const WARREN: &str = env!("CARGO_BIN_EXE_warren");
-const SERVER: &str = "10.9.0.254";
-/// Beyond the exit, in the block for examples.
-const WEB: &str = "203.0.113.9";
-const NAMES: [&str; 4] = ["client", "h1", "h2", "h3"];
-/// In every page, to be searched for where it must not be.
-const MARKER: &[u8] = b"9b1c-marker-of-the-page-77aa";
-
-const POLICY: &str = r#"{
-    "tagOwners": {"tag:hop": [], "tag:exit": [], "tag:staff": []},
-    "acls": [{"action": "accept", "src": ["tag:staff"], "dst": ["tag:staff:*"]}],
-    "circuits": {"use": ["tag:staff"], "hops": ["tag:hop"], "exits": ["tag:exit"]},
-}"#;
-
-/// Answers every question for an address with the web server's, and tells who asked.
-const NAME_SERVER: &str = r#"
-import socket, struct
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("203.0.113.9", 53))
-while True:
-    q, who = s.recvfrom(2000)
-    end = q.index(b"\0", 12) + 5
-    a = b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 5, 4) + socket.inet_aton("203.0.113.9")
-    s.sendto(q[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + q[12:end] + a, who)
-    print("asked by", who[0], flush=True)
-"#;
-
-/// A page of any size, and who wanted it.
-const WEB_SERVER: &str = r#"
-import http.server
-class H(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        size = int(self.path.strip("/") or 100)
-        body = (b"9b1c-marker-of-the-page-77aa " * (size // 29 + 1))[:size]
-        self.send_response(200); self.send_header("Content-Length", str(len(body)))
-        self.end_headers(); self.wfile.write(body)
-    def log_message(self, *a): print("page for", self.client_address[0], flush=True)
-http.server.ThreadingHTTPServer(("203.0.113.9", 80), H).serve_forever()
-"#;
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-struct World {
-    daemons: Vec<Option<Running>>,
-    _others: Vec<Running>,
-    hosts: Vec<Host>,
-    server: Host,
-    folder: PathBuf,
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.daemons.clear();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-impl World {
-    fn new(scene: &Scene, id: &str) -> Result<Self> {
-        let server = scene.host("server")?;
-        server.sh(&format!(
-            "ip link add br0 type bridge; ip link set br0 up; ip addr add {SERVER}/24 dev br0"
-        ))?;
-        let mut hosts = Vec::new();
-        for (i, name) in NAMES.iter().enumerate() {
-            let host = scene.host(name)?;
-            let (port, address) = (format!("p{i}"), format!("10.9.0.{}/24", i + 1));
-            scene.veth((&server, &port, &[]), (&host, "eth0", &[&address]))?;
-            server.sh(&format!("ip link set {port} master br0"))?;
-            hosts.push(host);
-        }
-        let web = scene.host("web")?;
-        scene
-            .veth((&hosts[3], "out0", &["203.0.113.1/32"]), (&web, "eth0", &["203.0.113.9/32"]))?;
-        // the Internet is behind a router, and not a network of the exit's
-        hosts[3].sh("ip route add default via 203.0.113.9 dev out0 onlink")?;
-        web.sh("ip route add 203.0.113.1 dev eth0")?;
-        let folder =
-            std::env::temp_dir().join(format!("warren-circuit-{id}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder)?;
-        let daemons = NAMES.iter().map(|_| None).collect();
-        let mut world = Self { daemons, _others: Vec::new(), hosts, server, folder };
-        let (data, at) = (world.path("server"), format!("{SERVER}:8443"));
-        let (url, stun) = (format!("https://{at}"), format!("{SERVER}:3478"));
-        let words =
-            [WARREN, "serve", "--data", &data, "--listen", &at, "--url", &url, "--stun", &stun];
-        let serve = world.start(&world.server, &words, "serve", "serving on")?;
-        world._others.push(serve);
-        for (script, name) in [(NAME_SERVER, "names"), (WEB_SERVER, "web")] {
-            let child = world.start(&web, &["python3", "-c", script], name, "")?;
-            world._others.push(child);
-        }
-        Ok(world)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
-
-    fn log(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
-    }
-
-    fn start(&self, host: &Host, words: &[&str], name: &str, ready: &str) -> Result<Running> {
-        let file = std::fs::File::create(self.path(&format!("{name}.log")))?;
-        let mut command = host.command(&words[..1]);
-        command.args(&words[1..]).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        let running = Running(command.spawn()?);
-        let is_ready = || self.log(name).contains(ready);
-        if eventually(&format!("{name} is ready"), seconds(30), is_ready).is_err() {
-            bail!("{name} did not start:\n{}", self.log(name));
-        }
-        Ok(running)
-    }
-
-    fn daemon(&mut self, i: usize) -> Result<()> {
-        let name = NAMES[i];
-        let (state, socket) = (self.path(name), self.path(&format!("{name}.sock")));
-        let words = [WARREN, "daemon", "--state", &state, "--socket", &socket, "--tun", "warren0"];
-        self.daemons[i] = Some(self.start(&self.hosts[i], &words, name, "daemon at")?);
-        Ok(())
-    }
-
-    fn command(&self, i: usize, words: &[&str]) -> Command {
-        let socket = self.path(&format!("{}.sock", NAMES[i]));
-        let mut command = self.hosts[i].command(&[WARREN]);
-        command.args(["--socket", &socket]).args(words);
-        command
-    }
-
-    fn node(&self, i: usize, words: &[&str]) -> Result<String> {
-        said(&mut self.command(i, words))
-    }
-
-    fn admin(&self, words: &[&str]) -> Result<String> {
-        let data = self.path("server");
-        said(self.server.command(&[WARREN]).args(words).args(["--data", &data]))
-    }
-
-    /// Everybody is up; `h1` to `h3` offer themselves, and `h3` is an exit.
-    fn join(&mut self) -> Result<()> {
-        let policy = self.path("policy");
-        std::fs::write(&policy, POLICY)?;
-        self.admin(&["policy", "set", &policy])?;
-        let offers: [(&str, &[&str]); 4] = [
-            ("tag:staff", &[]),
-            ("tag:hop", &["--circuit-hop"]),
-            ("tag:hop", &["--circuit-hop"]),
-            ("tag:exit", &["--circuit-exit", "--circuit-names", WEB]),
-        ];
-        for (i, (tag, offer)) in offers.into_iter().enumerate() {
-            self.daemon(i)?;
-            let token = self.admin(&["key", "create", "--tag", tag])?;
-            let up = ["up", token.trim(), "--timeout", "30s", "--hostname", NAMES[i]];
-            self.node(i, &[&up[..], offer].concat())?;
-        }
-        Ok(())
-    }
-
-    /// Opens one, once hops know of each other.
-    fn open(&self, words: &[&str]) -> Result<(String, Duration)> {
-        let last = std::cell::RefCell::new(String::new());
-        let took = std::cell::Cell::new(Duration::ZERO);
-        let opened = eventually("a circuit is built", seconds(40), || {
-            let begin = Instant::now();
-            match self.node(0, &[&["circuit", "open"], words].concat()) {
-                Ok(id) => {
-                    took.set(begin.elapsed());
-                    last.replace(id.trim().to_owned());
-                    true
-                }
-                Err(why) => {
-                    last.replace(format!("{why:#}"));
-                    false
-                }
-            }
-        });
-        let last = last.take();
-        ensure!(opened.is_ok(), "no circuit: {last}");
-        Ok((last, took.get()))
-    }
-
-    fn show(&self, id: &str) -> Result<Value> {
-        Ok(serde_json::from_str(&self.node(0, &["circuit", "show", id, "--json"])?)?)
-    }
-
-    /// What a command in a circuit of its own prints.
-    fn run(&self, words: &[&str]) -> Result<String> {
-        let via = ["circuit", "run", "--via", "h1,h2,h3", "--"];
-        self.node(0, &[&via[..], words].concat())
-    }
-}
-
-fn said(command: &mut Command) -> Result<String> {
-    let out = command.output()?;
-    let why = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{command:?}: {}", why.trim());
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
-}
-
-fn has(packet: &[u8], what: &[u8]) -> bool {
-    packet.windows(what.len()).any(|part| part == what)
-}
+use support::{Result, bail, ensure, eventually, scene, seconds};
+use world::{MARKER, NAMES, POLICY, Running, WARREN, WEB, World, has};
 
 #[test]
 fn real_programs_go_through_three_hops_and_no_wire_shows_who_talks_to_whom() -> Result<()> {
@@ -249,8 +52,14 @@ fn real_programs_go_through_three_hops_and_no_wire_shows_who_talks_to_whom() -> 
         ensure!(dig.trim() == WEB, "{dig}");
         println!("{}", ping.lines().last().unwrap_or_default());
 
+        let perf = ["iperf3", "-c", WEB, "-t", "2", "-P", "2", "-f", "m"];
+        for words in [&[][..], &["-R"], &["-u", "-b", "5M", "-l", "1200"]] {
+            let said = world.run(&[&perf[..], words].concat())?;
+            println!("iperf3 {words:?}: {}", said.lines().rev().nth(2).unwrap_or_default().trim());
+        }
+
         // What is behind the client and the exit is closed, and so is the client's own machine.
-        for to in ["10.9.0.254", "10.9.0.4", "10.9.0.1", "198.18.255.254", "100.64.0.1"] {
+        for to in ["10.8.0.254", "10.13.0.1", "10.9.0.1", "198.18.255.254", "100.64.0.1"] {
             let tried = world.run(&["curl", "-sS", "--max-time", "1", &format!("http://{to}/")]);
             ensure!(tried.is_err(), "{to} is reached: {tried:?}");
         }
@@ -282,6 +91,14 @@ fn real_programs_go_through_three_hops_and_no_wire_shows_who_talks_to_whom() -> 
                 ensure!(!is_udp || packet[22..24] != [0, 53], "{name}: a name is asked");
             }
         }
+        // Nor do the logs of hops tell: names, addresses of circuits.
+        for name in &NAMES[1..4] {
+            let log = world.log(name);
+            ensure!(log.contains("daemon at"), "the control: {name} logs");
+            for what in ["page.example", "any.example", "198.19."] {
+                ensure!(!log.contains(what), "{name} logs {what}: {log}");
+            }
+        }
         Ok(())
     })
 }
@@ -302,8 +119,10 @@ fn a_killed_hop_is_told_within_three_seconds_and_nothing_leaks_meanwhile() -> Re
                 "--",
                 "sh",
                 "-c",
+                // The command around it is killed; it ends with this scene's folder.
                 &format!(
-                    "for i in $(seq 100); do curl -s --max-time 1 http://{WEB}/10 >/dev/null; done"
+                    "while [ -d {} ]; do curl -s --max-time 1 http://{WEB}/10 >/dev/null; done",
+                    world.path("")
                 ),
             ],
         );

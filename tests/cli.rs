@@ -212,13 +212,53 @@ fn completions_and_manual_pages_are_there() {
         assert!(printed.contains("allow-scripts") && printed.contains("netcheck"), "{shell}");
         assert!(!printed.contains("warren-lab"), "what is hidden is not completed by {shell}");
     }
+    // Files of links are names that only the program knows; a shell asks for them.
+    let folder = Folder::new("names");
+    let source = format!(
+        "warren() {{ if [ \"$1\" = names ]; then echo \"$2-one\"; else '{WARREN}' \"$@\"; fi; }}
+         eval \"$('{WARREN}' completions bash)\"
+         complete_it() {{ COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMPREPLY=();
+             _warren_named warren \"${{@: -1}}\" \"${{@: -2:1}}\"; echo \"${{COMPREPLY[*]}}\"; }}
+         complete_it warren ping ''
+         complete_it warren node show n
+         complete_it warren set --exit-node ''
+         complete_it warren link reload x
+         complete_it warren nod"
+    );
+    let path = folder.file("complete.sh", &source);
+    let said = Command::new("bash").args(["--norc", &path]).output().unwrap();
+    let said = text(&said.stdout);
+    assert_eq!(said, "peers-one\nnodes-one\npeers-one\n\nnode\n", "as a key is pressed");
+    // Asked where nothing runs, it says nothing, and that is no error.
+    let mut names = Command::new(WARREN);
+    let none = names.args(["names", "peers"]).env("WARREN_SOCKET", "/nowhere").output().unwrap();
+    assert!(none.status.success() && none.stdout.is_empty() && none.stderr.is_empty());
     let folder = Folder::new("man");
     let inner = folder.0.join("new/man1");
     assert!(run(&["man", inner.to_str().unwrap()]).status.success());
-    for page in ["warren", "warren-wg", "warren-link", "warren-link-up", "warren-genkey"] {
-        let roff = fs::read_to_string(inner.join(format!("{page}.1"))).unwrap();
-        assert!(roff.contains(".SH NAME") && roff.contains(".SH SYNOPSIS"), "{page}");
+    for page in ["warren.1", "warren-wg.8", "warren-link.1", "warren-link-up.1", "warren-daemon.8"]
+    {
+        let roff = fs::read_to_string(inner.join(page)).unwrap();
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXAMPLES", "EXIT STATUS", "SEE ALSO"] {
+            assert!(
+                roff.contains(&format!(".SH {section}\n"))
+                    || roff.contains(&format!(".SH \"{section}\"\n")),
+                "{page} {section}: {roff}"
+            );
+        }
+        assert!(!roff.contains("see a summary"), "{page}: {roff}");
     }
+    let page = |name: &str| fs::read_to_string(inner.join(name)).unwrap();
+    let daemon = page("warren-daemon.8");
+    assert!(daemon.contains(".SH FILES\n.TP\n\\fB/var/lib/warren\\-node\\fR\n"), "{daemon}");
+    assert!(daemon.contains("\\fBWARREN_STATE\\fR\n"), "{daemon}");
+    let create = page("warren-key-create.1");
+    assert!(create.contains("warren\\-key(1), warren\\-key\\-list(1)"), "{create}");
+    assert!(page("warren.1").contains("\\fBwarren\\-serve(8)\\fR"), "{}", page("warren.1"));
+    assert!(!inner.join("warren-daemon.1").exists() && !inner.join("warren-names.1").exists());
+    let services = folder.0.join("man8");
+    assert!(run(&["man", services.to_str().unwrap(), "--section", "8"]).status.success());
+    assert_eq!(fs::read_dir(&services).unwrap().count(), 4);
     assert!(!inner.join("warren-demo.1").exists(), "what is hidden has no page");
     let said = failure(&["man", "/proc/nowhere"], b"");
     assert!(said.contains("cannot make the folder /proc/nowhere"), "{said}");
@@ -249,7 +289,9 @@ fn a_bad_file_is_told_with_line_and_column() {
 #[test]
 fn a_name_that_cannot_be_is_refused_in_the_foreground_and_from_the_background() {
     for words in [&["wg", "-f", "a/b"][..], &["wg", "a/b"], &["wg", "-f", "", "--log", "debug"]] {
-        let said = failure(words, b"");
+        let output = run(words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "it is wrong usage: {said}");
         assert!(said.contains("1 to 15"), "{words:?}: {said}");
         assert_eq!(said.matches("1 to 15").count(), 1, "told once: {said}");
     }
@@ -307,6 +349,11 @@ fn warren_wg_goes_to_the_background_when_wg_can_talk_to_it() {
     let program = folder.0.join("warren-wg");
     symlink(WARREN, &program).unwrap();
     let (space, program) = (Space::new(), program.display().to_string());
+    for word in ["--version", "-V"] {
+        let version = run_as(&program, &[word], b"");
+        assert_eq!(version.status.code(), Some(0));
+        assert_eq!(text(&version.stdout), format!("warren {}\n", env!("CARGO_PKG_VERSION")));
+    }
     let name = format!("wtc{}", std::process::id());
     // its output is read to the end, so nothing in the background may hold it open
     let started = space.run(&[&program, &name]);
@@ -340,7 +387,7 @@ fn a_policy_file_is_checked_with_its_tests_and_its_mistakes_have_places() {
     );
     let output = run(&["policy", "check", &good]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), format!("{good}: 1 rules, 1 tests passed\n"));
+    assert_eq!(text(&output.stdout), format!("{good}: 1 rule, 1 test passed\n"));
     assert!(text(&output.stderr).starts_with(&format!("warning: {good}:4:1: \"ssh\"")));
 
     let nodes = folder.file("nodes.hujson", "{\"nodes\": [{\"id\": 1}, {\"id\": 1}]}");

@@ -8,6 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const WORDS_AT_MOST: usize = 35;
+/// The source's products, each with the word at the head of its column.
+#[rustfmt::skip]
+const NINE: [(&str, &str); 9] = [
+    ("Tailscale", "Ts"), ("ZeroTier", "ZT"), ("Nebula", "Ne"), ("Yggdrasil", "Yg"),
+    ("EasyTier", "ET"), ("VpnCloud", "VC"), ("Tinc", "Ti"), ("Hyprspace", "Hy"), ("Mycelium", "My"),
+];
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +28,8 @@ struct Feature {
     group: String,
     name: String,
     of_nine: Option<u8>,
+    #[serde(default)]
+    theirs: Vec<String>,
     warren: Answer,
     test: Option<String>,
     why: Option<String>,
@@ -100,20 +108,30 @@ fn fault(feature: &Feature, tests: &BTreeSet<String>) -> Option<String> {
     if feature.why.as_ref().is_some_and(long) {
         return Some(format!("{name}: its why has more than {WORDS_AT_MOST} words"));
     }
-    feature.of_nine.is_some_and(|of| of > 9).then(|| format!("{name}: more than nine of nine"))
+    let stranger = feature.theirs.iter().find(|one| !NINE.iter().any(|(known, _)| known == *one));
+    if let Some(stranger) = stranger {
+        return Some(format!("{name}: {stranger} is none of the nine"));
+    }
+    let ticks: BTreeSet<&String> = feature.theirs.iter().collect();
+    let is_counted = usize::from(feature.of_nine.unwrap_or(0)) == ticks.len();
+    (!is_counted).then(|| {
+        format!("{name}: {} of nine, and {} are named", feature.of_nine.unwrap_or(0), ticks.len())
+    })
 }
 
 fn page(features: &[Feature]) -> String {
     let count = |answer| features.iter().filter(|row| row.warren == answer).count();
     let theirs = features.iter().filter(|row| row.of_nine.is_some()).count();
+    let words: Vec<String> = NINE.iter().map(|(name, word)| format!("{name} ({word})")).collect();
     let mut text = format!(
         "# Features\n\n\
          This page is drawn from [features.toml](features.toml). {theirs} rows are those of the \
-         matrix of [source 002](sources.md); the others are ours.\n\
-         *Of nine* says how many of that source's nine products have the feature: Tailscale, \
-         ZeroTier, Nebula, Yggdrasil, EasyTier, VpnCloud, Tinc, Hyprspace and Mycelium.\n\
+         matrix of [source 002](sources.md), with its ticks; the others are ours. Its text speaks \
+         of 131 features, and its file has these.\n\
+         Its nine products are {}. Nothing of it was checked here.\n\
          A *yes* and a *partly* name the test that shows it. A *partly* and a *no* say why.\n\n\
          Warren has {} of {} rows, {} in part, and {} not.\n",
+        words.join(", "),
         count(Answer::Yes),
         features.len(),
         count(Answer::Partly),
@@ -123,17 +141,26 @@ fn page(features: &[Feature]) -> String {
     for row in features {
         if row.group != group {
             group = &row.group;
+            let heads: Vec<&str> = NINE.iter().map(|(_, word)| *word).collect();
             let _ = write!(
                 text,
-                "\n## {group}\n\n| feature | of nine | Warren | shown by, or why not |\n\
-                 |---|---|---|---|\n"
+                "\n## {group}\n\n| feature | {} | Warren | shown by, or why not |\n\
+                 |---|{}---|---|\n",
+                heads.join(" | "),
+                ":-:|".repeat(NINE.len())
             );
         }
-        let of_nine = row.of_nine.map_or_else(|| "–".to_owned(), |of| of.to_string());
+        let tick = |name: &str| match (row.of_nine, row.theirs.iter().any(|one| one == name)) {
+            (None, _) => " ",
+            (_, true) => "✓",
+            (_, false) => "–",
+        };
+        let ticks: Vec<&str> = NINE.iter().map(|(name, _)| tick(name)).collect();
         let test = row.test.as_ref().map(|test| format!("`{test}`"));
         let said: Vec<String> = row.why.iter().cloned().chain(test).collect();
         let warren = row.warren.word();
-        let _ = writeln!(text, "| {} | {of_nine} | {warren} | {} |", row.name, said.join(" "));
+        let ticks = ticks.join(" | ");
+        let _ = writeln!(text, "| {} | {ticks} | {warren} | {} |", row.name, said.join(" "));
     }
     text
 }
@@ -167,7 +194,8 @@ fn a_row_that_claims_too_much_is_found() {
     let row = |warren, test: Option<&str>, why: Option<&str>| Feature {
         group: "G".to_owned(),
         name: "N".to_owned(),
-        of_nine: Some(9),
+        of_nine: Some(1),
+        theirs: vec!["Tinc".to_owned()],
         warren,
         test: test.map(str::to_owned),
         why: why.map(str::to_owned),
@@ -179,4 +207,9 @@ fn a_row_that_claims_too_much_is_found() {
     assert!(fault(&row(Answer::Yes, Some("hoped"), None), &tests).is_some());
     assert!(fault(&row(Answer::No, None, None), &tests).is_some());
     assert!(fault(&row(Answer::Partly, Some("shown"), None), &tests).is_some());
+    let mut other = row(Answer::Yes, Some("shown"), None);
+    other.theirs.push("Nebula".to_owned());
+    assert!(fault(&other, &tests).is_some_and(|why| why.contains("2 are named")));
+    other.theirs = vec!["Nobody".to_owned()];
+    assert!(fault(&other, &tests).is_some_and(|why| why.contains("none of the nine")));
 }

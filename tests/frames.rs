@@ -140,6 +140,23 @@ fn pings_are_repaired_too_within_the_cap() -> Result<()> {
     Ok(())
 }
 
+/// A metered line: what repair may spend is bounded, and then it mends less.
+#[test]
+fn repair_max_of_5_percent_is_kept_and_still_mends() -> Result<()> {
+    let (plain, headers) = flood("w29", PLAIN)?;
+    let (thrifty, bytes) = flood("w30", [Sut::Thrifty, Sut::Thrifty])?;
+    let (free, all) = flood("w31", WARREN)?;
+    eprintln!(
+        "pings lost and bytes a byte: {plain:.4} at {headers:.3} plain, {thrifty:.4} at {bytes:.3} \
+         within 5 %, {free:.5} at {all:.3} within 50 %"
+    );
+    // Frames have 12 bytes for each 1,400.
+    ensure!(bytes <= headers * 1.05 + 0.02, "{bytes} bytes a byte, {headers} without repair");
+    ensure!(bytes + 0.05 < all, "{bytes} bytes a byte, {all} without the bound");
+    ensure!(thrifty < plain && free < thrifty, "{plain}, {thrifty}, {free}");
+    Ok(())
+}
+
 /// What a program hands over as one superpacket of UDP enters the interface as one, and arrives as
 /// the datagrams that it stands for.
 #[test]

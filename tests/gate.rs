@@ -3,6 +3,8 @@
 
 #[path = "gate/aliases.rs"]
 mod aliases;
+#[path = "gate/boxes.rs"]
+mod boxes;
 #[path = "gate/doctor.rs"]
 mod doctor;
 #[path = "gate/exits.rs"]

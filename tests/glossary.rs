@@ -1,5 +1,5 @@
 //! The words of the core stand in the glossary: of all words in its identifiers, the forty most
-//! frequent that are not everyday words or Rust's own. Whoever brings a new word into use explains
+//! frequent that are not everyday words or Rust's own. A change that brings a new word explains
 //! it there, or takes one that is there.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,6 +5,8 @@
 mod away;
 #[path = "network/campus.rs"]
 mod campus;
+#[path = "network/classes.rs"]
+mod classes;
 #[path = "network/crowd.rs"]
 mod crowd;
 #[path = "network/dns.rs"]
@@ -21,6 +23,8 @@ mod lossy;
 mod narrow;
 #[path = "network/nats.rs"]
 mod nats;
+#[path = "network/places.rs"]
+mod places;
 #[path = "network/ports.rs"]
 mod ports;
 #[path = "network/proxy.rs"]

@@ -4,10 +4,14 @@
 #[path = "support/mod.rs"]
 mod support;
 
+#[path = "relay/behind.rs"]
+mod behind;
 #[path = "relay/choice.rs"]
 mod choice;
 #[path = "relay/daemons.rs"]
 mod daemons;
+#[path = "relay/pings.rs"]
+mod pings;
 #[path = "relay/quic.rs"]
 mod quic;
 #[path = "relay/stage.rs"]
@@ -68,6 +72,21 @@ fn source_000_5_2_daemons_reach_each_other_by_the_relay_alone_and_status_says_so
 fn source_000_3_4_rl_12_where_udp_443_passes_quic_carries_and_https_goes_on_when_it_is_cut()
 -> Result<()> {
     scene("rl7", quic::quic_until_it_is_cut)
+}
+
+#[test]
+fn where_only_pings_pass_a_node_joins_by_them_and_climbs_back() -> Result<()> {
+    scene("rlp1", pings::pings_until_the_filter_goes)
+}
+
+#[test]
+fn one_connection_goes_on_by_udp_quic_https_and_ping() -> Result<()> {
+    scene("rlp2", pings::one_connection_over_every_carrier)
+}
+
+#[test]
+fn who_may_open_no_raw_socket_pings_where_its_group_may() -> Result<()> {
+    scene("rlp3", pings::a_ping_socket_without_rights)
 }
 
 #[test]

@@ -34,6 +34,8 @@ mod import;
 mod logs;
 #[path = "serve/restore.rs"]
 mod restore;
+#[path = "serve/words.rs"]
+mod words;
 #[path = "serve/yesterday.rs"]
 mod yesterday;
 
@@ -121,16 +123,24 @@ fn start(data: &std::path::Path, port: u16, host: &str) -> Child {
 }
 
 fn start_with(data: &std::path::Path, port: u16, host: &str, words: &[&str]) -> Child {
-    let mut child = Command::new(WARREN)
+    started(serving(data, port, host).args(words))
+}
+
+/// A server that is to be started, here.
+fn serving(data: &std::path::Path, port: u16, host: &str) -> Command {
+    let mut command = Command::new(WARREN);
+    command
         .arg("serve")
         .arg("--data")
         .arg(data)
         .args(["--listen", &format!("127.0.0.1:{port}"), "--stun", "127.0.0.1:0"])
         .args(["--url", &format!("https://{host}:{port}")])
-        .args(words)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program is built");
+        .stdout(Stdio::piped());
+    command
+}
+
+fn started(command: &mut Command) -> Child {
+    let mut child = command.spawn().expect("the program is built");
     until_ready(&mut child);
     child
 }

@@ -1,6 +1,12 @@
 //! Sites end to end: `warren serve`, machines in namespaces that are reached by the system's `ssh`
 //! and a real `sshd`, and `warren sites` that joins them and takes everything away again.
 
+#[path = "sites/aws.rs"]
+mod aws;
+#[path = "sites/azure.rs"]
+mod azure;
+#[path = "sites/openstack.rs"]
+mod openstack;
 #[path = "sites/proofs.rs"]
 mod proofs;
 #[path = "sites/ssh.rs"]

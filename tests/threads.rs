@@ -51,6 +51,16 @@ const SHARED: &[(&str, &str, &str)] = &[
         "test builds only: the last nonce of each key, one table a thread, shared with none",
     ),
     (
+        "shell/host/src/quick/silence.rs",
+        "std::sync",
+        "names of endpoints are replaced whole under a lock; the thread acts by the loop's mailbox",
+    ),
+    (
+        "shell/host/src/quick/silence.rs",
+        "thread::Builder",
+        "look-ups of names wait; they do so on a thread of their own",
+    ),
+    (
         "shell/host/src/names/mod.rs",
         "std::sync",
         "names are replaced whole under a lock; counters only grow; nothing of the node is shared",
@@ -76,6 +86,26 @@ const SHARED: &[(&str, &str, &str)] = &[
         "a stream may be slow: each has a thread, 16 at most",
     ),
     (
+        "shell/host/src/names/mdns.rs",
+        "std::sync",
+        "a flag that ends it, and counters; it owns both sockets",
+    ),
+    (
+        "shell/host/src/names/mdns.rs",
+        "thread::Builder",
+        "a LAN may talk at any time: it is heard beside the data loop",
+    ),
+    (
+        "shell/host/src/socks/mod.rs",
+        "std::sync",
+        "who has circuits, a flag that ends it, and counters: nothing of the node is shared",
+    ),
+    (
+        "shell/host/src/socks/mod.rs",
+        "thread::Builder",
+        "a client may be slow: each has a thread, 256 at most, beside the data loop",
+    ),
+    (
         "core/packets/link/src/preshared.rs",
         "std::sync",
         "key material that nobody changes, counted: a file's settings and the link have it once",
@@ -90,6 +120,11 @@ const SHARED: &[(&str, &str, &str)] = &[
         "shell/host/src/quick/run.rs",
         "std::sync",
         "one flag, written once by that thread before it wakes the loop, and read after",
+    ),
+    (
+        "src/lastlines.rs",
+        "std::sync",
+        "the last lines of the log, under a lock that is held to put one there or to read all",
     ),
     (
         "src/serve.rs",

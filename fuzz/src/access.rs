@@ -45,7 +45,8 @@ pub fn policy(data: &[u8]) {
     let check_findings = |findings: &[policy::Finding]| {
         assert!(findings.len() <= 20);
         for finding in findings {
-            let (line, column) = (finding.place.line as usize, finding.place.column as usize);
+            let line = finding.place.line as usize;
+            let column = finding.place.column as usize;
             assert!((1..=lines.len()).contains(&line), "{finding}");
             assert!((1..=lines[line - 1].chars().count() + 1).contains(&column), "{finding}");
             assert!(!finding.to_string().contains(char::is_control), "{finding}");
@@ -99,7 +100,8 @@ pub fn filter(mut data: &[u8]) {
     let rules = compiled.rules_for(NodeId(1));
     let mut filter = Filter::with_flows_max([3, 4], FLOWS_MAX);
     filter.set_rules(rules.clone());
-    let (mut judged, mut now_ms) = (0, 0);
+    let mut judged = 0;
+    let mut now_ms = 0;
     while let [direction, peer, time, rest @ ..] = data {
         data = rest;
         let Ok(packet) = packet::parse(data) else { break };

@@ -60,11 +60,11 @@ impl Chain {
                 assert!(frame.get(range).is_some_and(|packet| packet[0] >> 4 == 4));
                 self.delivered += 1;
             }
-            Turn::Relay { to: next, header, body } => {
+            Turn::Relay { way, header, body, .. } => {
                 let body = frame.get(body).expect("a part of what came");
                 let mut bytes = [&header[..], body].concat();
                 bytes.resize(circuit::frame_len(body.len()), 0);
-                self.queue.push((to, next.0 as usize, bytes));
+                self.queue.push((to, way.to.0 as usize, bytes));
             }
         }
     }
@@ -93,7 +93,7 @@ impl Chain {
         packet[12..16].copy_from_slice(&status.local.octets());
         packet[16..20].copy_from_slice(&[203, 0, 113, 9]);
         let before = self.delivered;
-        let (to, len) = self.machines[0].plan(id, packet.len()).expect("open");
+        let (to, len) = self.machines[0].plan(id, packet.len(), false).expect("open");
         let mut frame = vec![0; len];
         let fill = |place: &mut [u8]| place.copy_from_slice(&packet);
         if self.machines[0].write(id, packet.len(), &mut frame, fill, Instant(1)).is_ok() {

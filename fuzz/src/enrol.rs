@@ -82,6 +82,7 @@ fn base() -> Map {
             key: PublicKey([9; 32]),
             stun: vec!["h:3478".to_owned()],
             quic: true,
+            icmp: true,
         }],
         stun: vec!["vpn.example:3478".to_owned()],
         ..Map::new(PublicKey([1; 32]), 4, me)
@@ -117,7 +118,8 @@ pub fn map(data: &[u8]) {
 }
 
 fn change(delta: &Delta) {
-    let (before, mut map) = (base(), base());
+    let before = base();
+    let mut map = base();
     if map.apply(delta.clone()).is_err() {
         assert_eq!(map, before, "what is refused changes nothing");
         return;
@@ -220,6 +222,7 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
                     prefix: "10.9.0.0/16".parse().expect("a prefix"),
                     alias: "10.7.0.0/16".parse().expect("a prefix"),
                 }],
+                down: vec!["10.7.0.0/16".parse().expect("a prefix")],
                 relay: Some(0),
             })),
             &said(Request::Enrol(Enrol {

@@ -82,7 +82,8 @@ fn twice(hello: &[u8], (protocol, header_len, gso_type): (u8, usize, u8)) -> Vec
         let mut header = inner(1, 2, 40)[..header_len].to_vec();
         let payload_len = 10 * segments;
         header[2..4].copy_from_slice(&(header_len as u16 + payload_len).to_be_bytes());
-        (header[9], header[20 + 12 * usize::from(header_len > 28)]) = (protocol, 0x50);
+        header[9] = protocol;
+        header[20 + 12 * usize::from(header_len > 28)] = 0x50;
         let parts = frame::Head {
             unit: 3,
             tag: 1,

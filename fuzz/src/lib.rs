@@ -25,6 +25,8 @@
 //!   on the way; nothing goes round without end, and a circuit can be built afterwards.
 //! - [`relay`]: any bytes as the streams of three connections of a relay's switch; the same frames
 //!   however they are cut, one out for one in at most, everything counted.
+//! - [`websocket()`]: any bytes as frames of WebSocket; the same payload however they are cut, and
+//!   nothing is held for what they announce.
 //! - [`ping()`]: any bytes as requests and replies of ICMP; one reply for one request, strangers
 //!   get no more than they sent, everything counted.
 //! - [`control()`], [`link_file`], [`topology`], [`sites()`]: the texts of the control socket, of
@@ -33,10 +35,13 @@
 //! - [`policy()`]: a policy file; refused with a place, or enforced by both ends as it is
 //!   explained.
 //! - [`query`]: a DNS query; answered within its bounds, or handed on until a right answer comes.
+//! - [`mdns()`]: messages of multicast DNS; what is told on is bounded, and never goes in a circle.
 //! - [`filter`]: the filter and any packets; everything is counted, the table keeps its bound.
 //! - [`token`], [`message`], [`map`], [`channel`]: what nodes and the coordination service tell
 //!   each other; what is taken has one form and its bounds, a delta changes all or nothing, and
 //!   what is not byte for byte what was sealed is refused.
+//! - [`form`], [`id_token`]: what browsers and providers send; a form leads nowhere else and can be
+//!   written again, and no token is taken but one that the provider signed, for us and for now.
 //!
 //! The life of one input: libFuzzer (or the smoke test, which needs no nightly toolchain) takes a
 //! seed from [`seeds`], mutates it, and calls the body. `superpacket` reads a virtio header from
@@ -52,12 +57,15 @@ mod cells;
 mod enrol;
 mod frames;
 mod machine;
+mod mdns;
 mod ping;
 mod query;
 mod relay;
 mod squeezed;
 mod text;
 mod translation;
+mod web;
+mod websocket;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -71,18 +79,21 @@ pub use cells::cells;
 pub use enrol::{channel, map, message, token};
 pub use frames::frames;
 pub use machine::datagram;
+pub use mdns::mdns;
 pub use ping::ping;
 pub use query::query;
 pub use relay::relay;
 pub use squeezed::squeezed;
 pub use text::{control, link_file, sites, topology};
 pub use translation::translate;
+pub use web::{form, id_token};
+pub use websocket::websocket;
 
 /// A body: takes any bytes, panics when an oracle is broken.
 pub type Body = fn(&[u8]);
 
 /// Every target by the name of its binary.
-pub const TARGETS: [(&str, Body); 23] = [
+pub const TARGETS: [(&str, Body); 27] = [
     ("packet", packet),
     ("wireguard", wireguard),
     ("stun", stun),
@@ -94,6 +105,7 @@ pub const TARGETS: [(&str, Body); 23] = [
     ("squeezed", squeezed),
     ("cells", cells),
     ("relay", relay),
+    ("websocket", websocket),
     ("ping", ping),
     ("control", control),
     ("link_file", link_file),
@@ -102,10 +114,13 @@ pub const TARGETS: [(&str, Body); 23] = [
     ("policy", policy),
     ("filter", filter),
     ("query", query),
+    ("mdns", mdns),
     ("token", token),
     ("message", message),
     ("map", map),
     ("channel", channel),
+    ("form", form),
+    ("id_token", id_token),
 ];
 
 /// Views any bytes as an IP packet, whole and quoted.
@@ -294,11 +309,14 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "cells" => cells::seeds(),
         "frames" => frames::seeds(),
         "relay" => relay::seeds(),
+        "websocket" => websocket::seeds(),
         "ping" => ping::seeds(),
         "control" | "link_file" | "topology" | "sites" => text::seeds(target),
         "query" => query::seeds(),
+        "mdns" => mdns::seeds(),
         "token" | "message" | "map" | "channel" => enrol::seeds(target),
         "policy" | "filter" => access::seeds(target),
+        "form" | "id_token" => web::seeds(target),
         _ => panic!("no target named {target}"),
     }
 }

@@ -176,7 +176,9 @@ impl Machine {
     }
 
     pub(crate) fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
-        let (mut memory, mut inbox, clock) = (datagram.to_vec(), Inbox::default(), self.clock());
+        let mut memory = datagram.to_vec();
+        let mut inbox = Inbox::default();
+        let clock = self.clock();
         self.node.handle_datagram(
             Endpoint::new(from).into(),
             &mut memory,
@@ -199,7 +201,8 @@ impl Machine {
 fn pair() -> (Machine, Machine) {
     // The keys of the pair before, on purpose.
     noise::forget_nonces();
-    let (mut a, mut b) = (Machine::new(1), Machine::new(2));
+    let mut a = Machine::new(1);
+    let mut b = Machine::new(2);
     a.knows(&b);
     b.knows(&a);
     a.send(virtio::Header::default(), &inner(1, 2, 0));

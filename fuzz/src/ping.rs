@@ -18,12 +18,15 @@ impl Random for Ones {
     }
 }
 
-/// A program of steps: a request or a reply of the bytes behind it, a datagram for somebody, time.
+/// A program of steps: a request or a reply of the bytes behind it, a datagram for somebody, a key
+/// that somebody has proved, time. The first bit says whether the responder is a network's.
 ///
 /// No reply without a request of its own; who proved nothing gets no more bytes than it sent;
 /// everything is counted; a requester takes a reply once.
 pub fn ping(data: &[u8]) {
-    let (mut answers, mut asks) = (Responder::new(), Requester::new(7, 0xfff0, POLL));
+    let is_network = data.first().is_some_and(|first| first & 0x80 != 0);
+    let mut answers = if is_network { Responder::for_network(&mut Ones) } else { Responder::new() };
+    let mut asks = Requester::new(7, 0xfff0, POLL);
     let mut open: BTreeMap<(SocketAddr, u16), Vec<usize>> = BTreeMap::new();
     let mut now = Instant(1);
     let mut rest = data;
@@ -35,7 +38,7 @@ pub fn ping(data: &[u8]) {
         now.0 += u64::from(wait) * 10_000_000;
         let from = SocketAddr::from(([192, 0, 2, who % 4], u16::from(who)));
         let sequence = u16::from_be_bytes([a, b]);
-        match what % 4 {
+        match what % 5 {
             0 => {
                 open.entry((from, sequence)).or_default().push(body.len());
                 if let Some(found) = answers.handle_request(from, sequence, body, now) {
@@ -46,7 +49,7 @@ pub fn ping(data: &[u8]) {
                 if let Some(echo) = answers.handle_datagram(from, body, &mut Ones, now) {
                     let asked = spend(&mut open, from, echo.sequence);
                     let reply = Reply::parse(&echo.head).expect("a head");
-                    assert!(reply.cookie != 0 || HEAD_LEN + body.len() <= asked);
+                    assert!(reply.is_proven || HEAD_LEN + body.len() <= asked);
                     let bytes = [&echo.head[..], body].concat();
                     asks.handle_reply(echo.sequence, &bytes, now);
                 }
@@ -57,16 +60,21 @@ pub fn ping(data: &[u8]) {
                 asks.handle_reply(sequence, body, now);
                 assert!(asks.counters().replies <= replies + 1, "twice");
             }
-            _ => {
+            3 => {
                 let echo = asks.poll_request(now).unwrap_or_else(|| asks.handle_datagram(now));
                 assert!(Request::parse(&echo.head).is_some());
                 open.entry((from, echo.sequence)).or_default().push(HEAD_LEN + body.len());
                 let bytes = [&echo.head[..], body].concat();
                 answers.handle_request(from, echo.sequence, &bytes, now);
             }
+            _ => {
+                let _ = answers.prove(from, now);
+            }
         }
         while let Some((to, echo)) = answers.poll_reply(&mut out, now) {
-            spend(&mut open, to, echo.sequence);
+            let asked = spend(&mut open, to, echo.sequence);
+            let reply = Reply::parse(&echo.head).expect("a head");
+            assert!(reply.is_proven || HEAD_LEN + out.len() <= asked);
             out.clear();
         }
         assert!(asks.open() as u64 <= asks.counters().requests);
@@ -80,8 +88,11 @@ fn spend(
     to: SocketAddr,
     sequence: u16,
 ) -> usize {
-    let asked = open.get_mut(&(to, sequence)).and_then(Vec::pop);
-    asked.expect("a reply answers a request of its own")
+    // Of several with one number the longest: which of them is kept is the responder's.
+    let all = open.get_mut(&(to, sequence)).filter(|all| !all.is_empty());
+    let all = all.expect("a reply answers a request of its own");
+    all.sort_unstable();
+    all.pop().unwrap_or_default()
 }
 
 fn check(of: &ResponderCounters, held: u64, queued: u64) {
@@ -101,7 +112,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         bytes[0] = kind;
         bytes
     };
-    let (initiation, response) = (message(1, 148), message(2, 92));
+    let initiation = message(1, 148);
+    let response = message(2, 92);
     let request = [&Request { tag: 7, ..Request::default() }.bytes()[..], &initiation].concat();
     let shaken = [step(3, 148, 0, &initiation), step(1, 92, 0, &response)].concat();
     let data = [step(3, 0, 1, &[]), step(1, 64, 1, &message(4, 64))].concat();

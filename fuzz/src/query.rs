@@ -24,6 +24,7 @@ fn names() -> Names {
         ranges: vec![prefix("100.64.0.0/10"), prefix("fd77::/48")],
         resolvers: vec![IpAddr::from(RESOLVER)],
         zones: vec![("corp.example".to_owned(), vec![IpAddr::from([192, 0, 2, 1])])],
+        records: vec![("nas.warren.internal".to_owned(), vec![IpAddr::from([10, 7, 0, 10])])],
         aliases: vec![aliases()],
         serial: 1,
     };
@@ -54,7 +55,8 @@ pub fn query(data: &[u8]) {
 }
 
 fn hand_on(forward: &dns::Forward<'_>, data: &[u8]) {
-    let (mut pending, mut random) = (Pending::default(), Seeded(1));
+    let mut pending = Pending::default();
+    let mut random = Seeded(1);
     let client = SocketAddr::from(([100, 64, 0, 1], 4242));
     let asked = (forward.query.clone(), data);
     let begun = pending.begin((client, ()), asked, forward.to, Instant(1), &mut random);
@@ -63,7 +65,8 @@ fn hand_on(forward: &dns::Forward<'_>, data: &[u8]) {
     let waits = |outcome| matches!(outcome, Outcome::Wait(_));
     assert!(waits(pending.handle_answer(ask.number, data, Instant(1), &mut random)));
     let mut answer = ask.bytes.clone();
-    (answer[2], answer[3]) = (0x81, 0x80);
+    answer[2] = 0x81;
+    answer[3] = 0x80;
     answer.extend_from_slice(data);
     match pending.handle_answer(ask.number, &answer, Instant(1), &mut random) {
         Outcome::Reply { bytes, .. } => {

@@ -204,7 +204,8 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
 
 /// What a node says of itself once it was told all this.
 fn configured(changes: &[Change]) -> Status {
-    let (mut node, mut random) = (Node::new(), Seeded(1));
+    let mut node = Node::new();
+    let mut random = Seeded(1);
     let mut status = Status::default();
     for change in changes {
         match change {

@@ -43,7 +43,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let packet = crate::machine::inner(1, 2, 60);
     let mut error = packet.clone();
     let len = 28 + packet.len();
-    (error[9], error[20], error[21]) = (1, 3, 1);
+    error[9] = 1;
+    error[20] = 3;
+    error[21] = 1;
     error.truncate(28);
     error.extend(&packet);
     error[2..4].copy_from_slice(&(len as u16).to_be_bytes());

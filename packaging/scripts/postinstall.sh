@@ -1,6 +1,6 @@
 #!/bin/sh
 # After files are there. dpkg says "configure OLD-VERSION", rpm "1" at first and "2" at an upgrade.
-# A first installation starts nothing. An upgrade starts anew what runs.
+# A first installation starts nothing. An upgrade restarts what runs.
 set -e
 case "$1" in
   configure | 1 | 2 | '') ;;

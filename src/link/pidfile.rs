@@ -1,7 +1,8 @@
 //! The file with a process's number, for those who send it signals.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -16,12 +17,25 @@ pub(super) struct PidFile {
 }
 
 impl PidFile {
-    /// Takes the place, empty. What a killed process left there is overwritten.
+    /// Takes the place, empty. What a killed process left there is overwritten; what a link leads
+    /// to is not, nor anything but a file that has this name alone.
     pub(super) fn take(path: PathBuf) -> Result<Self> {
         let what = || format!("cannot write the pid file {}", path.display());
-        let open =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = open.with_context(what)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        // A new file is never made through a link; one that is there is looked at before it is
+        // emptied.
+        let mut file = match options.clone().create_new(true).open(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => options.open(&path),
+            opened => opened,
+        }
+        .with_context(what)?;
+        let found = file.metadata().with_context(what)?;
+        let named = std::fs::symlink_metadata(&path).with_context(what)?;
+        let is_itself = (found.dev(), found.ino()) == (named.dev(), named.ino());
+        if !is_itself || !found.is_file() || found.nlink() != 1 {
+            bail!("{}: it is a link, or no plain file: name another", path.display());
+        }
         let Ok(lock) = Lock::take(file.try_clone().with_context(what)?) else {
             let mut pid = String::new();
             let _ = (&mut file).take(20).read_to_string(&mut pid);
@@ -51,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pid_file_has_one_owner_and_goes_with_it() {
+    fn ho_08_a_pid_file_has_one_owner_goes_with_it_and_empties_nothing_else() {
         let path = std::env::temp_dir().join(format!("warren-pid-{}", std::process::id()));
         std::fs::write(&path, "12345678\n").expect("a place for it");
         let mut first = PidFile::take(path.clone()).expect("nobody has it");
@@ -63,6 +77,19 @@ mod tests {
         assert!(second.contains(&format!("process {pid} has this")), "{second}");
         drop(first);
         assert!(!path.exists());
+        let precious = path.with_extension("precious");
+        std::fs::write(&precious, "kept").expect("written");
+        std::os::unix::fs::symlink(&precious, &path).expect("a link");
+        let led = PidFile::take(path.clone()).expect_err("HO-08: not followed").to_string();
+        assert!(led.contains("it is a link"), "{led}");
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::hard_link(&precious, &path).expect("a second name");
+        let shared = PidFile::take(path.clone()).expect_err("HO-08: not emptied").to_string();
+        assert!(shared.contains("or no plain file"), "{shared}");
+        assert_eq!(std::fs::read_to_string(&precious).expect("there"), "kept");
+        for left in [&path, &precious] {
+            std::fs::remove_file(left).expect("removed");
+        }
         let nowhere = PidFile::take(path.join("deeper")).expect_err("no such directory");
         assert!(format!("{nowhere:#}").contains("cannot write the pid file"), "{nowhere:#}");
     }

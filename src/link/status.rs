@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::admin::table;
 use crate::client::{print, say, text, texts};
+use crate::listen::place;
 use crate::weather::links;
 
 /// Whoever does not answer within so long is stuck.
@@ -36,7 +37,7 @@ pub(super) struct Status {
 #[derive(Debug, clap::Args)]
 pub(super) struct Metrics {
     /// Serve them at GET /metrics there over HTTP until a signal, and print nothing
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = place)]
     listen: Option<SocketAddr>,
     /// Interfaces [default: all that are served here]
     names: Vec<String>,
@@ -68,7 +69,8 @@ fn told(names: &[String]) -> Result<Value> {
         !names.is_empty(),
         "no link is served here; bring one up with `warren link up FILE` or `warren wg NAME`"
     );
-    let (mut known, mut others) = (Vec::new(), Vec::new());
+    let mut known = Vec::new();
+    let mut others = Vec::new();
     for name in names {
         let Some(mut link) = ask(directory, &name, "weather")? else {
             others.push(name);

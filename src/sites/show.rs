@@ -88,7 +88,7 @@ pub(super) fn status(file: &File, numbering: &Numbering, survey: &Survey) -> Val
     for gateway in survey.gateways(file) {
         let index = file.index(&gateway.site).unwrap_or_default();
         let known_as = texts(&numbering.places[index].known_as);
-        let state = gateway.status["state"].as_str().unwrap_or("no answer");
+        let state = &gateway.state;
         let paths: Vec<String> = peers(file, survey, &gateway.status)
             .iter()
             .map(|(name, peer)| {

@@ -66,8 +66,8 @@ fn ends(packets: &[Vec<u8>]) -> Vec<[IpAddr; 2]> {
 
 #[test]
 fn source_001_3_two_sites_with_one_prefix_reach_each_other_by_their_aliases() -> Result<()> {
-    scene("gate20", |scene| {
-        let mut world = World::new(scene, "20")?;
+    scene("gate30", |scene| {
+        let mut world = World::new(scene, "30")?;
         join(&mut world)?;
         let lan2 = world.lan2.clone();
         lan2.sh("ip route add default via 192.168.5.1")?;
@@ -127,7 +127,7 @@ fn source_001_3_two_sites_with_one_prefix_reach_each_other_by_their_aliases() ->
         world.lan.run(&["ping", "-n", "-c", "3", "-W", "3", "-s", "3000", KNOWN[1]])?;
 
         // Without approval nothing is left.
-        world.admin(&["route", "approve", "b"])?;
+        world.admin(&["route", "approve", "b", "--none"])?;
         eventually("b serves nothing", seconds(20), || asks(&world.a, KNOWN[0], 80).is_err())?;
         ensure!(world.reaches(0, KNOWN[1])?.starts_with("lan2 "));
         Ok(())
@@ -137,8 +137,8 @@ fn source_001_3_two_sites_with_one_prefix_reach_each_other_by_their_aliases() ->
 #[test]
 fn a_policy_speaks_of_aliases_and_an_address_of_the_gateways_own_is_used_without_a_site()
 -> Result<()> {
-    scene("gate21", |scene| {
-        let mut world = World::new(scene, "21")?;
+    scene("gate31", |scene| {
+        let mut world = World::new(scene, "31")?;
         let policy = world.folder.path("policy.json");
         std::fs::write(
             &policy,

@@ -22,7 +22,7 @@ fn state<'a>(answer: &'a Value, check: &str) -> &'a str {
 #[test]
 fn a_doctor_finds_what_is_blocked_and_says_how_to_mend_it() -> Result<()> {
     scene("gate4d", |scene| {
-        let mut world = World::new(scene, "22")?;
+        let mut world = World::new(scene, "42")?;
         // Before it has joined: no daemon, and the server can be tried.
         let (is_well, answer) = asked(&world, &["--server", "https://10.9.0.254:8443"])?;
         ensure!(!is_well && state(&answer, "daemon") == "fail", "{answer}");

@@ -25,6 +25,7 @@ fn settings(resolvers: &[&str]) -> Settings {
         ranges: ["100.64.0.0/10", "fd77::/48"].map(|p| p.parse().expect("a prefix")).to_vec(),
         resolvers: addresses(resolvers),
         zones: vec![("corp.test".to_owned(), addresses(&["192.0.2.3"]))],
+        records: Vec::new(),
         aliases: Vec::new(),
         serial: 1,
     }

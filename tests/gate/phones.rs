@@ -97,7 +97,7 @@ fn meets(from: &Host, to: &[String], name: &str) -> Result<()> {
 #[test]
 fn a_phone_is_in_by_a_file_and_is_reached_named_and_judged_as_itself() -> Result<()> {
     scene("gate2p", |scene| {
-        let mut world = World::new(scene, "20")?;
+        let mut world = World::new(scene, "32")?;
         world.join("192.168.5.0/24,fd05::/64", &[], &[])?;
         let endpoint = ["--endpoint", "10.9.0.2:41820", "--route", "192.168.5.0/24"];
         let words = [&["peer", "add", "phone", "--gateway", "b"][..], &endpoint].concat();
@@ -161,7 +161,7 @@ fn a_phone_is_in_by_a_file_and_is_reached_named_and_judged_as_itself() -> Result
 #[test]
 fn two_phones_of_one_gateway_meet_and_the_gateway_takes_them_along() -> Result<()> {
     scene("gate3p", |scene| {
-        let mut world = World::new(scene, "21")?;
+        let mut world = World::new(scene, "33")?;
         world.join("", &[], &[])?;
         let mut phones = Vec::new();
         for (name, at) in [("p1", "10.9.0.5/24"), ("p2", "10.9.0.6/24")] {

@@ -1,9 +1,10 @@
 //! Robots' middleware over the network, from the peer lists that `warren ros` writes: the real
 //! Cyclone DDS where Python has it, between hosts whose network lets no UDP pass.
 
+use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Command, Stdio};
 
-use crate::support::{Result, ensure, eventually, scene, seconds};
+use crate::support::{Host, Result, ensure, eventually, inside, scene, seconds};
 use crate::world::{Running, World};
 
 /// Writes one topic until it is killed, or reads it and tells what came.
@@ -42,11 +43,181 @@ else:
     sys.exit(1)
 ";
 
-/// The Python that has Cyclone DDS: `WARREN_PYTHON_DDS`, or the usual one.
+/// The Python that has Cyclone DDS: `make setup` makes one.
 fn python() -> Option<String> {
-    let named = std::env::var("WARREN_PYTHON_DDS").unwrap_or_else(|_| "python3".to_owned());
+    let own = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("tools/dds/bin");
+    let named = own.join("python3").display().to_string();
     let has = Command::new(&named).args(["-c", "import cyclonedds"]).stderr(Stdio::null()).status();
     has.is_ok_and(|status| status.success()).then_some(named)
+}
+
+/// What both nodes are told: one group at a slow rate, the one of DDS, and the ports of DDS.
+const POLICY: &str = r#"{
+    "acls": [{ "action": "accept", "proto": "udp", "src": ["*"], "dst": ["*:7410-7460"] }],
+    "multicast": [
+        { "src": ["*"], "dst": ["*"], "groups": ["239.255.7.7:4000"], "rate": "8kbit" },
+        { "src": ["*"], "dst": ["*"], "groups": ["239.255.0.1:7400"] },
+    ],
+}"#;
+
+/// Cyclone DDS as it finds others by itself: by multicast, on Warren's interface.
+const BY_MULTICAST: &str = r#"<CycloneDDS xmlns="https://cdds.io/config"><Domain id="any"><General>
+    <Interfaces><NetworkInterface name="warren0" multicast="true"/></Interfaces>
+    <AllowMulticast>spdp</AllowMulticast></General>
+    <Discovery><ParticipantIndex>auto</ParticipantIndex></Discovery></Domain></CycloneDDS>"#;
+
+/// A socket for groups on the interface with this address, bound to `port`.
+fn member(host: &Host, address: &str, port: u16) -> Result<UdpSocket> {
+    let own: Ipv4Addr = address.parse()?;
+    inside::inside(host, || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+        socket.set_read_timeout(Some(seconds(2)))?;
+        let socket = socket2::Socket::from(socket);
+        socket.set_multicast_if_v4(&own)?;
+        socket.join_multicast_v4(&GROUP, &own)?;
+        Ok(socket.into())
+    })
+}
+
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 7, 7);
+
+#[test]
+fn pf_17_multicast_reaches_whom_the_policy_names_at_its_rate_and_robots_find_each_other_by_it()
+-> Result<()> {
+    scene("gate6r", |scene| {
+        let mut world = World::new(scene, "26")?;
+        world.join("", &[], &[])?;
+        let address =
+            |i: usize| Ok::<_, anyhow::Error>(world.node(i, &["ip", "-4"])?.trim().to_owned());
+        let own = [address(0)?, address(1)?];
+        let [sends, gets, elsewhere] = [
+            member(&world.a, &own[0], 0)?,
+            member(&world.b, &own[1], 4000)?,
+            member(&world.b, &own[1], 4001)?,
+        ];
+        eventually("the two meet", seconds(20), || {
+            world.a.run(&["ping", "-n", "-c", "1", "-W", "1", &own[1]]).is_ok()
+        })?;
+        sends.send_to(b"closed", (GROUP, 4000))?;
+        let mut bytes = [0; 1500];
+        ensure!(gets.recv_from(&mut bytes).is_err(), "no rule, no multicast");
+        let file = world.folder.path("policy.json");
+        std::fs::write(&file, POLICY)?;
+        world.admin(&["policy", "set", &file])?;
+        eventually("a copy comes", seconds(20), || {
+            let mut bytes = [0; 1500];
+            sends.send_to(b"hello", (GROUP, 4000)).is_ok()
+                && gets.recv_from(&mut bytes).is_ok_and(|(len, from)| {
+                    &bytes[..len] == b"hello" && from.ip().to_string() == own[0]
+                })
+        })?;
+        sends.send_to(b"another port", (GROUP, 4001))?;
+        ensure!(elsewhere.recv_from(&mut bytes).is_err(), "a port that no rule names");
+        // A thousand bytes a second: of fifty packets of 128 bytes a second's worth passes.
+        std::thread::sleep(seconds(2));
+        for _ in 0..50 {
+            sends.send_to(&[7; 100], (GROUP, 4000))?;
+        }
+        let mut count = 0;
+        while gets.recv_from(&mut bytes).is_ok() {
+            count += 1;
+        }
+        ensure!((5..=12).contains(&count), "{count} packets came at 8 kbit/s");
+        let counted = world.node(0, &["status", "--json"])?;
+        let counted: serde_json::Value = serde_json::from_str(&counted)?;
+        ensure!(counted["drops"]["policy-out"].as_u64() > Some(30), "{counted}");
+        drop((sends, gets, elsewhere));
+        let Some(python) = python() else {
+            eprintln!("SKIPPED from here on: no Cyclone DDS: run `make setup`");
+            return Ok(());
+        };
+        let config = world.folder.path("multicast.xml");
+        std::fs::write(&config, BY_MULTICAST)?;
+        meet(&world, &python, &[config.clone(), config])
+    })
+}
+
+/// A printer that says on its LAN that it is there, or one who looks for it, by python-zeroconf.
+const ZEROCONF: &str = r"
+import socket, sys, time
+from zeroconf import ServiceBrowser, ServiceInfo, Zeroconf, IPVersion
+
+role, address = sys.argv[1:3]
+zeroconf = Zeroconf(interfaces=[address], ip_version=IPVersion.V4Only)
+if role == 'offer':
+    for kind in ['_ipp._tcp.local.', '_ssh._tcp.local.']:
+        zeroconf.register_service(ServiceInfo(kind, 'Hall.' + kind, port=631, server='hall.local.',
+            addresses=[socket.inet_aton(address)], properties={'rp': 'one'}))
+    print('ready', flush=True)
+    time.sleep(60)
+else:
+    class Found:
+        def add_service(self, zc, kind, name):
+            info = zc.get_service_info(kind, name, 3000)
+            at = ','.join(info.parsed_addresses()) if info else 'nobody'
+            print('found', name, at, info.port if info else 0, flush=True)
+        def remove_service(self, zc, kind, name): pass
+        def update_service(self, zc, kind, name): pass
+    kinds = ['_ipp._tcp.local.', '_ssh._tcp.local.']
+    browser = ServiceBrowser(zeroconf, kinds, Found())
+    time.sleep(float(sys.argv[3]))
+";
+
+const POLICY_OF_MDNS: &str = r#"{ "acls": [], "multicast": [
+    { "src": ["*"], "dst": ["*"], "groups": ["224.0.0.251:5353"] },
+] }"#;
+
+#[test]
+fn chosen_services_of_a_gateways_lan_are_found_by_nodes_and_others_are_not() -> Result<()> {
+    scene("gate7r", |scene| {
+        let mut world = World::new(scene, "44")?;
+        let Some(python) = python() else {
+            eprintln!("SKIPPED: no python-zeroconf: run `make setup`");
+            return Ok(());
+        };
+        world.join("", &["--mdns", "lan0:_ipp._tcp"], &[])?;
+        let file = world.folder.path("policy.json");
+        std::fs::write(&file, POLICY_OF_MDNS)?;
+        world.admin(&["policy", "set", &file])?;
+        let own = world.node(0, &["ip", "-4"])?.trim().to_owned();
+        let program = |host: &Host, words: &[&str]| {
+            let mut command = host.command(&[&python, "-c", ZEROCONF]);
+            command.args(words).stdout(Stdio::piped());
+            command
+        };
+        let offer = program(&world.lan, &["offer", "192.168.5.9"]).stdout(Stdio::null()).spawn()?;
+        let _offer = Running(offer);
+        let found = program(&world.a, &["look", &own, "8"]).output()?;
+        let told = String::from_utf8_lossy(&found.stdout);
+        let printer = "found Hall._ipp._tcp.local. 192.168.5.9 631";
+        ensure!(told.lines().any(|line| line == printer), "{told}{found:?}");
+        ensure!(!told.contains("_ssh"), "what was not chosen: {told}");
+        let status = world.node(1, &["status", "--json"])?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        let counts = &status["mdns"];
+        ensure!(
+            counts["told"].as_u64() > Some(1) && counts["others"].as_u64() > Some(0),
+            "{counts}"
+        );
+        world.node(1, &["set", "--mdns", ""])?;
+        let found = program(&world.a, &["look", &own, "4"]).output()?;
+        ensure!(found.stdout.is_empty(), "nothing is told any more: {found:?}");
+        Ok(())
+    })
+}
+
+/// One robot of Cyclone DDS writes at `a`, and one at `b` reads it.
+fn meet(world: &World, python: &str, configs: &[String; 2]) -> Result<()> {
+    let program = |i: usize, word: &str| {
+        let mut command = world.host(i).command(&[python, "-c", PROGRAM, word]);
+        command.env("CYCLONEDDS_URI", format!("file://{}", configs[i]));
+        command
+    };
+    let _writer = Running(program(0, "write").stdout(Stdio::null()).spawn()?);
+    let read = program(1, "read").output()?;
+    let told = String::from_utf8_lossy(&read.stdout);
+    ensure!(told.starts_with("came ") && told.trim().ends_with(" 5000"), "{read:?}");
+    Ok(())
 }
 
 #[test]
@@ -89,21 +260,12 @@ fn robots_find_each_other_by_the_list_where_no_udp_passes() -> Result<()> {
             world.a.run(&["ping", "-n", "-c", "1", "-W", "1", &b]).is_ok()
         })?;
         let Some(python) = python() else {
-            eprintln!("skipped from here on: no Python with cyclonedds (pip install cyclonedds)");
+            eprintln!("SKIPPED from here on: no Cyclone DDS: run `make setup`");
             return Ok(());
         };
         for i in [0, 1] {
             world.node(i, &["ros", "--format", "cyclone", "--out", &file(i)])?;
         }
-        let program = |i: usize, word: &str| {
-            let mut command = world.host(i).command(&[&python, "-c", PROGRAM, word]);
-            command.env("CYCLONEDDS_URI", format!("file://{}", file(i)));
-            command
-        };
-        let _writer = Running(program(0, "write").stdout(Stdio::null()).spawn()?);
-        let read = program(1, "read").output()?;
-        let told = String::from_utf8_lossy(&read.stdout);
-        ensure!(told.starts_with("came ") && told.trim().ends_with(" 5000"), "{read:?}");
-        Ok(())
+        meet(&world, &python, &[file(0), file(1)])
     })
 }

@@ -124,7 +124,7 @@ impl Rogue {
 fn pf_02_pf_17_a_member_with_a_program_of_its_own_reaches_what_is_served_and_no_more() -> Result<()>
 {
     scene("gate9", |scene| {
-        let mut world = World::new(scene, "9")?;
+        let mut world = World::new(scene, "43")?;
         // b is a gateway for IPv6 alone, on a machine that forwards everything.
         world.join("fd05::/64", &[], &[])?;
         world.b.sh("echo 1 > /proc/sys/net/ipv4/ip_forward")?;

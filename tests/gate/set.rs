@@ -108,3 +108,29 @@ fn an_exit_that_is_not_approved_is_refused_and_rules_without_internet_are_told()
         Ok(())
     })
 }
+
+/// Runs its words where nobody finds the program `nft`.
+const WITHOUT_NFT: &str = "for at in /usr/sbin/nft /sbin/nft /usr/bin/nft; do
+    if test -e $at; then mount --bind /dev/null $at; fi; done; exec \"$@\"";
+
+#[test]
+fn without_nft_a_node_is_a_node_and_only_who_uses_an_exit_is_told() -> Result<()> {
+    scene("gate34", |scene| {
+        let mut world = World::new(scene, "34")?;
+        world.daemon_within(0, &["unshare", "-m", "sh", "-c", WITHOUT_NFT, "sh"])?;
+        world.daemon(1)?;
+        let token = world.admin(&["key", "create", "--reusable"])?;
+        for (i, name) in [(0, "a"), (1, "b")] {
+            world.node(i, &["up", token.trim(), "--timeout", "20s", "--hostname", name])?;
+        }
+        ensure!(world.reaches(0, "100.64.0.2")?.starts_with("b "));
+        let told = || world.node(0, &["status", "--json"]).unwrap_or_default();
+        ensure!(!told().contains("nft"), "{}", told());
+        world.node(1, &["set", "--advertise-exit-node"])?;
+        world.admin(&["route", "approve", "b", "0.0.0.0/0", "::/0"])?;
+        world.node(0, &["set", "--exit-node", "b"])?;
+        leads(&world, "net")?;
+        ensure!(told().contains("install nftables"), "{}", told());
+        Ok(())
+    })
+}

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::support::{Context as _, Result, ensure, eventually, scene, seconds};
-use crate::world::{LAN, World, asks};
+use crate::world::{LAN, NET, World, asks};
 
 fn health(world: &World, i: usize) -> Result<String> {
     let status: Value = serde_json::from_str(&world.node(i, &["status", "--json"])?)?;
@@ -120,3 +120,90 @@ fn a_second_daemon_on_one_machine_is_refused_and_the_first_is_as_it_was() -> Res
         world.daemon(1).context("its place is free")
     })
 }
+
+#[test]
+fn gw_06_a_gateway_whose_lan_side_is_dead_says_so_and_is_left_for_another() -> Result<()> {
+    scene("gate28", |scene| {
+        let mut world = World::new(scene, "28")?;
+        let lan = "192.168.5.0/24";
+        world.join(lan, &[], &[])?;
+        world.daemon(2)?;
+        let token = world.admin(&["key", "create"])?;
+        let words = ["--timeout", "20s", "--hostname", "c", "--advertise-routes", lan];
+        world.node(2, &[&["up", token.trim()], &words[..]].concat())?;
+        world.admin(&["route", "approve", "c", lan])?;
+        let answers = |who: &str| {
+            eventually(who, seconds(10), || {
+                asks(&world.a, LAN[0], 80).is_ok_and(|told| told.starts_with(who))
+            })
+        };
+        let told = |i: usize, words: &str| {
+            eventually(words, seconds(10), || health(&world, i).is_ok_and(|t| t.contains(words)))
+        };
+        answers("lan ")?;
+        // the cable is out
+        world.lan.sh("ip link set eth0 down")?;
+        eprintln!("left after {:?}", answers("lan2 ")?);
+        told(1, "its interface lan0 has no carrier")?;
+        // and at the other one the interface is down: nothing leaves by another way
+        world.c.sh("ip link set lan0 down")?;
+        told(2, "ip link set lan0 up")?;
+        told(0, "192.168.5.0/24 is not reached: b, c")?;
+        let way = world.a.sh(&format!("ip route get {}", LAN[0]))?;
+        ensure!(way.contains("dev warren0"), "{way}");
+        // what is mended is used; who was left for good reason is not gone back to at once
+        world.c.sh("ip link set lan0 up; ip addr show dev lan0 | grep -q 192.168.5.1")?;
+        answers("lan2 ")?;
+        world.lan.sh("ip link set eth0 up")?;
+        eventually("health is quiet", seconds(10), || health(&world, 1).is_ok_and(|t| t == "[]"))?;
+        ensure!(asks(&world.a, LAN[0], 80)?.starts_with("lan2 "));
+        Ok(())
+    })
+}
+
+/// As in a container that is started with `--sysctl`: `/proc/sys` is right, and cannot be written.
+#[test]
+fn a_gateway_and_an_exits_user_work_where_settings_cannot_be_written() -> Result<()> {
+    scene("gate29", |scene| {
+        // The odd world: its machines forward both families already.
+        let mut world = World::new(scene, "29")?;
+        for host in [&world.a, &world.b] {
+            host.sh("for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done")?;
+        }
+        let token = world.admin(&["key", "create", "--reusable"])?;
+        for i in [0, 1] {
+            world.daemon_within(i, READ_ONLY)?;
+            let name = ["a", "b"][i];
+            let words = ["up", token.trim(), "--timeout", "20s", "--hostname", name];
+            let of_b = ["--advertise-routes", "192.168.5.0/24,fd05::/64", "--advertise-exit-node"];
+            let of_a = ["--accept-routes"];
+            let more: &[&str] = if i == 0 { &of_a } else { &of_b };
+            world.node(i, &[&words[..], more].concat())?;
+        }
+        let approved = ["192.168.5.0/24", "fd05::/64", "0.0.0.0/0", "::/0"];
+        world.admin(&[&["route", "approve", "b"][..], &approved].concat())?;
+        for to in LAN {
+            ensure!(world.reaches(0, to)?.starts_with("lan "), "{to}");
+        }
+        world.node(0, &["set", "--exit-node", "b"])?;
+        for to in NET {
+            eventually(to, seconds(10), || {
+                asks(&world.a, to, 80).is_ok_and(|told| told.starts_with("net "))
+            })?;
+        }
+        for i in [0, 1] {
+            ensure!(!health(&world, i)?.contains("/proc/sys"), "{}", health(&world, i)?);
+        }
+        Ok(())
+    })
+}
+
+/// Runs what follows with a `/proc/sys` that cannot be written.
+const READ_ONLY: &[&str] = &[
+    "unshare",
+    "--mount",
+    "sh",
+    "-ec",
+    "mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys /proc/sys; exec \"$@\"",
+    "sh",
+];

@@ -139,10 +139,15 @@ impl World {
 
     /// Starts the daemon of `a` (0), `b` (1) or `c` (2).
     pub(crate) fn daemon(&mut self, i: usize) -> Result<()> {
+        self.daemon_within(i, &[])
+    }
+
+    /// The same, started by these words.
+    pub(crate) fn daemon_within(&mut self, i: usize, by: &[&str]) -> Result<()> {
         let name = NAMES[i];
         let (state, socket) = (self.folder.path(name), self.folder.path(&format!("{name}.sock")));
         let words = ["daemon", "--state", &state, "--socket", &socket, "--tun", "warren0"];
-        let running = run(self.host(i), &words, &self.folder, name, "daemon at")?;
+        let running = run_by(by, self.host(i), &words, (&self.folder, name, "daemon at"))?;
         self.daemons[i] = Some(running);
         Ok(())
     }
@@ -197,9 +202,19 @@ impl World {
 }
 
 fn run(host: &Host, words: &[&str], folder: &Folder, name: &str, ready: &str) -> Result<Running> {
+    run_by(&[], host, words, (folder, name, ready))
+}
+
+/// Runs `warren` with these words, started by others.
+fn run_by(
+    by: &[&str],
+    host: &Host,
+    words: &[&str],
+    (folder, name, ready): (&Folder, &str, &str),
+) -> Result<Running> {
     let log = PathBuf::from(folder.path(&format!("{name}.log")));
     let file = std::fs::File::create(&log)?;
-    let mut command = host.command(&[WARREN]);
+    let mut command = host.command(&[by, &[WARREN]].concat());
     command.args(words).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let running = Running(command.spawn()?);
     let text = || std::fs::read_to_string(&log).unwrap_or_default();

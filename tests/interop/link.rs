@@ -28,6 +28,8 @@ pub struct Link<'a> {
     pub psk_lines: RefCell<Option<String>>,
     pub mtu: u32,
     pub outer_v6: bool,
+    /// Names under which the other end finds each, in place of addresses.
+    pub names: RefCell<[Option<String>; 2]>,
     ups: RefCell<[Option<Rc<Daemon>>; 2]>,
     /// Put before the command that brings a link up, for example an environment.
     pub env: RefCell<Vec<(String, String)>>,
@@ -55,6 +57,7 @@ impl<'a> Link<'a> {
             args: RefCell::default(),
             mtu,
             outer_v6,
+            names: RefCell::default(),
             ups: RefCell::default(),
             env: RefCell::default(),
             head: RefCell::default(),
@@ -86,6 +89,9 @@ impl<'a> Link<'a> {
 
     pub fn endpoint(&self, i: usize) -> String {
         let port = PORTS[i];
+        if let Some(name) = &self.names.borrow()[i] {
+            return format!("{name}:{port}");
+        }
         if self.outer_v6 {
             format!("[{}]:{port}", OUTER_V6[i])
         } else {
@@ -445,5 +451,36 @@ fn a_file_that_became_wrong_changes_nothing() -> Result<()> {
         ensure!(log.contains("PrivateKey"), "it does not say what is wrong:\n{log}");
         link.ping(0)?;
         link.ping(1)
+    })
+}
+
+/// As a home line's address changes every night, and its name with it.
+#[test]
+fn a_silent_peers_name_is_looked_up_again_and_followed() -> Result<()> {
+    if !Sut::under_test().is_warren() {
+        eprintln!("skipped: `link up` is a command of our own");
+        return Ok(());
+    }
+    scene("l24", |scene| {
+        let link = Link::new(scene, 1420, false)?;
+        let name = "home.dyn.example";
+        link.names.replace([None, Some(name.to_owned())]);
+        let [one, two] = &link.hosts;
+        let point = |to: &str| std::fs::write(one.etc().join("hosts"), format!("{to} {name}\n"));
+        point(OUTER_V4[1])?;
+        link.start(0)?;
+        link.start(1)?;
+        link.settle()?;
+        link.stop(1)?;
+        two.sh("ip addr add 10.9.0.77/24 dev vb; ip addr del 10.9.0.2/24 dev vb")?;
+        two.sh("ip addr show dev vb | grep -q 10.9.0.77 || ip addr add 10.9.0.77/24 dev vb")?;
+        link.start(1)?;
+        ensure!(link.ping(0).is_err(), "the control: it is elsewhere");
+        point("10.9.0.77")?;
+        let took = eventually("it is found", seconds(60), || link.ping(0).is_ok())?;
+        eprintln!("found {took:?} after its name was changed");
+        let log = link.daemon(0)?.process.log();
+        ensure!(log.contains("10.9.0.77"), "{log}");
+        Ok(())
     })
 }

@@ -1,5 +1,5 @@
 //! A server that is away for a while, and what does not wait for it: nodes are in touch again, its
-//! relay carries, a removal cuts, and who starts anew meanwhile finds its peers.
+//! relay carries, a removal cuts, and who starts again in that time finds its peers.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ fn co_10_a_server_that_was_away_carries_and_cuts_again_within_seconds() -> Resul
         lan.reaches(A, "100.64.0.2")?;
         let carried = begin.elapsed();
         println!("after the server was back a removal cut within {cut:?}, relayed {carried:?}");
-        // A busy machine takes its time to connect.
-        ensure!(cut < seconds(7) && carried < seconds(7), "{cut:?}, {carried:?}");
+        // At most 3 s and 5 s where nothing else is at work.
+        ensure!(cut < seconds(5) && carried < seconds(6), "{cut:?}, {carried:?}");
         eventually("c is told", seconds(PATIENCE), || {
             lan.status(C).is_ok_and(|status| status["state"] == "refused")
         })?;
@@ -167,6 +167,48 @@ fn without_ipv6_names_and_addresses_of_ipv4_work_and_nothing_wrong_is_advised() 
         let status = lan.status(A)?;
         ensure!(!status["health"].to_string().contains("root"), "{status}");
         ensure!(!status["health"].to_string().contains("names at"), "{status}");
+        Ok(())
+    })
+}
+
+/// A server gets another address: who is in touch learns it, and who was not is told by a token.
+#[test]
+fn members_follow_a_server_that_moves_by_its_word_or_by_a_new_token() -> Result<()> {
+    network("aw6", 2, |lan| {
+        let token = lan.token(&["--reusable"])?;
+        lan.all_up(&token)?;
+        lan.reaches(A, "100.64.0.2")?;
+        lan.nodes[B].daemon.as_mut().context("it runs")?.kill()?;
+        let new = "https://10.9.0.253:8443";
+        let old = format!("https://{SERVER}:8443");
+        // for a while it is at both
+        lan.serve.as_mut().context("it runs")?.kill()?;
+        lan.server.sh("ip addr add 10.9.0.253/24 dev br0")?;
+        lan.place.0[0] = "0.0.0.0:8443".to_owned();
+        lan.place.0[1] = new.to_owned();
+        lan.serve(&["--url", &old])?;
+        eventually("a learns where it is", seconds(PATIENCE), || {
+            lan.status(A).is_ok_and(|status| status["server"]["urls"][0] == new)
+        })?;
+        // then only at the new one
+        lan.serve.as_mut().context("it runs")?.kill()?;
+        lan.server.sh(&format!(
+            "ip addr del {SERVER}/24 dev br0
+             ip addr show dev br0 | grep -q 10.9.0.253 || ip addr add 10.9.0.253/24 dev br0"
+        ))?;
+        lan.place.0[2] = "10.9.0.253:3478".to_owned();
+        lan.serve(&[])?;
+        eventually("a is in touch", seconds(PATIENCE), || is_in_touch(lan, A))?;
+        lan.daemon(B)?;
+        std::thread::sleep(seconds(3));
+        ensure!(!is_in_touch(lan, B), "the control: it knows the old place only");
+        let newer = lan.token(&["--reusable"])?;
+        lan.up(B, &newer, &[])?;
+        eventually("b is in touch", seconds(PATIENCE), || is_in_touch(lan, B))?;
+        let status = lan.status(B)?;
+        ensure!(status["self"]["name"] == "b" && status["server"]["urls"][0] == new, "{status}");
+        ensure!(status["self"]["addresses"][0] == "100.64.0.2", "the same node: {status}");
+        lan.reaches(A, "100.64.0.2")?;
         Ok(())
     })
 }

@@ -18,6 +18,11 @@ fn draw(seed: u64) -> u64 {
     mixed ^ mixed >> 27
 }
 
+/// A setting that nobody else makes, and that is acknowledged once it is kept.
+fn offer(round: u64, n: u64) -> String {
+    format!("10.{round}.{n}.0/24")
+}
+
 /// Changes settings one after the other until the daemon does not answer: the last that it said
 /// yes to.
 fn change(lan: &Lan, round: u64) -> impl FnOnce() -> Option<u64> + Send + use<> {
@@ -25,9 +30,9 @@ fn change(lan: &Lan, round: u64) -> impl FnOnce() -> Option<u64> + Send + use<> 
     move || {
         let mut last = None;
         for n in 0.. {
-            let name = format!("b-{round}-{n}");
             let mut command = host.command(&[WARREN]);
-            command.args(["--socket", &socket, "set", "--hostname", &name]);
+            let words = ["set", "--advertise-routes", &offer(round, n)];
+            command.args(["--socket", &socket]).args(words);
             if said(&mut command).is_err() {
                 return last;
             }
@@ -61,10 +66,9 @@ fn lc_01_a_daemon_killed_at_any_moment_comes_back_as_it_was_and_troubles_nobody(
             for field in ["key", "addresses"] {
                 ensure!(status["self"][field] == before[field], "{after:?}: {field} {status}");
             }
-            let kept = status["settings"]["hostname"].as_str().unwrap_or_default().to_owned();
+            let kept = status["settings"]["advertise_routes"][0].as_str().unwrap_or_default();
             // One more may have been kept whose answer was never sent.
-            let is_last =
-                |last: u64| [last, last + 1].iter().any(|n| kept == format!("b-{round}-{n}"));
+            let is_last = |last: u64| [last, last + 1].iter().any(|n| kept == offer(round, *n));
             if let Some(last) = last {
                 ensure!(
                     is_last(last),

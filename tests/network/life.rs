@@ -124,7 +124,14 @@ fn lc_02_lc_03_a_full_disk_and_damaged_files_are_told_and_lived_with() -> Result
         let token = lan.token(&["--reusable"])?;
         let folder = lan.folder.path("b");
         std::fs::create_dir_all(&folder)?;
-        said(Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs", &folder]))?;
+        said(Command::new("mount").args([
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=256k,mode=700",
+            "tmpfs",
+            &folder,
+        ]))?;
         let result = full_and_damaged(lan, &token, &folder);
         drop(lan.nodes[B].daemon.take());
         said(Command::new("umount").arg(&folder))?;
@@ -259,6 +266,83 @@ fn rl_07_lc_09_a_copied_directory_is_told_and_troubles_nobody_else() -> Result<(
         // The copy goes, and the original reaches everybody again.
         lan.nodes[3].daemon.as_mut().context("it runs")?.end()?;
         eprintln!("an echo to the original {:?} after the copy's end", lan.reaches(B, INSIDE[A])?);
+        Ok(())
+    })
+}
+
+/// What the server calls its nodes.
+fn called(lan: &Lan) -> Result<Vec<String>> {
+    let nodes: Value = serde_json::from_str(&lan.admin(&["node", "list", "--json"])?)?;
+    let names = nodes["nodes"].as_array().context("nodes")?.iter();
+    Ok(names.filter_map(|node| node["name"].as_str().map(str::to_owned)).collect())
+}
+
+#[test]
+fn a_hostname_that_is_set_renames_the_node_or_it_is_told_why_not() -> Result<()> {
+    network("lf8", 2, |lan| {
+        let token = lan.token(&["--reusable"])?;
+        lan.all_up(&token)?;
+        let told = lan.node(A, &["set", "--hostname", "printer"])?;
+        ensure!(told.contains("is called printer in the network"), "{told}");
+        eventually("the peer knows", seconds(5), || {
+            lan.status(B).is_ok_and(|status| names(&status).contains(&"printer"))
+        })?;
+        let told = lan.node(B, &["set", "--hostname", "printer"])?;
+        ensure!(told.contains("is called printer-1 in the network"), "{told}");
+        // By `up` of a node that is up, too, whose first line has the new name.
+        let told = lan.node(B, &["up", "--hostname", "scanner"])?;
+        ensure!(told.starts_with("scanner is up: ") && told.contains("\nchanged\n"), "{told}");
+        lan.admin(&["node", "rename", "printer", "boss"])?;
+        eventually("it is boss", seconds(5), || {
+            lan.status(A).is_ok_and(|status| status["self"]["name"] == "boss")
+        })?;
+        let told = lan.node(A, &["set", "--hostname", "clerk"])?;
+        ensure!(told.contains("warren node rename boss clerk"), "{told}");
+        ensure!(called(lan)?.contains(&"boss".to_owned()));
+        lan.serve.as_mut().context("it runs")?.kill()?;
+        eventually("out of touch", seconds(20), || {
+            lan.status(B).is_ok_and(|status| status["server"]["in_touch"] == false)
+        })?;
+        let told = lan.node(B, &["set", "--hostname", "late"])?;
+        ensure!(told.contains("once it is in touch"), "{told}");
+        lan.serve(&[])?;
+        eventually("the server knows", seconds(PATIENCE), || {
+            called(lan).is_ok_and(|names| names.contains(&"late".to_owned()))
+        })?;
+        Ok(())
+    })
+}
+
+#[test]
+fn co_15_an_ephemeral_node_that_is_stopped_is_gone_with_its_name_which_the_next_has() -> Result<()>
+{
+    network("lf9", 3, |lan| {
+        let stays = lan.token(&["--reusable"])?;
+        let goes = lan.token(&["--reusable", "--ephemeral"])?;
+        lan.up(A, &stays, &[])?;
+        for index in [B, 2] {
+            lan.daemon(index)?;
+            lan.node(index, &["up", &goes, "--timeout", "20s", "--hostname", "job"])?;
+            ensure!(called(lan)? == ["a", "job"], "{:?}", called(lan)?);
+            let begin = Instant::now();
+            lan.nodes[index].daemon.as_mut().context("it runs")?.end()?;
+            eprintln!("stopped in {:?}", begin.elapsed());
+            ensure!(called(lan)? == ["a"], "at once: {:?}", called(lan)?);
+            eventually("its peer forgets it", seconds(2), || {
+                lan.status(A).is_ok_and(|status| names(&status).is_empty())
+            })?;
+        }
+        // The machine itself knows that it is no member.
+        lan.nodes[B].daemon = None;
+        lan.daemon(B)?;
+        let again = lan.node(B, &["up"]).err().map(|why| format!("{why:#}")).unwrap_or_default();
+        ensure!(again.contains("token"), "{again}");
+        lan.node(B, &["up", &goes, "--timeout", "20s", "--hostname", "job"])?;
+        // Who is no ephemeral node stays in the books, and ends as quickly.
+        let begin = Instant::now();
+        lan.nodes[A].daemon.as_mut().context("it runs")?.end()?;
+        ensure!(begin.elapsed() < seconds(2), "{:?}", begin.elapsed());
+        ensure!(called(lan)? == ["a", "job"], "{:?}", called(lan)?);
         Ok(())
     })
 }

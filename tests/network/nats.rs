@@ -1,7 +1,7 @@
 //! Nodes in every kind of place at once: each pair reaches each other, directly where the theory of
 //! translators lets it, by the server's relay otherwise. `grid.toml` and, for two of one kind,
 //! `twins.toml` say what the places are, `grid.txt` and `twins.txt` what came of them;
-//! `WARREN_REWRITE=1` writes these anew.
+//! `WARREN_REWRITE=1` writes these again.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -52,8 +52,11 @@ fn both_are_told(lan: &mut Lan) -> Result<()> {
         ensure!(servers == ["10.73.0.1:3478", "10.73.0.1:3479"], "the map names both: {check}");
         ensure!(check["stun_servers"].as_array().map(Vec::len) == Some(2), "{check}");
         let said = lan.node(index, &["netcheck"])?;
-        let kind =
-            if varies { "maps every destination anew" } else { "maps all destinations alike" };
+        let kind = if varies {
+            "maps each destination to another port"
+        } else {
+            "maps all destinations alike"
+        };
         ensure!(said.contains(kind), "{said}");
     }
     // One of the ports is somebody else's: the other one is there.

@@ -27,9 +27,16 @@ pub(crate) struct Network {
     pub(crate) hosts: [Host; 2],
     serve: Option<Process>,
     daemons: Vec<Process>,
+    /// What stands in front of the server, which then listens for that alone.
+    front: Option<Process>,
     /// What daemons are started with besides.
     options: Vec<&'static str>,
+    /// What runs the daemons.
+    runs: Vec<&'static str>,
 }
+
+/// Starts what stands in front of the server.
+type Start<'a> = dyn Fn(&Network) -> Result<Process> + 'a;
 
 impl Network {
     pub(crate) fn new(scene: &Scene, udp: &str) -> Result<Self> {
@@ -38,6 +45,30 @@ impl Network {
 
     /// The same with lines of this weather.
     pub(crate) fn with(scene: &Scene, udp: &str, weather: Option<Impairment>) -> Result<Self> {
+        Self::built(scene, &format!("meta l4proto udp {udp}"), weather, None, &[])
+    }
+
+    /// The same where a node's network lets out what these rules do, and with words for the server.
+    pub(crate) fn served(scene: &Scene, rules: &str, words: &[&str]) -> Result<Self> {
+        Self::built(scene, rules, None, None, words)
+    }
+
+    /// The same with a proxy in front of the server.
+    pub(crate) fn behind(
+        scene: &Scene,
+        udp: &str,
+        start: impl Fn(&Self) -> Result<Process>,
+    ) -> Result<Self> {
+        Self::built(scene, &format!("meta l4proto udp {udp}"), None, Some(&start), &[])
+    }
+
+    fn built(
+        scene: &Scene,
+        rules: &str,
+        weather: Option<Impairment>,
+        front: Option<&Start<'_>>,
+        words: &[&str],
+    ) -> Result<Self> {
         let (server, a, b) = (scene.host("s")?, scene.host("a")?, scene.host("b")?);
         for (node, ours, device, theirs) in [
             (&a, "192.0.2.2/24", "eth0", "192.0.2.1/24"),
@@ -54,7 +85,7 @@ impl Network {
             host.sh(&format!(
                 "nft add table inet nothing
                  nft 'add chain inet nothing out {{ type filter hook output priority 0; }}'
-                 nft add rule inet nothing out oifname eth0 meta l4proto udp {udp}
+                 nft add rule inet nothing out oifname eth0 {rules}
                  nft 'add chain inet nothing in {{ type filter hook input priority 0; }}'
                  nft add rule inet nothing in iifname eth0 ct state new drop"
             ))?;
@@ -68,9 +99,12 @@ impl Network {
             hosts: [a, b],
             serve: None,
             daemons: Vec::new(),
+            front: None,
             options: Vec::new(),
+            runs: Vec::new(),
         };
-        this.start_server(&[])?;
+        this.front = front.map(|start| start(&this)).transpose()?;
+        this.start_server(words)?;
         let words = ["key", "create", "--reusable", "--data", &this.path("server")];
         let token = this.server.run(&[&[WARREN], &words[..]].concat())?;
         for number in 0..2 {
@@ -89,13 +123,28 @@ impl Network {
         self.daemons[number].cpu_s()
     }
 
-    fn path(&self, name: &str) -> String {
+    /// Puts something else in front of the server.
+    pub(crate) fn set_front(&mut self, start: impl Fn(&Self) -> Result<Process>) -> Result<()> {
+        if let Some(front) = self.front.take() {
+            front.stop()?;
+        }
+        self.front = Some(start(self)?);
+        Ok(())
+    }
+
+    /// What it has said.
+    pub(crate) fn front_log(&self) -> String {
+        self.front.as_ref().map(Process::log).unwrap_or_default()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
     fn start_server(&mut self, options: &[&str]) -> Result<()> {
         let (data, url) = (self.path("server"), format!("https://{SERVER}"));
-        let places = ["--listen", "0.0.0.0:443", "--stun", "0.0.0.0:3478", "--url", &url];
+        let listen = if self.front.is_some() { "127.0.0.1:8443" } else { "0.0.0.0:443" };
+        let places = ["--listen", listen, "--stun", "0.0.0.0:3478", "--url", &url];
         let words = [&[WARREN, "serve", "--data", &data], &places[..], options].concat();
         let serve = self.server.spawn(&words)?;
         serve.wait_for(|log| log.contains("serving on"))?;
@@ -114,7 +163,7 @@ impl Network {
     fn daemon(&self, number: usize) -> Result<Process> {
         let (state, socket) = (self.path(&number.to_string()), self.socket(number));
         let words = ["daemon", "--state", &state, "--socket", &socket, "--tun", "warren0"];
-        let words = [&[WARREN], &words[..], &self.options].concat();
+        let words = [&self.runs[..], &[WARREN], &words[..], &self.options].concat();
         let daemon = self.hosts[number].spawn(&words)?;
         daemon.wait_for(|log| log.contains("daemon at"))?;
         Ok(daemon)
@@ -123,6 +172,24 @@ impl Network {
     /// Starts daemons with these words besides, from their next start on.
     pub(crate) fn set_options(&mut self, options: &[&'static str]) {
         self.options = options.to_vec();
+    }
+
+    /// Has these words in front of daemons, from their next start on.
+    pub(crate) fn set_runs(&mut self, words: &[&'static str]) {
+        self.runs = words.to_vec();
+    }
+
+    /// Kills the server and starts it again with these words.
+    pub(crate) fn kill_server(&mut self, words: &[&str]) -> Result<()> {
+        self.serve.take().map_or(Ok(()), |serve| serve.signal(libc::SIGKILL))?;
+        self.start_server(words)
+    }
+
+    /// Ends a node's daemon and starts it again.
+    pub(crate) fn start_node_again(&mut self, number: usize) -> Result<()> {
+        self.daemons[number].stop()?;
+        self.daemons[number] = self.daemon(number)?;
+        Ok(())
     }
 
     /// Ends a node's daemon and starts it again: from there to its first echo.
@@ -168,6 +235,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         self.daemons.clear();
         self.serve = None;
+        self.front = None;
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

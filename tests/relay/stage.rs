@@ -14,7 +14,7 @@ use dial::proxy::Proxies;
 use dial::{Membership, Notify, Relays, Start, SystemRandom};
 use host::driver::Driver;
 use host::driver::mail::Remote;
-use host::relay::StreamStatus;
+use host::sockets::relay::StreamStatus;
 use lab::netns::Host;
 use lab::process::Process;
 use node::{AllowedIp, Candidate, Change, Destination, PeerChange};

@@ -14,6 +14,10 @@ fn nodes(serve: &Serve) -> Vec<String> {
     all.map(|node| node["name"].as_str().unwrap().to_owned()).collect()
 }
 
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 /// The policy whose version is this, with a word to know it by.
 fn set_policy(serve: &Serve, word: &str) {
     let file = named(serve, "policy.hujson");
@@ -23,7 +27,12 @@ fn set_policy(serve: &Serve, word: &str) {
 
 #[test]
 fn lc_01_a_backup_is_restored_while_the_server_runs_and_its_nodes_come_back() {
-    let serve = Serve::new();
+    let mut serve = Serve::new();
+    serve.kill();
+    let log = serve.data.join("log");
+    let mut logged = serving(&serve.data, serve.port, "127.0.0.1");
+    logged.env_remove("LOG_LEVEL").stderr(fs::File::create(&log).unwrap());
+    serve.child = started(&mut logged);
     let token = serve.token(&["--reusable"]);
     let one = join(&token, "one");
     until(&one, "a map", has_peers(0));
@@ -37,9 +46,10 @@ fn lc_01_a_backup_is_restored_while_the_server_runs_and_its_nodes_come_back() {
     until(&two, "a map", has_peers(1));
     until(&one, "a peer", has_peers(1));
     let begin = Instant::now();
-    let said = serve.said(&["restore", &copy]);
+    let restored = serve.run(&["restore", &copy]);
     println!("restored after {:?}", begin.elapsed());
-    assert_eq!(said, "restored; the server has started anew with it\n");
+    assert_eq!(text(&restored.stdout), "restored; the server has restarted with it\n");
+    assert!(!text(&restored.stderr).contains("ERROR"), "{}", text(&restored.stderr));
     assert_eq!(nodes(&serve), ["one"]);
     assert!(serve.said(&["policy", "get"]).contains("before"));
     until(&one, "its own network again", has_peers(0));
@@ -54,6 +64,8 @@ fn lc_01_a_backup_is_restored_while_the_server_runs_and_its_nodes_come_back() {
     assert_eq!(serve.json(&["restore", &copy])["running"], true);
     assert_eq!(nodes(&serve), ["one"], "as often as one likes");
     until(&three, "that it never joined", |event, _| matches!(event, Event::Ended(_)));
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(log.contains("was restored") && !log.contains("ERROR"), "{log}");
 }
 
 #[test]

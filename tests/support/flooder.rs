@@ -35,11 +35,28 @@ impl Flood {
         rate: f64,
         payloads: Arc<Vec<Vec<u8>>>,
     ) -> Result<Self> {
+        let (address, port) = target;
+        let all = payloads.iter().map(|payload| packet(address, port, payload)).collect();
+        Self::of(host, address, rate, all)
+    }
+
+    /// The same with messages of ICMP.
+    pub fn start_icmp(
+        host: &Host,
+        target: Ipv4Addr,
+        rate: f64,
+        messages: &[Vec<u8>],
+    ) -> Result<Self> {
+        let all = messages.iter().map(|message| icmp_packet(target, message)).collect();
+        Self::of(host, target, rate, all)
+    }
+
+    fn of(host: &Host, target: Ipv4Addr, rate: f64, all: Vec<Vec<u8>>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = inside::start(host, move || {
             let socket = raw_socket()?;
-            let mut packets = Packets::new(target, &payloads);
+            let mut packets = Packets::new(target, all);
             let start = Instant::now();
             let mut sent = 0_u64;
             while !stopped.load(Ordering::Relaxed) {
@@ -70,8 +87,7 @@ struct Packets {
 }
 
 impl Packets {
-    fn new((address, port): (Ipv4Addr, u16), payloads: &[Vec<u8>]) -> Self {
-        let all = payloads.iter().map(|payload| packet(address, port, payload)).collect();
+    fn new(address: Ipv4Addr, all: Vec<Vec<u8>>) -> Self {
         let target = libc::sockaddr_in {
             sin_family: libc::AF_INET as u16,
             sin_port: 0,
@@ -121,6 +137,15 @@ fn raw_socket() -> Result<OwnedFd> {
         ensure!(fd >= 0, "no raw socket: {}", std::io::Error::last_os_error());
         Ok(OwnedFd::from_raw_fd(fd))
     }
+}
+
+/// An IPv4 packet with a message of ICMP, whose own checksum does not know of addresses.
+fn icmp_packet(target: Ipv4Addr, message: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0; IP_HEADER_BYTES];
+    (packet[0], packet[8], packet[9]) = (0x45, 64, libc::IPPROTO_ICMP as u8);
+    packet[16..20].copy_from_slice(&target.octets());
+    packet.extend(message);
+    packet
 }
 
 /// An IPv4 packet with a UDP datagram; the kernel fills in length, id and header checksum, and

@@ -18,6 +18,8 @@ pub enum Sut {
     Plain,
     /// Our own, whose small packets wait 32 ms for each other.
     Held,
+    /// Our own, that spends at most a twentieth on repair.
+    Thrifty,
     /// Our own, that holds and compresses what it may.
     Packed,
     /// Another one, started as `PROGRAM -f NAME`.
@@ -52,6 +54,9 @@ impl Sut {
             Self::Warren => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", ifname],
             Self::Plain => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "--frames", "off", ifname],
             Self::Held => &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "--hold-ms", "32", ifname],
+            Self::Thrifty => {
+                &[env!("CARGO_BIN_EXE_warren"), "wg", "-f", "--repair-max", "5%", ifname]
+            }
             Self::Packed => &[
                 env!("CARGO_BIN_EXE_warren"),
                 "wg",

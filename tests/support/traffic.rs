@@ -253,9 +253,15 @@ impl Pings {
 
 impl Pinger {
     pub fn start(from: &Host, address: &str, interval_ms: u32) -> Result<Self> {
+        Self::start_with(from, address, interval_ms, 0)
+    }
+
+    /// The same, with this traffic class octet.
+    pub fn start_with(from: &Host, address: &str, interval_ms: u32, octet: u8) -> Result<Self> {
         let interval = format!("{:.3}", f64::from(interval_ms) / 1000.0);
-        let process = from.spawn(&["ping", "-n", "-W", "1", "-i", &interval, address])?;
-        Ok(Self { process })
+        let octet = octet.to_string();
+        let words = ["ping", "-n", "-W", "1", "-Q", &octet, "-i", &interval, address];
+        Ok(Self { process: from.spawn(&words)? })
     }
 
     /// Ends it, leaving the last answer a second to come.

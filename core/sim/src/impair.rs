@@ -7,6 +7,10 @@
 //! it does in Linux's netem, whose arithmetic this follows (net/sched/sch_netem.c): that of the
 //! correlation too, which makes reordering rarer than `reorder` says, the more the higher
 //! it is. A line that lost packets was busy with them nevertheless.
+//!
+//! A way that is handed over, as one by satellites is, has another length after each handover:
+//! `handover_us` is the time from one to the next, and each moves the mean delay by at most
+//! `swing_us`. Which handover it is follows from the time of the packet alone.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -41,6 +45,10 @@ pub struct Impairment {
     pub delay_us: u64,
     /// Largest deviation from it, evenly spread.
     pub jitter_us: u64,
+    /// From one handover to the next; zero is a way that stays.
+    pub handover_us: u64,
+    /// Largest deviation of the mean delay that a handover leaves, evenly spread.
+    pub swing_us: u64,
     /// Share of packets lost.
     pub loss: f64,
     /// How losses are spread.
@@ -62,8 +70,10 @@ pub struct Impairment {
 pub enum Invalid {
     /// A share is not between zero and one.
     Share(&'static str),
-    /// `delay_us` or `jitter_us` is above [`DELAY_US_MAX`].
+    /// `delay_us`, `jitter_us` or `swing_us` is above [`DELAY_US_MAX`].
     Delay,
+    /// The delay swings, and no handover is told that would change it.
+    Handover,
     /// `limit_packets` is zero or above [`LIMIT_PACKETS_MAX`].
     Limit,
     /// A burst is shorter than one packet, or cannot yield the overall loss.
@@ -113,6 +123,7 @@ pub struct Counters {
 #[derive(Debug, Clone)]
 pub struct Pipe {
     impairment: Impairment,
+    seed: u64,
     rng: Rng,
     /// When each packet waiting for the line, or on it, will have left it. At most
     /// `limit_packets`.
@@ -133,6 +144,8 @@ impl Impairment {
     pub const NONE: Self = Self {
         delay_us: 0,
         jitter_us: 0,
+        handover_us: 0,
+        swing_us: 0,
         loss: 0.0,
         loss_model: LossModel::Bernoulli,
         reorder: 0.0,
@@ -157,8 +170,11 @@ impl Impairment {
                 return Err(Invalid::Share(name));
             }
         }
-        if self.delay_us > DELAY_US_MAX || self.jitter_us > DELAY_US_MAX {
+        if [self.delay_us, self.jitter_us, self.swing_us].iter().any(|us| *us > DELAY_US_MAX) {
             return Err(Invalid::Delay);
+        }
+        if self.swing_us > 0 && self.handover_us == 0 {
+            return Err(Invalid::Handover);
         }
         if self.limit_packets == 0 || self.limit_packets > LIMIT_PACKETS_MAX {
             return Err(Invalid::Limit);
@@ -190,7 +206,8 @@ impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Share(name) => write!(f, "{name} must be between 0 and 1"),
-            Self::Delay => write!(f, "delay and jitter must be at most {DELAY_US_MAX} us"),
+            Self::Delay => write!(f, "delay, jitter and swing must be at most {DELAY_US_MAX} us"),
+            Self::Handover => f.write_str("a swing needs a handover before it, as handover=15s"),
             Self::Limit => write!(f, "limit must be 1 to {LIMIT_PACKETS_MAX} packets"),
             Self::Burst => f.write_str(
                 "a burst must be at least 1 packet, and losses so frequent need longer bursts",
@@ -212,6 +229,7 @@ impl Pipe {
         let reorder_last = rng.unit();
         Ok(Self {
             impairment,
+            seed,
             rng,
             leaving_ns: VecDeque::with_capacity(impairment.limit_packets.min(4_096)),
             free_at: 0,
@@ -305,7 +323,7 @@ impl Pipe {
             self.counters.sent_at_once += 1;
             0
         } else {
-            self.delay_ns()
+            self.delay_ns(left_ns)
         };
         let at_ns = left_ns.saturating_add(delay_ns);
         self.counters.reordered += u64::from(at_ns < self.latest_ns);
@@ -324,12 +342,25 @@ impl Pipe {
         self.reorder_last < reorder
     }
 
-    fn delay_ns(&mut self) -> u64 {
-        let (mean, spread) = (self.impairment.delay_us * 1_000, self.impairment.jitter_us * 1_000);
+    fn delay_ns(&mut self, left_ns: u64) -> u64 {
+        let mean = self.mean_ns(left_ns);
+        let spread = self.impairment.jitter_us * 1_000;
         if spread == 0 {
             return mean;
         }
         (mean + self.rng.below(2 * spread)).saturating_sub(spread)
+    }
+
+    /// The mean delay of the way as the last handover left it.
+    fn mean_ns(&self, now_ns: u64) -> u64 {
+        let Impairment { delay_us, handover_us, swing_us, .. } = self.impairment;
+        if handover_us == 0 || swing_us == 0 {
+            return delay_us * 1_000;
+        }
+        // Each has a draw of its own, so that no packet need cross the ones in between.
+        let number = now_ns / handover_us.saturating_mul(1_000);
+        let moved = Rng::new(self.seed).fork(number).below(2 * swing_us * 1_000);
+        (delay_us * 1_000 + moved).saturating_sub(swing_us * 1_000)
     }
 
     /// A draw that costs nothing where the answer is known.

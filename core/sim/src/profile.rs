@@ -9,8 +9,19 @@ use crate::impair::{Impairment, LossModel};
 /// Names of the profiles, from mild to harsh.
 pub const PROFILES: [&str; 4] = ["baseline", "low", "medium", "high"];
 /// Keys that [`set`] takes.
-pub const KEYS: [&str; 9] =
-    ["delay", "jitter", "loss", "burst", "reorder", "correlation", "duplicate", "rate", "limit"];
+pub const KEYS: [&str; 11] = [
+    "delay",
+    "jitter",
+    "handover",
+    "swing",
+    "loss",
+    "burst",
+    "reorder",
+    "correlation",
+    "duplicate",
+    "rate",
+    "limit",
+];
 
 /// What was wrong with a written impairment, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +81,8 @@ pub fn set(impairment: &mut Impairment, key: &str, value: &str) -> Result<(), Un
     match key {
         "delay" => new.delay_us = duration_us(value)?,
         "jitter" => new.jitter_us = duration_us(value)?,
+        "handover" => new.handover_us = duration_us(value)?,
+        "swing" => new.swing_us = duration_us(value)?,
         "loss" => new.loss = probability(value)?,
         "burst" => {
             let burst_packets: f64 = value.parse().map_err(|_| wrong(value, "packets, as 5"))?;
@@ -170,6 +183,10 @@ mod tests {
         assert!((line.loss - 0.02).abs() < 1e-12);
         assert!(matches!(line.loss_model, LossModel::GilbertElliott { .. }));
         assert_eq!(line.jitter_us, 15_000, "what is not named stays");
+        for word in ["handover=15s", "swing=7.5ms"] {
+            apply(&mut line, word).expect(word);
+        }
+        assert_eq!((line.handover_us, line.swing_us), (15_000_000, 7_500));
     }
 
     #[test]
@@ -184,6 +201,8 @@ mod tests {
             ("rate=fast", "100mbit"),
             ("limit=0", "limit"),
             ("delay=9999999s", "delay"),
+            ("swing=5ms", "handover=15s"),
+            ("handover=soon", "1.5ms"),
         ] {
             let mut line = Impairment::LINE;
             let error = apply(&mut line, word).expect_err(word).to_string();

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use node::{AllowedIp, Clock as Clocks, Endpoint, Inbox, Node, PeerChange, Prefix, Source};
+use node::{AllowedIp, Clock as Clocks, Endpoint, Inbox, Node, PeerChange, Prefix, Source, Tuning};
 use noise::{Identity, Instant, PrivateKey};
 use wire::checksum::{Sum, pseudo};
 use wire::coalesce::Coalescer;
@@ -136,6 +136,7 @@ struct Ground {
     turn_us: u64,
     beyond: Duration,
     frames: bool,
+    tuning: &'static Tuning,
     ecn: bool,
     seen_marked: u64,
     tray: Tray,
@@ -148,7 +149,17 @@ struct Ground {
 /// If the line is none, a node passes on what was not sent, or loses count of what it took.
 #[must_use]
 pub fn run(setting: &Setting) -> Found {
-    let mut ground = Ground::new(setting);
+    run_tuned(setting, &Tuning::DEFAULT, 0)
+}
+
+/// Runs it with other tuned numbers. Chance is the same, but keys are others in each `life`: no two
+/// runs of one process may share a key.
+///
+/// # Panics
+/// As [`run`] does.
+#[must_use]
+pub fn run_tuned(setting: &Setting, tuning: &'static Tuning, life: u64) -> Found {
+    let mut ground = Ground::new(setting, tuning, life);
     let ready = Instant::ZERO + Duration::from_secs(1);
     ground.run_until(ready);
     for _ in 0..setting.streams {
@@ -169,7 +180,8 @@ pub fn run(setting: &Setting) -> Found {
     ground.run_until(ready + setting.time);
     let after = ground.pipes[0].counters();
     let bits = |segments: u64| (segments * MSS as u64 * 8) as f64;
-    let (all, time_s) = (ground.received(), setting.time.as_secs_f64());
+    let all = ground.received();
+    let time_s = setting.time.as_secs_f64();
     let least = ground.streams.iter().map(|stream| stream.receiver.received()).min();
     let mut found = Found {
         mbit_s: bits(all) / time_s / 1e6,
@@ -185,12 +197,14 @@ pub fn run(setting: &Setting) -> Found {
     let [sender, receiver] = &ground.hosts;
     for (near, far) in [(sender, receiver), (receiver, sender)] {
         if let Some(weather) = near.node.weather(&far.key.public()) {
-            let (pieces, waiting) = (weather.pieces, weather.waiting as u64);
+            let pieces = weather.pieces;
+            let waiting = weather.waiting as u64;
             assert_eq!(pieces.taken, pieces.ended() + waiting, "every piece is accounted for");
         }
     }
     if let Some(weather) = receiver.node.weather(&sender.key.public()) {
-        (found.dropped, found.marked) = (weather.pieces.congestion, weather.pieces.marked);
+        found.dropped = weather.pieces.congestion;
+        found.marked = weather.pieces.marked;
     }
     if let Some(weather) = sender.node.weather(&receiver.key.public()) {
         found.gap_ns = weather.gap_ns;
@@ -206,7 +220,7 @@ pub fn run(setting: &Setting) -> Found {
 }
 
 impl Ground {
-    fn new(setting: &Setting) -> Self {
+    fn new(setting: &Setting, tuning: &'static Tuning, life: u64) -> Self {
         // Keys of their own for each setting: no two runs of one process may share a key.
         let seed = format!("{setting:?}").bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -215,6 +229,9 @@ impl Ground {
         let keys = [0, 1].map(|_| {
             let mut bytes = [0; 32];
             rng.fill(&mut bytes);
+            // Not the first byte, of which a key does not heed all bits.
+            let lives = life.to_le_bytes();
+            bytes[1..].iter_mut().zip(lives).for_each(|(byte, other)| *byte ^= other);
             PrivateKey::from_bytes(bytes)
         });
         let address = |n: u8| SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, n), 51820));
@@ -238,6 +255,7 @@ impl Ground {
             turn_us: setting.turn_us,
             beyond: setting.beyond,
             frames: setting.frames,
+            tuning,
             ecn: setting.ecn,
             seen_marked: 0,
             tray: Tray::default(),
@@ -263,6 +281,7 @@ impl Ground {
         arrived.clear();
         *node = Node::new();
         node.set_mtu(MTU);
+        node.set_tuning(self.tuning);
         node.set_frames(self.frames);
         node.set_identity(Some(Identity::new(key.clone())), random);
         node.set_up(true, random);
@@ -347,7 +366,8 @@ impl Ground {
     /// A host looks at what has arrived.
     fn turn(&mut self, host: usize) {
         let arrived = std::mem::take(&mut self.hosts[host].arrived);
-        let (mut memory, mut ranges) = (Vec::new(), Vec::new());
+        let mut memory = Vec::new();
+        let mut ranges = Vec::new();
         for bytes in arrived {
             let start = memory.len();
             memory.extend_from_slice(&bytes);
@@ -463,7 +483,7 @@ impl Ground {
             }
         }
         let ports = (PORT, PORT + number as u16);
-        let bytes = packet(1, 0, ports, (0, sequence(ack.next)), &options, 0);
+        let bytes = packet(1, 0, ports, 0, sequence(ack.next), &options, 0);
         let header = virtio::Header {
             flags: virtio::FLAG_NEEDS_CSUM,
             csum_start: IP_LEN as u16,
@@ -522,7 +542,7 @@ fn data(number: usize, burst: Burst, now_us: u32, ecn: bool) -> (virtio::Header,
     let payload = burst.count as usize * MSS;
     let ports = (PORT + number as u16, PORT);
     let ecn = if ecn { ECT } else { 0 };
-    let bytes = packet(0, ecn, ports, (sequence(burst.first), 0), &options, payload);
+    let bytes = packet(0, ecn, ports, sequence(burst.first), 0, &options, payload);
     let lone = burst.count == 1;
     let header = virtio::Header {
         flags: virtio::FLAG_NEEDS_CSUM,
@@ -540,11 +560,13 @@ fn packet(
     host: usize,
     ecn: u8,
     ports: (u16, u16),
-    (sequence, next): (u32, u32),
+    sequence: u32,
+    next: u32,
     options: &[u8],
     payload: usize,
 ) -> Vec<u8> {
-    let (source, destination) = (inner(HostId(host)).0, inner(HostId(1 - host)).0);
+    let source = inner(HostId(host)).0;
+    let destination = inner(HostId(1 - host)).0;
     let header_len = 20 + options.len();
     let mut upper = Vec::with_capacity(header_len + payload);
     upper.extend_from_slice(&ports.0.to_be_bytes());
@@ -559,7 +581,10 @@ fn packet(
     upper.resize(header_len + payload, 0);
     let mut bytes = ip_packet(source, destination, TCP, &upper);
     // TCP's packets say that they are not to be cut, and are joined for it.
-    (bytes[1], bytes[6], bytes[10], bytes[11]) = (ecn, 0x40, 0, 0);
+    bytes[1] = ecn;
+    bytes[6] = 0x40;
+    bytes[10] = 0;
+    bytes[11] = 0;
     let sum = Sum::of(&bytes[..IP_LEN]).checksum();
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
     bytes

@@ -472,7 +472,7 @@ impl World {
                 }
             }
             Event::Relayed { sender, to, relay, bytes, is_in } => {
-                self.relayed((sender, to), relay, bytes, is_in);
+                self.relayed(sender, to, relay, bytes, is_in);
             }
             Event::Published(host) => self.published(host),
             Event::Arrival { from, to, bytes, .. } if self.is_stun(to) => {
@@ -516,7 +516,8 @@ impl World {
 }
 
 fn route(from: HostId, to: HostId, v6: bool) -> Route {
-    let (source, destination) = (inner(from), inner(to));
+    let source = inner(from);
+    let destination = inner(to);
     let (source, destination) =
         if v6 { (source.1, destination.1) } else { (source.0, destination.0) };
     Route { from, to, source, destination, genuine: true }

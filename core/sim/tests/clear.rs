@@ -1,5 +1,5 @@
 //! Worlds whose lines lose nothing: nobody ever says otherwise, while hosts join, move between
-//! paths, use relays and begin anew.
+//! paths, use relays and begin again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

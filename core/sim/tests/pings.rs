@@ -1,5 +1,5 @@
 //! Random worlds of requesters and a responder of ICMP: losses, duplicates and other orders each
-//! way, filters that forget, a translator that gives identifiers anew, two requesters behind one
+//! way, filters that forget, a translator that gives new identifiers, two requesters behind one
 //! address, strangers, and a responder that restarts.
 //!
 //! In all of them: no reply without a request of its own; every request and every datagram is
@@ -235,7 +235,7 @@ impl World {
         }
         if is_storm && self.rng.chance(0.01) {
             let name = SocketAddr::from(([203, 0, 113, 1], self.rng.next_u64() as u16));
-            let head = Request { cookie: 9, tag: 9, life: 255, hold: 0 }.bytes();
+            let head = Request { cookie: 9, tag: 9, life: 255, ..Request::default() }.bytes();
             let bytes = [&head[..], &message(1, 148)].concat();
             self.handle(Event::Request(name, 7, bytes));
         }

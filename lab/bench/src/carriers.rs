@@ -3,9 +3,11 @@
 //! Two hosts and a veth without offloads and without checksums of a card. Kernels before 6.11 then
 //! take UDP in single datagrams only, as they take all others; later ones cut its units themselves,
 //! so UDP keeps that advantage. Each round measures every carrier in both directions, on new ground
-//! each time. *Out* is the way of requests, *back* that of replies.
+//! each time. *Out* is the way of requests, *back* that of replies. ptunnel-ng is asked for one
+//! connection only: of two at once it takes the second for the first again, and drops it.
 
-use std::fmt::Write as _;
+mod ptunnel;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,14 +23,15 @@ use crate::facts::{Facts, Origin};
 use crate::ground::{Ground, IFNAME};
 use crate::iperf::Transfer;
 use crate::load::finish;
-use crate::report::Mark;
+use crate::ratio::Spread;
+use crate::report::{Mark, Skipped};
+use crate::row::{Bound, Row};
 use crate::scenario::Underlay;
+use crate::sheet::{Sheet, number};
 
 /// Addresses inside a link.
-const INNER: [&str; 2] = ["10.98.0.1", "10.98.0.2"];
+pub(crate) const INNER: [&str; 2] = ["10.98.0.1", "10.98.0.2"];
 const PORT: &str = "5201";
-/// The client's end of ptunnel-ng.
-const FORWARDED: &str = "5202";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is to be measured.
@@ -101,7 +104,7 @@ pub struct Report {
     marks: Vec<Mark>,
     settings: Settings,
     samples: Vec<Sample>,
-    skipped: Vec<String>,
+    skipped: Vec<Skipped>,
 }
 
 /// Measures every carrier both ways, round after round.
@@ -113,10 +116,13 @@ pub fn run(settings: &Settings) -> Result<Report> {
     ensure!((1..=100).contains(&settings.rounds), "there must be 1 to 100 rounds");
     sys::catch_interrupts();
     let facts = Facts::gather(&settings.origin);
-    let (mut samples, mut skipped) = (Vec::new(), Vec::new());
+    let mut samples = Vec::new();
+    let mut skipped = Vec::new();
     let has_ptunnel = std::process::Command::new("ptunnel-ng").arg("-h").output().is_ok();
     if !has_ptunnel {
-        skipped.push("ptunnel-ng: not installed; see apt-get install ptunnel-ng".to_owned());
+        let [name, why, hint] =
+            ["ptunnel-ng", "not installed", "apt-get install ptunnel-ng"].map(str::to_owned);
+        skipped.push(Skipped { name, why, hint });
     }
     for round in 1..=settings.rounds {
         for way in Way::ALL.into_iter().filter(|way| *way != Way::Ptunnel || has_ptunnel) {
@@ -148,34 +154,40 @@ fn measure(settings: &Settings, way: Way, is_back: bool) -> Result<[f64; 2]> {
         host.run(&["ethtool", "-K", IFNAME, "tx", "off", "rx", "off"])?;
     }
     let at = [&ground.ends[0].outer[..], &ground.ends[1].outer[..]];
-    let (programs, to, port) = match way {
-        Way::Ptunnel => (ptunnel(hosts, at)?, "127.0.0.1", FORWARDED),
-        _ => (warren(settings, way, hosts, at, &ground.ends[0].shared)?, INNER[1], PORT),
-    };
-    let listen = if way == Way::Ptunnel { at[1] } else { INNER[1] };
+    let cpu_s = |programs: &[Process]| programs.iter().map(Process::cpu_s).sum::<f64>();
+    if way == Way::Ptunnel {
+        let programs = ptunnel::start(hosts, at)?;
+        let before = cpu_s(&programs);
+        let (bytes, took_s) = ptunnel::stream(hosts, at[1], is_back, settings.seconds)?;
+        let spent = cpu_s(&programs) - before;
+        return Ok([bytes * 8.0 / took_s / 1e6, spent / (bytes / 1e9)]);
+    }
+    let shared = &ground.ends[0].shared;
+    let programs = link(&settings.origin.program, &way.lines(at), hosts, shared)?;
     let server =
-        hosts[1].spawn(&["iperf3", "-s", "-1", "-B", listen, "-p", PORT, "--forceflush"])?;
+        hosts[1].spawn(&["iperf3", "-s", "-1", "-B", INNER[1], "-p", PORT, "--forceflush"])?;
     server.wait_for(|log| log.contains("listening"))?;
     let seconds = settings.seconds.to_string();
-    let mut argv = vec!["iperf3", "-J", "-c", to, "-p", port, "-t", &seconds, "-C", "cubic"];
+    let mut argv = vec!["iperf3", "-J", "-c", INNER[1], "-p", PORT, "-t", &seconds, "-C", "cubic"];
     argv.extend(is_back.then_some("-R"));
-    let before: f64 = programs.iter().map(Process::cpu_s).sum();
+    let before = cpu_s(&programs);
     let client = hosts[0].spawn(&argv)?;
     let limit = Duration::from_secs(settings.seconds.into()) + PATIENCE;
     let transfer = Transfer::parse(&finish(&client, limit)?)?;
-    let spent: f64 = programs.iter().map(Process::cpu_s).sum::<f64>() - before;
+    let spent = cpu_s(&programs) - before;
     Ok([transfer.mbit_s(), spent / (transfer.received_bytes as f64 / 1e9)])
 }
 
-fn warren(
-    settings: &Settings,
-    way: Way,
+/// A link between both hosts, once a ping has passed; `lines` are what each end's file has in its
+/// two sections beside keys and addresses.
+pub(crate) fn link(
+    program: &Path,
+    lines: &[[String; 2]; 2],
     hosts: [&Host; 2],
-    at: [&str; 2],
     shared: &Path,
 ) -> Result<Vec<Process>> {
     let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
-    let lines = way.lines(at);
+    let program = program.to_string_lossy().into_owned();
     let mut programs = Vec::new();
     for own in [1, 0] {
         let [interface, peer] = &lines[own];
@@ -190,7 +202,6 @@ fn warren(
         let path = shared.join(format!("wbc{own}.conf"));
         std::fs::write(&path, text)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-        let program = settings.origin.program.to_string_lossy().into_owned();
         let link = hosts[own].spawn(&[&program, "link", "up", &path.to_string_lossy()])?;
         link.wait_for(|log| log.contains("is up")).with_context(|| link.log())?;
         programs.push(link);
@@ -202,120 +213,85 @@ fn warren(
     Ok(programs)
 }
 
-fn ptunnel(hosts: [&Host; 2], at: [&str; 2]) -> Result<Vec<Process>> {
-    let server = hosts[1].spawn(&["ptunnel-ng"])?;
-    let remote = [format!("-p{}", at[1]), format!("-r{}", at[1])];
-    let (from, to) = (format!("-l{FORWARDED}"), format!("-R{PORT}"));
-    let client = hosts[0].spawn(&["ptunnel-ng", &remote[0], &from, &remote[1], &to])?;
-    let listens = || {
-        let listed = hosts[0].run(&["ss", "-Htln"]).unwrap_or_default();
-        listed.contains(&format!(":{FORWARDED}"))
-    };
-    let begin = Instant::now();
-    while !listens() {
-        ensure!(begin.elapsed() < PATIENCE, "ptunnel-ng does not listen: {}", client.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(vec![server, client])
-}
-
-/// A requirement: what is shown, its value, what is asked, whether that is met.
-type Row = (&'static str, Option<f64>, &'static str, Option<bool>);
-
 impl Report {
-    fn of(&self, way: Way, is_back: bool, which: usize) -> Vec<f64> {
+    /// A figure of each round, in order.
+    fn of(&self, way: Way, is_back: bool, which: usize) -> Vec<Option<f64>> {
         let mine = self.samples.iter().filter(|s| (s.way, s.is_back) == (way, is_back));
-        mine.filter_map(|sample| sample.found.as_ref().ok().map(|found| found[which])).collect()
+        mine.map(|sample| sample.found.as_ref().ok().map(|found| found[which])).collect()
     }
 
-    fn median(&self, way: Way, is_back: bool, which: usize) -> Option<f64> {
-        let mut all = self.of(way, is_back, which);
-        all.sort_by(f64::total_cmp);
-        let half = all.len() / 2;
-        match all.len() {
-            0 => None,
-            len if len % 2 == 1 => Some(all[half]),
-            _ => Some(f64::midpoint(all[half - 1], all[half])),
-        }
+    fn spread(&self, way: Way, is_back: bool, which: usize) -> Option<Spread> {
+        Spread::of_rounds(&self.of(way, is_back, which))
     }
 
-    fn ratio(&self, a: (Way, bool), b: (Way, bool), which: usize) -> Option<f64> {
-        Some(self.median(a.0, a.1, which)? / self.median(b.0, b.1, which)?)
-    }
-
+    /// What is required: a ratio of each round, of which the median decides.
     fn rows(&self) -> Vec<Row> {
+        use Bound::{AtLeast, AtMost};
         use Way::{Icmp, Ip, Ptunnel, Udp};
-        let rows = [
-            ("ip:99 out, of udp out", self.ratio((Ip, false), (Udp, false), 0), 0.8),
-            ("ip:99 back, of udp back", self.ratio((Ip, true), (Udp, true), 0), 0.8),
-            ("icmp out, of udp out", self.ratio((Icmp, false), (Udp, false), 0), 0.5),
-            ("icmp back, of udp back", self.ratio((Icmp, true), (Udp, true), 0), 0.5),
-            ("icmp back, of icmp out", self.ratio((Icmp, true), (Icmp, false), 0), 0.8),
-            ("icmp out, of ptunnel-ng", self.ratio((Icmp, false), (Ptunnel, false), 0), 5.0),
-            ("icmp back, of ptunnel-ng", self.ratio((Icmp, true), (Ptunnel, true), 0), 5.0),
-        ];
-        let most = [
-            ("processor time out, of ptunnel-ng", self.ratio((Icmp, false), (Ptunnel, false), 1)),
-            ("processor time back, of ptunnel-ng", self.ratio((Icmp, true), (Ptunnel, true), 1)),
-        ];
-        let asked = |least: f64| match least {
-            0.8 => "at least 0.8",
-            0.5 => "at least 0.5",
-            _ => "at least 5",
+        let row = |what: &str, ours: (Way, bool), theirs: (Way, bool), which, bound| {
+            let found = Spread::of_ratios(
+                &self.of(ours.0, ours.1, which),
+                &self.of(theirs.0, theirs.1, which),
+            );
+            Row::new(what, "×", Some(bound), found, self.settings.rounds as usize)
         };
-        let least = rows.map(|(what, found, least)| {
-            (what, found, asked(least), found.map(|found| found >= least))
-        });
-        let most = most.map(|(what, found)| (what, found, "at most 1", found.map(|f| f <= 1.0)));
-        least.into_iter().chain(most).collect()
+        let rate = |what, ours, theirs, least| row(what, ours, theirs, 0, AtLeast(least));
+        let time = |what, ours, theirs| row(what, ours, theirs, 1, AtMost(1.0));
+        vec![
+            rate("ip:99 out ÷ udp out", (Ip, false), (Udp, false), 0.8),
+            rate("ip:99 back ÷ udp back", (Ip, true), (Udp, true), 0.8),
+            rate("icmp out ÷ udp out", (Icmp, false), (Udp, false), 0.5),
+            rate("icmp back ÷ udp back", (Icmp, true), (Udp, true), 0.5),
+            rate("icmp back ÷ icmp out", (Icmp, true), (Icmp, false), 0.8),
+            rate("icmp out ÷ ptunnel-ng", (Icmp, false), (Ptunnel, false), 5.0),
+            rate("icmp back ÷ ptunnel-ng", (Icmp, true), (Ptunnel, true), 5.0),
+            time("processor time out ÷ ptunnel-ng", (Icmp, false), (Ptunnel, false)),
+            time("processor time back ÷ ptunnel-ng", (Icmp, true), (Ptunnel, true)),
+        ]
     }
 }
 
-/// The report as a page.
+/// The page.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let mut out = String::from("# Carriers\n\n");
+    let mut page = Sheet::new("Carriers");
     let settings = &report.settings;
-    let _ = write!(
-        out,
-        "`{}`: two hosts, a veth of MTU 1500 without offloads and checksums of a card, \
-         TCP by iperf3, {} \
-         rounds of {} s in turn, medians. *Out* is from the side that pings, *back* to it.\n\n",
-        settings.origin.command, settings.rounds, settings.seconds
+    page.marks(&report.marks);
+    page.facts(
+        &report.facts,
+        &format!(
+            "Two hosts, a veth of MTU 1500 without offloads and checksums of a card, TCP by \
+             iperf3, {} rounds of {} s\nin turn, medians. *Out* is from the side that pings, \
+             *back* to it.",
+            settings.rounds, settings.seconds
+        ),
     );
-    for mark in &report.marks {
-        let _ = writeln!(out, "- {}: {}", mark.mark, mark.why);
-    }
-    out += "\n| carrier | way | Mbit/s | least to most | processor s per GB |\n";
-    out += "|---|---|--:|--:|--:|\n";
+    let mut lines = Vec::new();
     for way in Way::ALL {
         for is_back in [false, true] {
-            let all = report.of(way, is_back, 0);
-            let Some(rate) = report.median(way, is_back, 0) else { continue };
-            let least = all.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = all.iter().copied().fold(0.0, f64::max);
-            let cpu = report.median(way, is_back, 1).unwrap_or(f64::NAN);
-            let (name, way) = (way.name(), direction(is_back));
-            let _ = writeln!(
-                out,
-                "| {name} | {way} | {rate:.0} | {least:.0} to {most:.0} | {cpu:.1} |"
-            );
+            let Some(rate) = report.spread(way, is_back, 0) else { continue };
+            let cpu = report.spread(way, is_back, 1).map(|spread| spread.median);
+            lines.push(vec![
+                way.name().to_owned(),
+                direction(is_back).to_owned(),
+                number(Some(rate.median), 0),
+                format!("{:.0} to {:.0}", rate.min, rate.max),
+                number(cpu, 1),
+            ]);
         }
     }
-    out += "\n## What is required\n\n| what | found | required | |\n|---|--:|---|---|\n";
-    for (what, found, asked, is_met) in report.rows() {
-        let found = found.map_or_else(|| "none".to_owned(), |found| format!("{found:.2}"));
-        let is_met = match is_met {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "not measured",
-        };
-        let _ = writeln!(out, "| {what} | {found} | {asked} | {is_met} |");
-    }
-    for skipped in &report.skipped {
-        let _ = writeln!(out, "\nSkipped: {skipped}.");
-    }
-    out
+    let head = ["carrier", "way", "Mbit/s", "least to most", "processor s per GB"];
+    page.table(&head, 2..5, &lines);
+    page.heading("What is required");
+    page.rows(&report.rows());
+    page.skipped(&report.skipped);
+    let failed = report.samples.iter().filter_map(|sample| {
+        let why = sample.found.as_ref().err()?;
+        let name = sample.way.name();
+        Some(format!("round {}, {name} {}: {why}", sample.round, direction(sample.is_back)))
+    });
+    page.failures(&failed.collect::<Vec<_>>());
+    page.text()
 }
 
 /// The report as JSON.
@@ -337,20 +313,13 @@ pub fn to_json(report: &Report) -> Result<String> {
             })
         })
         .collect();
-    let rows: Vec<_> = report
-        .rows()
-        .into_iter()
-        .map(|(what, found, asked, is_met)| {
-            json!({ "what": what, "found": found, "required": asked, "is_met": is_met })
-        })
-        .collect();
     let told = json!({
         "kind": "carriers",
         "facts": serde_json::to_value(&report.facts)?,
         "seconds": report.settings.seconds,
         "rounds": report.settings.rounds,
         "skipped": report.skipped,
-        "rows": rows,
+        "rows": report.rows(),
         "samples": samples,
     });
     Ok(serde_json::to_string_pretty(&told)? + "\n")

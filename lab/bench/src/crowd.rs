@@ -60,7 +60,8 @@ struct Seen {
 
 impl Seen {
     fn take(&mut self, map: &Map) {
-        (self.epoch, self.peers) = (map.epoch, map.peers.len());
+        self.epoch = map.epoch;
+        self.peers = map.peers.len();
         let version = map.policy.version;
         if self.policies.last().is_none_or(|(last, _)| *last != version) {
             self.policies.push((version, Instant::now()));
@@ -89,7 +90,8 @@ impl Crowd {
         for n in 0..count {
             let own = Arc::new(Mutex::new(Seen::default()));
             let member = Membership::start(start(token, n)).context("cannot start a member")?;
-            let (told, is_over) = (Arc::clone(&own), Arc::clone(&is_over));
+            let told = Arc::clone(&own);
+            let is_over = Arc::clone(&is_over);
             let read = move || {
                 while !is_over.load(Ordering::Relaxed) {
                     if let Some(map) = member.wait(GLANCE).and_then(|news| news.map) {
@@ -127,7 +129,8 @@ fn start(token: &Token, n: usize) -> Start {
     let [machine, node] = [(); 2].map(|()| PrivateKey::generate(&mut SystemRandom));
     let host = HostInfo { hostname: format!("n{n}"), ..HostInfo::default() };
     let settings = token.joining(machine, node.public(), host);
-    let (proxies, notify) = (Proxies::default(), Notify::default());
+    let proxies = Proxies::default();
+    let notify = Notify::default();
     Start { settings, cached: Vec::new(), proxies, notify }
 }
 
@@ -171,7 +174,7 @@ impl<'a> Served<'a> {
     }
 
     /// Sets a policy and waits until all have it.
-    fn set(&self, crowd: &Crowd, version: u64, (from, what): (&str, &str)) -> Result<Spread> {
+    fn set(&self, crowd: &Crowd, version: u64, from: &str, what: &str) -> Result<Spread> {
         self.calm()?;
         let text = format!(
             "{{\"tagOwners\": {{\"tag:robot\": [], \"tag:desk\": []}}, \"grants\": \
@@ -179,7 +182,8 @@ impl<'a> Served<'a> {
         );
         let file = format!("{}/policy.hujson", self.data);
         fs::write(&file, text).with_context(|| format!("cannot write {file}"))?;
-        let (before_s, begin) = (self.process.cpu_s(), Instant::now());
+        let before_s = self.process.cpu_s();
+        let begin = Instant::now();
         self.admin(&["policy", "set", &file])?;
         let of = |seen: &Seen| {
             seen.policies.iter().find(|(known, _)| *known == version).map(|(_, at)| *at)
@@ -225,12 +229,12 @@ pub fn measure(warren: &str, prefix: &str, nodes: usize) -> Result<Found> {
     crowd.until("a new map", |seen| seen.epoch > before)?;
     let back_s = begin.elapsed().as_secs_f64();
 
-    let first = served.set(&crowd, 1, ("*", "22"))?;
-    served.set(&crowd, 2, ("tag:desk", "22"))?;
+    let first = served.set(&crowd, 1, "*", "22")?;
+    served.set(&crowd, 2, "tag:desk", "22")?;
     crowd.until("nobody", |seen| seen.peers == 0)?;
-    let meeting = served.set(&crowd, 3, ("*", "*"))?;
+    let meeting = served.set(&crowd, 3, "*", "*")?;
     crowd.until("all peers again", |seen| seen.peers + 1 == nodes)?;
-    let second = served.set(&crowd, 4, ("*", "443"))?;
+    let second = served.set(&crowd, 4, "*", "443")?;
     let change = if first.p99_s > second.p99_s { first } else { second };
     let rss_mib = served.process.rss_kib() as f64 / 1024.0;
     Ok(Found { joined_s, back_s, change, meeting, rss_mib })

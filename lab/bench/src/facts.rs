@@ -44,32 +44,7 @@ pub struct Facts {
     pub iperf3: String,
 }
 
-#[cfg(test)]
-impl Origin {
-    /// For tests that run nothing.
-    pub(crate) fn of_nothing() -> Self {
-        Self { command: "x".to_owned(), program: "/proc/self/exe".into() }
-    }
-}
-
 impl Facts {
-    /// Those of a run that nobody made.
-    #[cfg(test)]
-    pub(crate) fn of_nothing() -> Self {
-        let said = str::to_owned;
-        Self {
-            date: said("2026-01-01 00:00:00 UTC"),
-            commit: said("abc"),
-            program: said("0123456789abcdef"),
-            command: said("warren-lab bench run"),
-            cpu: said("A Processor"),
-            cores: 2,
-            kernel: said("Linux 6"),
-            load_before: [0.0; 3],
-            iperf3: said("iperf 3.12"),
-        }
-    }
-
     /// Asks this machine; what it does not know is `unknown`.
     #[must_use]
     pub fn gather(origin: &Origin) -> Self {
@@ -159,6 +134,31 @@ fn load_averages(loadavg: &str) -> Option<[f64; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Origin {
+        /// For tests that run nothing.
+        pub(crate) fn of_nothing() -> Self {
+            Self { command: "x".to_owned(), program: "/proc/self/exe".into() }
+        }
+    }
+
+    impl Facts {
+        /// Those of a run that nobody made.
+        pub(crate) fn of_nothing() -> Self {
+            let said = str::to_owned;
+            Self {
+                date: said("2026-01-01 00:00:00 UTC"),
+                commit: said("abc"),
+                program: said("0123456789abcdef"),
+                command: said("warren-lab bench run"),
+                cpu: said("A Processor"),
+                cores: 2,
+                kernel: said("Linux 6"),
+                load_before: [0.0; 3],
+                iperf3: said("iperf 3.12"),
+            }
+        }
+    }
 
     #[test]
     fn load_averages_are_three_numbers_or_nothing() {

@@ -163,7 +163,8 @@ impl Ground {
         let (net, mut hosts, shared) = hosts(prefix, &["a", "b", "r"])?;
         let address = |i: usize| format!("10.99.{}.1", i + 1);
         for (i, way_out) in ["to-a", "to-b"].into_iter().enumerate() {
-            let (near, far) = (format!("{}/24", address(i)), format!("10.99.{}.2/24", i + 1));
+            let near = format!("{}/24", address(i));
+            let far = format!("10.99.{}.2/24", i + 1);
             net.veth((&hosts[i], IFNAME, &[&near]), (&hosts[2], way_out, &[&far]))?;
             take_offloads_off(&hosts[i], IFNAME)?;
             take_offloads_off(&hosts[2], way_out)?;

@@ -15,22 +15,25 @@
 //!
 //! The raw samples become figures in [`ratio`] (the ratio of two contestants is taken within
 //! each round; what is reported is the median of these ratios, the smallest and the largest) and
-//! [`verdict`] sets them beside the bounds that are required. [`report`] holds all of that,
+//! [`row`] sets each beside the bound that is required. [`report`] holds all of that,
 //! with the machine, the versions, the commit and the command line ([`facts`]), and writes it as
-//! JSON; [`markdown`] writes it as a table for people. A run that proves nothing, because the
-//! machine was busy, the run too short or the build unfit, is marked so in both.
+//! JSON; `sheet` writes it for people, as it does every page of every kind of run. A run that
+//! proves nothing, because the machine was busy, the run too short or the build unfit, is marked
+//! so in both.
 //!
 //! `warren-lab bench run` leads the same life on larger ground: [`ring`] has three hosts on one
-//! wire, four kinds of weather and ten tests, and every VPN that is on the machine. Its samples lie
-//! in a folder, one line each ([`ring::sample`]), so that hours of work survive an interrupt, and
-//! [`page`] makes the report of them: cells that a failure empties, verdicts, tables, charts.
+//! wire, four kinds of weather and thirteen tests, and every VPN that is on the machine. Its
+//! samples lie in a folder, one line each ([`ring::sample`]), so that hours of work survive an
+//! interrupt, and [`page`] makes the report of them: cells that a failure empties, verdicts,
+//! tables, charts; and a page of it for strangers.
 //! docs/bench.md says what each test does and which traps are avoided.
 //!
 //! `warren-lab bench network` is about a whole network of ours ([`network`]): how long it takes to
 //! be there, how it bears changes, what its relay carries; and what a server has to do for a
 //! thousand nodes that are members and nothing else ([`crowd`]).
 //!
-//! `warren-lab bench carriers` sets the carriers of a link beside each other ([`carriers`]).
+//! `warren-lab bench carriers` sets the carriers of a link beside each other ([`carriers`]), and
+//! `warren-lab bench nest` repeats source 004's two tests on its own line ([`nest`]).
 //!
 //! What it is not: it makes no claim about other machines (all hosts share one), it judges no
 //! protocol by its handshake, and it never tunes a contestant: each runs as its documentation
@@ -41,6 +44,7 @@
 //! and for more tests: one is a variant of [`ring::Test`] and a method that measures it.
 
 pub mod carriers;
+pub mod circuit;
 pub mod crowd;
 mod end;
 pub mod facts;
@@ -48,7 +52,7 @@ pub mod ground;
 mod iperf;
 pub mod link;
 pub mod load;
-pub mod markdown;
+pub mod nest;
 pub mod network;
 pub mod page;
 mod ping;
@@ -56,8 +60,8 @@ pub mod progress;
 pub mod ratio;
 pub mod report;
 pub mod ring;
-mod row;
+pub mod row;
 pub mod scenario;
+mod sheet;
 mod unread;
-pub mod verdict;
 pub mod vpn;

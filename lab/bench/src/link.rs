@@ -1,5 +1,8 @@
 //! `warren-lab bench link`: a static link, round after round.
 
+mod page;
+mod required;
+
 use anyhow::{Context, Result, ensure};
 use lab::sys;
 
@@ -9,8 +12,8 @@ use crate::load::{self, Outcome, PINGS, UDP_BYTES};
 use crate::progress::Progress;
 use crate::report::{Contestant, Mark, Measured, Report, SCHEMA, Sample, SettingsNote, Skipped};
 use crate::scenario::{Load, Scenario, Underlay};
-use crate::verdict;
 use crate::vpn::{Running, Vpn, WARREN};
+pub use page::render;
 
 /// Rounds from which on a median may stand for a claim.
 pub const HONEST_ROUNDS: u32 = 5;
@@ -91,7 +94,7 @@ pub fn run(settings: &Settings, contestants: &[Box<dyn Vpn>]) -> Result<Report> 
         rows: Vec::new(),
         samples,
     };
-    report.rows = verdict::rows(&report);
+    report.rows = required::rows(&report);
     Ok(report)
 }
 
@@ -106,7 +109,8 @@ type Present<'a> = (&'a dyn Vpn, Contestant);
 
 /// Who is here and who is not.
 fn attendance(contestants: &[Box<dyn Vpn>]) -> (Vec<Present<'_>>, Vec<Skipped>) {
-    let (mut present, mut skipped) = (Vec::new(), Vec::new());
+    let mut present = Vec::new();
+    let mut skipped = Vec::new();
     for vpn in contestants {
         let name = vpn.name().to_owned();
         match vpn.version() {
@@ -122,7 +126,8 @@ fn attendance(contestants: &[Box<dyn Vpn>]) -> (Vec<Present<'_>>, Vec<Skipped>) 
 
 /// Why a run proves nothing, if it does not.
 fn marks(settings: &Settings, facts: &Facts) -> Vec<Mark> {
-    let (rounds, seconds) = (settings.rounds, settings.seconds);
+    let rounds = settings.rounds;
+    let seconds = settings.seconds;
     let is_short = rounds < HONEST_ROUNDS || seconds < HONEST_SECONDS;
     let short = is_short.then(|| {
         format!(
@@ -195,8 +200,10 @@ impl Turn<'_> {
         let ground = Ground::lay(&settings.prefix, self.scenario.underlay())?;
         let ends = &ground.ends;
         let vpn = Running::start(self.vpn, ends)?;
-        let (hosts, address) = ([&ends[0].host, &ends[1].host], vpn.address(1));
-        let (cpu_before_s, wire_before) = (vpn.cpu_s(), ground.wire_count());
+        let hosts = [&ends[0].host, &ends[1].host];
+        let address = vpn.address(1);
+        let cpu_before_s = vpn.cpu_s();
+        let wire_before = ground.wire_count();
         let outcome = load::run(hosts, address, self.scenario.load(), settings.seconds)?;
         let rss_kib = vpn.rss_kib();
         let cpu_s = (!rss_kib.is_empty()).then(|| rounded_ms(vpn.cpu_s() - cpu_before_s));

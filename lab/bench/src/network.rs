@@ -4,18 +4,16 @@
 mod ground;
 mod steps;
 
-use std::fmt::Write as _;
-
 use anyhow::Result;
 use lab::sys;
 use serde::Serialize;
 
 use crate::facts::{Facts, Origin};
-use crate::markdown::bound_line;
 use crate::progress::Progress;
 use crate::ratio::Spread;
 use crate::report::{Mark, SCHEMA, Skipped};
-use crate::verdict::{Bound, Row};
+use crate::row::{Bound, Row};
+use crate::sheet::Sheet;
 use steps::Step;
 
 /// Rounds from which on a median may stand for a claim.
@@ -164,12 +162,7 @@ fn series(name: &str, found: &[(&'static str, f64)]) -> Vec<f64> {
 
 fn row(figure: &Figure, values: &[f64], rounds: u32) -> Row {
     let (_, what, unit, required) = *figure;
-    let (found, rounds) = (Spread::of(values), rounds as usize);
-    let met = match (required, found) {
-        (Some(bound), Some(found)) => Some(bound.holds(found.median) && found.n == rounds),
-        _ => None,
-    };
-    Row { what: what.to_owned(), unit, required, found, rounds, met }
+    Row::new(what, unit, required, Spread::of(values), rounds as usize)
 }
 
 fn marks(settings: &Settings, facts: &Facts) -> Vec<Mark> {
@@ -182,31 +175,14 @@ fn marks(settings: &Settings, facts: &Facts) -> Vec<Mark> {
 /// The report as a page for people.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    // Writing into a String cannot fail.
-    let mut page = String::from("# A network, from its first minute to its relay's limit\n\n");
-    for mark in &report.marks {
-        let _ = writeln!(page, "> **{}**: {}. Not to be used for a claim.\n", mark.mark, mark.why);
-    }
-    let facts = &report.facts;
-    let [one, five, fifteen] = facts.load_before;
-    let _ = writeln!(
-        page,
-        "    {}\n\n{}, commit {}. {}, {} cores, {}; load average before: {one} {five} {fifteen}. \
-         All hosts share\nthe machine's cores. How a figure is made: [README](README.md).\n",
-        facts.command, facts.date, facts.commit, facts.cpu, facts.cores, facts.kernel
-    );
-    page.push_str(
-        "| what | required | median | min | max | rounds | met |\n\
-         |---|---|---:|---:|---:|---:|---|\n",
-    );
-    report.rows.iter().for_each(|row| page.push_str(&bound_line(row)));
-    for one in &report.skipped {
-        let _ = write!(page, "\nNot here: {} ({}). {}.\n", one.name, one.why, one.hint);
-    }
-    for failure in &report.failures {
-        let _ = write!(page, "\nFailed: {}\n", failure.lines().next().unwrap_or_default());
-    }
-    page
+    let mut page = Sheet::new("A network, from its first minute to its relay's limit");
+    page.marks(&report.marks);
+    let shared = "All hosts share the machine's cores. How a figure is made: [README](README.md).";
+    page.facts(&report.facts, shared);
+    page.rows(&report.rows);
+    page.skipped(&report.skipped);
+    page.failures(&report.failures);
+    page.text()
 }
 
 /// The report as JSON.

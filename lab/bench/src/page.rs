@@ -11,19 +11,31 @@ use crate::ratio::{Spread, log_percent};
 use crate::ring::{Test, grid, metric, sample};
 use crate::vpn::{Vpn, WARREN};
 
+mod about;
+mod bars;
 mod cells;
 mod chart;
 mod claims;
 mod html;
+mod publish;
 mod sections;
+mod summary;
 mod svg;
 mod text;
 
 use cells::Cells;
 
-const TITLE: &str = "Warren beside other VPNs, in four kinds of weather";
+/// What the pages are called, by how many kinds of weather there were.
+fn title(note: &sample::Note) -> String {
+    match note.settings.profiles.as_slice() {
+        [] => "Warren beside other VPNs".to_owned(),
+        [one] => format!("Warren beside other VPNs, in the weather {one}"),
+        more => format!("Warren beside other VPNs, in {} kinds of weather", more.len()),
+    }
+}
 
 pub use chart::chart;
+pub use publish::publish;
 
 /// Writes both forms into the folder of a run, and the medians into its note; returns the paths.
 ///
@@ -32,11 +44,12 @@ pub use chart::chart;
 pub fn write(dir: &Path) -> Result<[PathBuf; 2]> {
     let (note, samples) = sample::read(dir)?;
     let cells = Cells::new(&note, &samples);
-    let sections = sections::all(&cells);
+    let sections = [vec![summary::section(&cells)], sections::all(&cells)].concat();
     sample::write_note(dir, &sample::Note { figures: medians(&cells), ..note.clone() })?;
+    let title = title(&note);
     let pages = [
-        (dir.join("report.html"), html::render(TITLE, &sections, WARREN)),
-        (dir.join("report.md"), text::render(TITLE, &sections)),
+        (dir.join("report.html"), html::render(&title, &sections, WARREN)),
+        (dir.join("report.md"), text::render(&title, &sections)),
     ];
     for (path, page) in &pages {
         std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
@@ -44,14 +57,34 @@ pub fn write(dir: &Path) -> Result<[PathBuf; 2]> {
     Ok(pages.map(|(path, _)| path))
 }
 
-/// The first figure of each test and its two directions, of every cell that is whole.
+/// What a run found in three figures, for a terminal.
+///
+/// # Errors
+/// Returns an error when there is no run.
+pub fn summary(dir: &Path) -> Result<String> {
+    let (note, samples) = sample::read(dir)?;
+    Ok(summary::text(&Cells::new(&note, &samples)))
+}
+
+/// The first figure of each test, its two directions and what is shown beside them, of every cell
+/// that is whole.
 fn medians(cells: &Cells<'_>) -> Vec<sample::Figure> {
+    found(cells, false)
+}
+
+/// Every figure of every cell that is whole.
+fn all_figures(cells: &Cells<'_>) -> Vec<sample::Figure> {
+    found(cells, true)
+}
+
+fn found(cells: &Cells<'_>, is_all: bool) -> Vec<sample::Figure> {
     let mut all = Vec::new();
     for test in Test::ALL.into_iter().chain([Test::Grid]) {
         for (profile, peer) in
             cells.profiles(test).into_iter().flat_map(|p| cells.peers().map(move |peer| (p, peer)))
         {
-            for figure in figures(test, false) {
+            let beside = about::beside(test).iter().copied().filter(|_| !is_all);
+            for figure in figures(test, is_all).chain(beside) {
                 let spread = cells.spread(profile, test, peer, figure);
                 all.extend(spread.map(|spread| sample::Figure {
                     test: test.word().to_owned(),
@@ -82,11 +115,14 @@ fn rounded(value: f64) -> f64 {
 /// # Errors
 /// Returns an error when either folder holds no run.
 pub fn compare(a: &Path, b: &Path, all: bool) -> Result<String> {
-    let ((note_a, samples_a), (note_b, samples_b)) = (sample::read(a)?, sample::read(b)?);
-    let (cells_a, cells_b) = (Cells::new(&note_a, &samples_a), Cells::new(&note_b, &samples_b));
+    let (note_a, samples_a) = sample::read(a)?;
+    let (note_b, samples_b) = sample::read(b)?;
+    let cells_a = Cells::new(&note_a, &samples_a);
+    let cells_b = Cells::new(&note_b, &samples_b);
     let mut text = format!("# {} ÷ {}\n\n", b.display(), a.display());
     for (name, note) in [("A", &note_a), ("B", &note_b)] {
-        let (facts, s) = (&note.facts, &note.settings);
+        let facts = &note.facts;
+        let s = &note.settings;
         let marks = note.marks.iter().map(|(word, _)| word.as_str());
         let marks: Vec<&str> = marks.chain(s.https.then_some("download over HTTPS")).collect();
         let marks =
@@ -110,15 +146,22 @@ pub fn compare(a: &Path, b: &Path, all: bool) -> Result<String> {
     }
     text += "\nMedians, with least, most and how many there were. Where ranges overlap, or\n\
              there are less than three values, the medians rank nothing.\n";
-    text += "\n| test | profile | peer | figure | A | B | B ÷ A | log-change, log % | ranges |\n";
-    text += "|---|---|---|---|---:|---:|---:|---:|---|\n";
+    let mut both = String::new();
+    let mut one = String::new();
     for test in Test::ALL.into_iter().chain([Test::Grid]) {
         for profile in either(cells_a.profiles(test), cells_b.profiles(test)) {
             for peer in cells_a.peers().filter(|peer| cells_b.took_part(peer)) {
                 for name in figures(test, all) {
-                    text += &compare_line(&cells_a, &cells_b, profile, test, peer, name);
+                    let line = compare_line(&cells_a, &cells_b, profile, test, peer, name);
+                    let list = if line.contains(MISSING) { &mut one } else { &mut both };
+                    list.push_str(&line);
                 }
             }
+        }
+    }
+    for (title, lines) in [("", both), ("What only one of them has whole:\n\n", one)] {
+        if !lines.is_empty() {
+            let _ = write!(text, "\n{title}{COMPARE_HEAD}{lines}");
         }
     }
     let alone = |cells: &Cells<'_>, other: &Cells<'_>| {
@@ -132,6 +175,11 @@ pub fn compare(a: &Path, b: &Path, all: bool) -> Result<String> {
     }
     Ok(text)
 }
+
+/// What stands for a cell that is not whole.
+const MISSING: &str = "failed or missing";
+const COMPARE_HEAD: &str = "| test | profile | peer | figure | A | B | B ÷ A | log-change, log % \
+                            | ranges |\n|---|---|---|---|---:|---:|---:|---:|---|\n";
 
 /// The profiles of one run, then those that only the other has.
 fn either<'a>(a: Vec<&'a str>, b: Vec<&'a str>) -> Vec<&'a str> {
@@ -147,10 +195,10 @@ fn versioned(peer: &sample::Peer) -> String {
 /// The figures of a test that are compared: its first one, both directions, and with `all` the
 /// rest.
 fn figures(test: Test, all: bool) -> impl Iterator<Item = &'static str> {
-    let first = sections::primary(test);
-    let ways = sections::ways(test).into_iter().filter(move |way| *way != first);
+    let first = about::primary(test);
+    let ways = about::ways(test).into_iter().filter(move |way| *way != first);
     let rest = metric::METRICS.iter().map(|metric| metric.name);
-    let is_rest = move |name: &&str| *name != first && !sections::ways(test).contains(name);
+    let is_rest = move |name: &&str| *name != first && !about::ways(test).contains(name);
     [first].into_iter().chain(ways).chain(rest.filter(is_rest).filter(move |_| all))
 }
 
@@ -184,7 +232,7 @@ fn compare_line(
 /// A median, what it lies between, and of how many values.
 fn spread_text(spread: Option<Spread>) -> String {
     spread.map_or_else(
-        || "failed or missing".to_owned(),
+        || MISSING.to_owned(),
         |s| match s.n {
             1 => format!("{} (1)", number(s.median)),
             n => format!("{} ({} to {}; {n})", number(s.median), number(s.min), number(s.max)),
@@ -223,7 +271,8 @@ fn number(value: f64) -> String {
 pub fn list(peers: &[Box<dyn Vpn>]) -> String {
     let mut text = String::from("Peers\n");
     for vpn in peers {
-        let (word, name) = (vpn.word(), vpn.name());
+        let word = vpn.word();
+        let name = vpn.name();
         let _ = match vpn.version() {
             Ok(version) => writeln!(text, "  {word:<14} {name}: {version}"),
             Err(why) => {

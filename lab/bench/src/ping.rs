@@ -46,7 +46,8 @@ pub(crate) fn summary(output: &str) -> Result<Summary> {
         parts.iter().find_map(read)
     };
     let read = || {
-        let (sent, answered) = (number("", " packets transmitted")?, number("", " received")?);
+        let sent = number("", " packets transmitted")?;
+        let answered = number("", " received")?;
         let time_ms: f64 = number("time ", "ms")?;
         Some(Summary { sent, answered, time_s: time_ms / 1e3 })
     };

@@ -62,7 +62,8 @@ impl Drop for Progress {
 fn bar(done_s: f64, total_s: f64) -> String {
     let share = if total_s > 0.0 { (done_s / total_s).clamp(0.0, 1.0) } else { 1.0 };
     let full = (share * BAR_WIDTH as f64) as usize;
-    let (full, empty) = ("#".repeat(full), "-".repeat(BAR_WIDTH - full));
+    let empty = "-".repeat(BAR_WIDTH - full);
+    let full = "#".repeat(full);
     format!("[{full}{empty}] {:3.0} %", share * 100.0)
 }
 

@@ -24,10 +24,17 @@ impl Spread {
         }
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let min = *sorted.first()?;
+        let max = *sorted.last()?;
         let n = sorted.len();
         let median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0;
         Some(Self { median, min, max, n })
+    }
+
+    /// Of those rounds of a series that have a value.
+    #[must_use]
+    pub fn of_rounds(series: &[Option<f64>]) -> Option<Self> {
+        Self::of(&series.iter().flatten().copied().collect::<Vec<_>>())
     }
 
     /// Of the ratios of two series, round by round. A round in which either is missing gives no

@@ -1,7 +1,7 @@
 //! `warren-lab bench run`: three hosts in a ring, every test in every profile for every peer.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,8 +19,13 @@ pub mod download;
 pub mod grid;
 mod measure;
 pub mod metric;
+mod quic;
+mod rist;
 pub mod sample;
 mod stream;
+mod test;
+
+pub use test::Test;
 
 use sample::{Absent, Key, Note, Peer, SCHEMA, Sample, Settings, Store};
 
@@ -53,119 +58,6 @@ pub(crate) const SHARED_TIMES: u32 = 3;
 /// What making and removing a lab and starting daemons takes, about.
 const OVERHEAD_S: f64 = 3.0;
 
-/// Something to measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Test {
-    /// Time from the start to the first echo.
-    Connect,
-    /// Round trips on an idle link.
-    Ping,
-    /// One TCP stream forth, then one back.
-    Tcp,
-    /// Six TCP streams forth, then six back.
-    Six,
-    /// One TCP stream each way at once.
-    Both,
-    /// One TCP stream each way on all three links at once.
-    Parallel,
-    /// UDP offered without limit, each direction alone.
-    Udp,
-    /// Pings of 1,200 bytes, many under way.
-    Flood,
-    /// Many small and some large files over HTTP or HTTPS.
-    Download,
-    /// Time from a restart to echoes both ways.
-    Reconnect,
-    /// One flow inside and one outside over one narrow queue.
-    Shared,
-    /// One TCP stream forth over delays, losses and rates.
-    Grid,
-}
-
-impl Test {
-    /// All that can be named, in the order in which they are measured; the grid is an option.
-    pub const ALL: [Self; 11] = [
-        Self::Connect,
-        Self::Ping,
-        Self::Tcp,
-        Self::Six,
-        Self::Both,
-        Self::Parallel,
-        Self::Udp,
-        Self::Flood,
-        Self::Download,
-        Self::Reconnect,
-        Self::Shared,
-    ];
-
-    /// The word for it on the command line and in the results.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Ping => "ping",
-            Self::Tcp => "tcp",
-            Self::Six => "tcp6",
-            Self::Both => "bidir",
-            Self::Parallel => "parallel",
-            Self::Udp => "udp",
-            Self::Flood => "flood",
-            Self::Download => "download",
-            Self::Reconnect => "reconnect",
-            Self::Shared => "shared",
-            Self::Grid => "grid",
-        }
-    }
-
-    /// What it is, for people.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Connect => "First connection",
-            Self::Ping => "Ping on an idle link",
-            Self::Tcp => "One TCP stream, each direction alone",
-            Self::Six => "Six TCP streams, each direction alone",
-            Self::Both => "One TCP stream each way at once",
-            Self::Parallel => "One TCP stream each way on all three links at once",
-            Self::Udp => "UDP offered without limit, each direction alone",
-            Self::Flood => "Pings of 1,200 bytes, a hundred under way",
-            Self::Download => "Download of many small and some large files",
-            Self::Reconnect => "Reconnect after a restart",
-            Self::Shared => "Two flows, inside and outside, over one queue of 100 Mbit/s",
-            Self::Grid => "One TCP stream over delay, loss and rate",
-        }
-    }
-
-    /// The one called so, the grid included.
-    #[must_use]
-    pub fn named(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().chain([Self::Grid]).find(|test| test.word() == word)
-    }
-
-    pub(crate) fn needs_whole_ring(self) -> bool {
-        matches!(self, Self::Connect | Self::Parallel | Self::Reconnect)
-    }
-
-    /// Whether it is measured once a round, and not on each link.
-    pub(crate) fn is_once(self) -> bool {
-        self.needs_whole_ring() || matches!(self, Self::Shared | Self::Grid)
-    }
-
-    /// How long one takes, about, without the lab.
-    fn expected_s(self, seconds: u32) -> f64 {
-        let s = f64::from(seconds);
-        match self {
-            Self::Connect => 0.0,
-            Self::Ping => 20.0,
-            Self::Tcp | Self::Six | Self::Parallel | Self::Udp => 2.0 * s,
-            Self::Shared => 2.0 * f64::from(SHARED_TIMES) * s,
-            Self::Both | Self::Flood | Self::Grid => s,
-            Self::Download => 10.0,
-            Self::Reconnect => 3.0,
-        }
-    }
-}
-
 /// One measurement that is to be made.
 struct Turn<'a> {
     vpn: &'a dyn Vpn,
@@ -178,6 +70,15 @@ struct Turn<'a> {
     seconds: u32,
     seed: u64,
     https: bool,
+}
+
+/// Where measurements are made.
+struct Place<'a> {
+    /// Namespaces begin with it.
+    prefix: &'a str,
+    tuning: &'a str,
+    /// The run's folder.
+    dir: &'a Path,
 }
 
 /// Whether a profile impairs superpackets as one, as netem does on an interface with offloads.
@@ -257,7 +158,8 @@ pub fn run(
 
 /// Who is on this machine, and who is not.
 fn call(peers: &[Box<dyn Vpn>]) -> (Vec<Peer>, Vec<Absent>) {
-    let (mut present, mut skipped) = (Vec::new(), Vec::new());
+    let mut present = Vec::new();
+    let mut skipped = Vec::new();
     for vpn in peers {
         let name = vpn.name().to_owned();
         match vpn.version() {
@@ -266,7 +168,8 @@ fn call(peers: &[Box<dyn Vpn>]) -> (Vec<Peer>, Vec<Absent>) {
                 present.push(Peer { name, version, remark });
             }
             Err(error) => {
-                let (why, hint) = (format!("{error:#}"), vpn.install_hint().to_owned());
+                let why = format!("{error:#}");
+                let hint = vpn.install_hint().to_owned();
                 skipped.push(Absent { name, why, hint });
             }
         }
@@ -332,11 +235,14 @@ fn go_on(
     if !done.is_empty() {
         progress.note(&format!("{} measurements are there already", done.len()));
     }
+    let dir = store.dir().to_owned();
+    let place = Place { prefix, tuning: &note.settings.tuning, dir: &dir };
+    let clip = clip(&turns, &dir, &progress)?;
     for turn in &turns {
         let Key { round, profile, test, link, peer } = &turn.key;
         let what = format!("round {round}, {profile}, {test}, {link}: {peer}");
         progress.begin_step(&what);
-        let sample = sample(turn, prefix, &note.settings.tuning)?;
+        let sample = sample(turn, &place)?;
         // What was interrupted is no failure of the one whose turn it was.
         sys::check_interrupted().context("stopped; --resume goes on from here")?;
         if let Some(why) = &sample.failed {
@@ -346,14 +252,27 @@ fn go_on(
         store.add(&sample)?;
         progress.end_step(expected(turn));
     }
+    if let Some(clip) = clip {
+        // Whoever looks at the folder misses nothing: a clip is made again in a minute.
+        let _ = std::fs::remove_file(clip);
+    }
     Ok(())
 }
 
+/// The clip that is sent, where one is: made before anything is measured, and there until the end.
+fn clip(turns: &[Turn<'_>], dir: &Path, progress: &Progress) -> Result<Option<PathBuf>> {
+    let Some(turn) = turns.iter().find(|turn| turn.test == Test::Video) else { return Ok(None) };
+    if !rist::clip_path(dir, turn.seconds).exists() {
+        progress.note(&format!("encoding {} s of video, once for this run", turn.seconds));
+    }
+    rist::make_clip(dir, turn.seconds).map(Some).context("stopped; --resume goes on from here")
+}
+
 /// One measurement, or its failure; what nobody's VPN can help is an error.
-fn sample(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Sample> {
+fn sample(turn: &Turn<'_>, place: &Place<'_>) -> Result<Sample> {
     let load_before = load_averages_now()[0];
     let mut wire = None;
-    let (outcome, failed) = match measure::measure(turn, prefix, tuning, &mut wire) {
+    let (outcome, failed) = match measure::measure(turn, place, &mut wire) {
         Ok(outcome) => (outcome, None),
         Err(error) if error.is::<InUse>() => {
             return Err(error.context("stopped; --resume goes on from here"));
@@ -361,7 +280,8 @@ fn sample(turn: &Turn<'_>, prefix: &str, tuning: &str) -> Result<Sample> {
         Err(error) => (measure::Outcome::default(), Some(format!("{error:#}"))),
     };
     let measure::Outcome { metrics, series } = outcome;
-    let (key, seed) = (turn.key.clone(), turn.seed);
+    let key = turn.key.clone();
+    let seed = turn.seed;
     Ok(Sample { schema: SCHEMA, key, seed, load_before, metrics, series, wire, failed })
 }
 
@@ -407,7 +327,8 @@ fn turns<'a>(settings: &Settings, present: &[&'a dyn Vpn]) -> Result<Vec<Turn<'a
                     // The same weather for everybody, another for each round and link.
                     let seed = settings.seed.wrapping_add(u64::from(round) << 32)
                         ^ (place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    let (test, mut seconds) = (*test, settings.seconds);
+                    let test = *test;
+                    let mut seconds = settings.seconds;
                     if test == Test::Grid {
                         seconds = grid::seconds_of(profile, seconds);
                     }
@@ -449,9 +370,13 @@ fn check(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Fails without rights or beside another run, as each measurement would; waits for a calm machine.
+/// Fails without rights, without a test's programs or beside another run, as each measurement
+/// would; waits for a calm machine.
 fn make_ready(settings: &Settings, prefix: &str) -> Result<()> {
     drop(Net::new(prefix)?);
+    if settings.tests.iter().any(|word| word == Test::Video.word()) {
+        rist::ensure_programs().context("the test video, which --tests may leave out")?;
+    }
     if !settings.is_short() {
         wait_until_calm();
     }
@@ -460,7 +385,8 @@ fn make_ready(settings: &Settings, prefix: &str) -> Result<()> {
 
 /// What was done just before, a build for instance, is not to take part.
 fn wait_until_calm() {
-    let (begin, progress) = (Instant::now(), Progress::new(0.0));
+    let begin = Instant::now();
+    let progress = Progress::new(0.0);
     let load = load_averages_now()[0];
     if load > BUSY_LOAD {
         progress.note(&format!("the load average is {load}: waiting for 1, up to 5 minutes"));
@@ -473,11 +399,14 @@ fn wait_until_calm() {
 /// Why a run proves nothing, if it does not.
 fn marks(settings: &Settings, facts: &Facts) -> Vec<(String, String)> {
     let short = settings.is_short().then(|| {
+        let times = match settings.count_max() {
+            1 => "once".to_owned(),
+            count => format!("{count} times at most"),
+        };
         format!(
-            "transfers of {} s, {} of each kind at most; a claim takes {HONEST_SECONDS} s and \
-             {HONEST_COUNT}",
-            settings.seconds,
-            settings.count_max()
+            "a transfer took {} s and was made {times}; a claim takes {HONEST_SECONDS} s and \
+             {HONEST_COUNT} times",
+            settings.seconds
         )
     });
     let marks = Mark::all(facts, short).into_iter();

@@ -12,14 +12,18 @@ use anyhow::{Context, Result, ensure};
 
 mod easytier;
 mod headscale;
+mod hyprspace;
+mod mycelium;
 mod nebula;
+mod netbird;
 mod network;
-mod openvpn;
+pub(crate) mod openvpn;
 mod running;
 mod tinc;
 mod vpncloud;
 mod wireguard;
 mod yggdrasil;
+mod zerotier;
 
 pub use crate::end::End;
 pub(crate) use headscale::Headscale;
@@ -157,7 +161,7 @@ pub fn contestants(warren: &Path, frames: bool) -> Vec<Box<dyn Vpn>> {
     vec![Box::new(ours), Box::new(WireGuard::wireguard_go()), Box::new(NoVpn)]
 }
 
-/// Everybody that we know how to run. ZeroTier, Hyprspace and Mycelium are still to come.
+/// Everybody that we know how to run.
 #[must_use]
 pub fn all(warren: &Path) -> Vec<Box<dyn Vpn>> {
     vec![
@@ -171,6 +175,11 @@ pub fn all(warren: &Path) -> Vec<Box<dyn Vpn>> {
         Box::new(openvpn::OpenVpn::find()),
         Box::new(nebula::Nebula::find()),
         Box::new(Headscale::find()),
+        Box::new(Headscale::forced()),
+        Box::new(netbird::NetBird::find()),
+        Box::new(zerotier::ZeroTier::find()),
+        Box::new(hyprspace::Hyprspace::find()),
+        Box::new(mycelium::Mycelium::find()),
         Box::new(yggdrasil::Yggdrasil::find()),
         Box::new(vpncloud::VpnCloud::find()),
         Box::new(easytier::EasyTier::plain()),
@@ -186,7 +195,7 @@ fn named(name: &str) -> Option<PathBuf> {
 }
 
 /// Where `name` lies: what the environment names, or on PATH, or where Go and cargo install.
-fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     if let Some(named) = named(name) {
         return Some(named);
     }

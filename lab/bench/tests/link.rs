@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use bench::facts::Origin;
-use bench::link::{Settings, run};
-use bench::markdown;
+use bench::link::{self, Settings, run};
 use bench::scenario::Scenario;
 use bench::vpn::{End, Member, NO_VPN, NoVpn, Vpn, WARREN, contestants};
 use serde_json::Value;
@@ -82,7 +81,7 @@ fn a_short_run_yields_a_complete_report() {
         }
     }
     assert!(report.marks.iter().any(|mark| mark.mark == "short"));
-    assert!(markdown::render(&report).contains("≥ 0.95×"));
+    assert!(link::render(&report).contains("≥ 0.95×"));
     assert_eq!(namespaces("wt-bench-short"), [""; 0]);
 }
 
@@ -103,7 +102,7 @@ fn source_002_4_the_line_counts_wire_packets_and_the_report_says_so() {
     assert_eq!(wire.failed, 0, "nothing too large reached the wire: {wire:?}");
     let off = sample(Scenario::NoOffloads).and_then(|s| s.measured.clone()).expect("measured");
     assert_eq!(off.sizes.expect("checked").oversize_frames, 0);
-    let page = markdown::render(&report);
+    let page = link::render(&report);
     assert!(page.contains("line of 1 Gbit/s, packet by packet"), "{page}");
     assert!(page.contains("On the line the ends have no offloads and its model counts packets"));
     assert!(page.contains("veth, offloads off"), "{page}");

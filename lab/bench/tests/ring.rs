@@ -138,15 +138,16 @@ impl Vpn for Absent {
 /// What a report must have beside its figures.
 fn has_all_parts(text: &str, is_html: bool) {
     let columns = ["smallest", "largest", "÷ no VPN", "÷ wireguard-go", "log-change, log %"];
-    let back = ["back, Mbit/s", "÷ no VPN, back"];
+    let back = ["down, Mbit/s", "÷ no VPN, down", "In short", "what else was read"];
     let said = ["Who did not", "it is nowhere", "look for it", "over UDP, with frames and repair"];
     let daemons = ["processor time and memory of each daemon", "daemon 1, MiB"];
     for part in [&columns[..], &back, &said, &daemons].concat() {
         assert!(text.contains(part), "{part:?} is not in the report");
     }
     if is_html {
-        let (tcp, download) = (": forth</text>", ": download</text>");
-        let planes = [": sent again against throughput", ": latency under load against throughput"];
+        let (tcp, download) = (": up</text>", ": download</text>");
+        let planes =
+            [": retransmits against throughput", ": latency under load against throughput"];
         for part in [tcp, download, planes[0], planes[1], "style='background:rgba(", "<svg"] {
             assert!(text.contains(part), "{part:?} is not in the page");
         }
@@ -171,6 +172,8 @@ fn figures(test: Test) -> &'static [&'static str] {
         Test::Download => &["download_s", "machine_cpu_s_per_gb"],
         Test::Reconnect => &["reconnect_s"],
         Test::Shared => &["inside_mbit_s", "outside_mbit_s", "inside_percent"],
+        Test::Quic => &["forward_mbit_s", "back_mbit_s", "ipv6_mbit_s", "handshake_ms"],
+        Test::Video => &["video_quality_percent", "session_rtt_p99_ms", "loaded_rtt_mean_ms"],
         Test::Ping | Test::Grid => &[],
     }
 }
@@ -181,6 +184,8 @@ fn counts(test: Test) -> &'static [&'static str] {
         Test::Tcp | Test::Six => &["forward_retransmits", "back_retransmits", "back_again_percent"],
         Test::Udp => &["lost_percent", "unread_percent"],
         Test::Flood => &["ping_lost_percent", "unanswered_percent", "unread_percent"],
+        Test::Quic => &["handshakes_failed", "ipv6_handshakes_failed"],
+        Test::Video => &["video_lost_packets", "video_recovered_packets", "frames_missing_percent"],
         _ => &[],
     }
 }
@@ -236,14 +241,14 @@ fn source_002_1_every_test_yields_its_figures_and_failures_are_named() {
         has_all_parts(&text, path.extension().is_some_and(|e| e == "html"));
         assert!(text.contains("not measured") && text.contains("holds"));
         assert!(!text.contains("<b>why") || path.extension().is_some_and(|e| e == "md"));
-        assert!(text.contains("Proves nothing: short"), "{}", path.display());
+        assert!(text.contains("Proves nothing (short)"), "{}", path.display());
     }
     let text = page::compare(&folder.0, &folder.0, true).expect("comparable");
     assert!(text.contains("| tcp | baseline+delay=1ms | Warren | daemons' processor time, s/GB |"));
     let text = page::compare(&folder.0, &folder.0, false).expect("comparable");
     assert!(!text.contains("processor time"), "{text}");
-    assert!(text.contains("| tcp | baseline+delay=1ms | Warren | forth, Mbit/s |"), "{text}");
-    assert!(text.contains("| tcp | baseline+delay=1ms | Warren | back, Mbit/s |"), "{text}");
+    assert!(text.contains("| tcp | baseline+delay=1ms | Warren | up, Mbit/s |"), "{text}");
+    assert!(text.contains("| tcp | baseline+delay=1ms | Warren | down, Mbit/s |"), "{text}");
     assert!(text.contains(" (1) | ") && text.contains("| too few to tell |"), "{text}");
     assert!(text.contains("tuning reorder"), "{text}");
 }
@@ -344,4 +349,27 @@ fn an_interrupted_run_goes_on_where_it_stopped() {
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), 6, "nothing was measured twice");
+}
+
+/// Source 002.5 (10) and (11): its datagrams have 1,340 bytes, and what was sent comes, frame by
+/// frame. What weather makes of it a row of a run says.
+#[test]
+fn source_002_5_11_a_video_comes_as_it_was_sent() {
+    let folder = Folder::new("ring-video");
+    let peers: Vec<Box<dyn Vpn>> = vec![Box::new(NoVpn), Box::new(WireGuard::warren(&warren()))];
+    let settings = sample::Settings { seconds: 3, ..settings(&[BASELINE], &[Test::Video]) };
+    let (_, samples) = run(settings, &peers, &folder.0, "wt-ring-video");
+    assert_eq!(samples.len(), 2);
+    for sample in samples {
+        assert_eq!(sample.failed, None, "{:?}", sample.key);
+        let metrics = &sample.metrics;
+        let of = |name: &str| metrics[name];
+        assert_eq!(of("video_quality_percent"), 100.0, "{metrics:?}");
+        assert_eq!(of("frames_missing_percent"), 0.0, "{metrics:?}");
+        assert_eq!(of("frames_damaged_percent"), 0.0, "{metrics:?}");
+        assert!(sample.series["session_rtt_ms"].len() >= 3, "a count each second");
+    }
+    let left = fs::read_dir(&folder.0).expect("a folder").filter_map(Result::ok);
+    let clips = left.filter(|one| one.file_name().to_string_lossy().starts_with("clip"));
+    assert_eq!(clips.count(), 0, "the clip goes with the run");
 }

@@ -4,7 +4,7 @@
 //! root and that the programs are there with which anybody would try a network (curl, ping,
 //! iperf3, tcpdump, wg), and builds a network in a [`lab`]. From then on it does what a user would
 //! do, with the commands that a user would type, and shows each with the host in which it runs.
-//! In `five-nodes.toml`: a server, a token, five daemons behind NATs and proxies, who reaches whom
+//! In `six-nodes.toml`: a server, a token, six daemons behind NATs and proxies, who reaches whom
 //! by which path, a file over the worst pair, and UDP that is blocked in the middle of another.
 //! In `two-hosts.toml`, with `--link`, alice and bob with a router between them: keys, two files,
 //! `warren link up` on both sides, the first ping (and with it the handshake), a large file by
@@ -70,7 +70,7 @@ pub struct Options {
 /// What can be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Play {
-    /// A server and five nodes.
+    /// A server and six nodes.
     Network,
     /// Two hosts and a router between them.
     Link,
@@ -81,7 +81,7 @@ impl Play {
     const fn topology(self) -> (&'static str, &'static str) {
         match self {
             Self::Network => {
-                (include_str!("../../lab/topologies/five-nodes.toml"), "five-nodes.toml")
+                (include_str!("../../lab/topologies/six-nodes.toml"), "six-nodes.toml")
             }
             Self::Link => (include_str!("../../lab/topologies/two-hosts.toml"), "two-hosts.toml"),
         }
@@ -89,7 +89,7 @@ impl Play {
 
     const fn title(self) -> &'static str {
         match self {
-            Self::Network => "A server and five machines, in places as bad as places are",
+            Self::Network => "A server and six machines, in places as bad as places are",
             Self::Link => "A network: alice and bob, and a router between them",
         }
     }

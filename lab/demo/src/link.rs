@@ -223,7 +223,8 @@ fn capture(
     ensure!(got == text.as_bytes(), "what alice got is not what bob has");
     // The kernel hands frames over by the block, and a block that is not full after a second.
     let path = stage.file("router", name);
-    let (mut last, mut since) = (0, Instant::now());
+    let mut last = 0;
+    let mut since = Instant::now();
     stage.wait_until("the capture to be written", |_| {
         let length = fs::metadata(&path)?.len();
         if length != std::mem::replace(&mut last, length) {

@@ -1,4 +1,4 @@
-//! A network, one function for each part of what is shown: a server, five nodes in places of
+//! A network, one function for each part of what is shown: a server, six nodes in places of
 //! their own, who reaches whom and how, a file over the worst pair, and UDP that stops in the
 //! middle of another.
 
@@ -13,12 +13,13 @@ use crate::screen::time_text;
 use crate::stage::Stage;
 
 /// The nodes, and where they are.
-const NODES: [(&str, &str); 5] = [
+const NODES: [(&str, &str); 6] = [
     ("lab", "on the Internet itself"),
     ("home", "behind a NAT, as homes are"),
-    ("phone", "behind a NAT that maps every destination anew"),
+    ("phone", "behind a NAT that maps each destination to another port"),
     ("robot", "on a campus that lets out nothing but HTTPS"),
     ("office", "behind a proxy that opens TLS and reads it"),
+    ("train", "in a Wi-Fi that lets out pings and nothing else"),
 ];
 /// Pairs that theory lets reach each other without a relay.
 const DIRECT: [(&str, &str); 2] = [("lab", "home"), ("lab", "phone")];
@@ -56,7 +57,8 @@ fn serve(stage: &mut Stage<'_>) -> Result<()> {
     let begin = Instant::now();
     let address = stage.address("server")?;
     let line = format!(
-        "warren serve --data . --listen 0.0.0.0:443 --url https://{address} --stun 0.0.0.0:3478"
+        "warren serve --data . --listen 0.0.0.0:443 --url https://{address} --stun 0.0.0.0:3478 \
+         --icmp"
     );
     stage.stay("server", &line, "serving on")?;
     stage.run("server", "warren key create --data . --reusable --expires 1h > token")?;
@@ -67,9 +69,9 @@ fn serve(stage: &mut Stage<'_>) -> Result<()> {
     Ok(stage.screen.done("serving, and a token for every node", Some(begin.elapsed()))?)
 }
 
-/// Five nodes.
+/// Six nodes.
 fn join(stage: &mut Stage<'_>, summary: &mut Summary) -> Result<()> {
-    stage.screen.heading("Five nodes, each where it is")?;
+    stage.screen.heading("Six nodes, each where it is")?;
     stage.stay("proxy", &format!("warren-lab proxy --listen {PROXY}"), "proxy at")?;
     let mut worst = Duration::ZERO;
     for (host, place) in NODES {
@@ -131,7 +133,8 @@ fn matrix(stage: &mut Stage<'_>, summary: &mut Summary) -> Result<()> {
     }
     stage.screen.done("everybody has spoken to everybody", Some(begin.elapsed()))?;
     let mut rows = vec![line("", NODES.map(|(host, _)| host.to_owned()).to_vec())];
-    let (mut direct, mut relayed) = (0, 0);
+    let mut direct = 0;
+    let mut relayed = 0;
     for (from, _) in NODES {
         let status = status(stage, from)?;
         let mut cells = Vec::new();
@@ -208,11 +211,12 @@ fn storm(stage: &mut Stage<'_>, bytes: u64, summary: &mut Summary) -> Result<()>
 /// called meanwhile with what has arrived.
 fn fetch(
     stage: &mut Stage<'_>,
-    (to, from): (&str, &str),
+    ends: (&str, &str),
     bytes: u64,
     options: &str,
     mut glance: impl FnMut(&mut Stage<'_>, u64) -> Result<()>,
 ) -> Result<Duration> {
+    let (to, from) = ends;
     let name = format!("{from}.bin");
     stage.run(from, &format!("head -c {bytes} /dev/urandom > {name}"))?;
     let address = address(stage, from)?;

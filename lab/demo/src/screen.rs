@@ -120,7 +120,7 @@ const fn next(play: Play) -> &'static [(&'static str, &'static str)] {
             ("sudo make install", "warren, its manual pages and its systemd units"),
             ("sudo warren serve --url https://HOST", "a server of your own: see README.md"),
             ("sudo warren-lab demo --link", "a link without a server, and who sees what of it"),
-            ("sudo warren-lab up lab/lab/topologies/five-nodes.toml", "this network, to stay"),
+            ("sudo warren-lab up lab/lab/topologies/six-nodes.toml", "this network, to stay"),
             ("sudo warren-lab down", "and away with it"),
         ],
         Play::Link => &[
@@ -156,7 +156,8 @@ pub(crate) fn time_text(time: Duration) -> String {
 fn bar(what: &str, done: u64, total: u64) -> String {
     let share = (done as f64 / total.max(1) as f64).clamp(0.0, 1.0);
     let full = (share * 30.0) as usize;
-    let (full, empty) = ("█".repeat(full), "░".repeat(30 - full));
+    let empty = "░".repeat(30 - full);
+    let full = "█".repeat(full);
     format!("{what} {full}{empty} {:3.0} %", share * 100.0)
 }
 

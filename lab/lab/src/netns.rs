@@ -1,7 +1,7 @@
 //! Hosts made of network namespaces, under one prefix, removed whatever happens.
 //!
 //! A record of each namespace lies in `/run/warren-lab/<prefix>/hosts` from before it exists
-//! until after it is gone, beside a lock that the living owner holds. Whoever finds records
+//! until after it is gone, beside a lock that the living owner holds. A lab that finds records
 //! without a holder of the lock clears up first.
 
 use std::fs::{self, File};
@@ -354,8 +354,10 @@ impl Host {
     }
 }
 
-/// Settings of a fresh namespace, made from inside it.
+/// Settings of a fresh namespace, made from inside it. It forwards nothing, whatever the machine
+/// does, whose setting it would have.
 fn settle() -> Result<()> {
+    fs::write("/proc/sys/net/ipv4/ip_forward", "0")?;
     let conf = Path::new("/proc/sys/net/ipv6/conf");
     if conf.exists() {
         for which in ["all", "default"] {

@@ -12,10 +12,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use sim::impair::Impairment;
+use sim::profile;
 
 use crate::netns::{self, Host, Net};
 use crate::sys;
-use crate::topology::{self, NodeKind, Plan, Topology};
+use crate::topology::{self, EndPlan, LinkPlan, NodeKind, Plan, Topology};
 
 mod pump;
 mod status;
@@ -40,7 +42,7 @@ pub fn up(file: &Path, pump_command: impl FnOnce(&str) -> Result<Command>) -> Re
     net.give_own_run();
     fs::write(topology_file(&plan.name), topology.text()).context("cannot record the topology")?;
     topology::lay_out(&plan, &mut net)?;
-    if plan.links.iter().any(topology::LinkPlan::is_wire) {
+    if plan.links.iter().any(LinkPlan::is_wire) {
         start_pump(&plan.name, pump_command(&plan.name)?)?;
     }
     topology::finish(&plan, &net)?;
@@ -64,8 +66,9 @@ pub fn exec(lab: Option<&str>, host: &str, argv: &[&str]) -> Result<std::convert
     Err(error).with_context(|| format!("cannot run {} in {host}", argv[0]))
 }
 
-/// Changes the weather of a wire: `direction` is `forth`, `back` or both without a word;
-/// `words` are names of profiles and `key=value`.
+/// Changes the weather of a link: `direction` is `forth`, `back` or both without a word;
+/// `words` are names of profiles and `key=value`. A plain link becomes a wire first.
+/// `pump_command` is that of [`up`], for a lab that had no wire.
 ///
 /// # Errors
 /// Says which link, direction or word was wrong.
@@ -74,16 +77,89 @@ pub fn impair(
     link: &str,
     direction: Option<&str>,
     words: &[&str],
+    pump_command: impl FnOnce(&str) -> Result<Command>,
 ) -> Result<()> {
     ensure!(!words.is_empty(), "nothing to change: name a profile, or key=value");
     let lab = find(lab)?;
-    ensure!(
-        plan_of(&lab)?.links.iter().any(topology::LinkPlan::is_wire),
-        "nothing can be changed in {lab}: none of its links has `impair` in the topology, as those \
-         of lab/lab/topologies/ring.toml have"
-    );
+    let plan = plan_of(&lab)?;
+    let found = plan.links.iter().find(|one| one.name == link);
+    let found = found.with_context(|| {
+        let known: Vec<&str> = plan.links.iter().map(|one| one.name.as_str()).collect();
+        format!("no link {link}: there are {}", known.join(", "))
+    })?;
+    if !found.is_wire() && !wires(&lab, &plan)?.iter().any(|wire| wire.link == link) {
+        make_wire(&lab, &plan, found, words, pump_command)?;
+    }
     let request = format!("impair {link} {} {}", direction.unwrap_or("both"), words.join(" "));
-    let answer = pump::ask(&lab, &request)?;
+    tell(&lab, &request)
+}
+
+/// Exchanges the devices of a plain link for a wire, with the same names, addresses and routes.
+fn make_wire(
+    lab: &str,
+    plan: &Plan,
+    link: &LinkPlan,
+    words: &[&str],
+    pump_command: impl FnOnce(&str) -> Result<Command>,
+) -> Result<()> {
+    ensure!(
+        link.shape.is_none(),
+        "{} is shaped, and a wire has a rate of its own: take `shape` out of the topology, and use \
+         rate= and limit=",
+        link.name
+    );
+    // A wrong word changes nothing.
+    let mut tried = Impairment::LINE;
+    words.iter().try_for_each(|word| profile::apply(&mut tried, word))?;
+    if !pump::is_there(lab) {
+        start_pump(lab, pump_command(lab)?)?;
+    }
+    let hosts = netns::kept_hosts(lab);
+    let host = |end: &EndPlan| {
+        let found = hosts.iter().find(|host| host.name() == end.node);
+        found.with_context(|| format!("no host {} in {lab}", end.node))
+    };
+    let mut known = Vec::new();
+    for end in &link.ends {
+        known.push(hardware_address(host(end)?, &end.ifname)?);
+    }
+    // With one end goes the other.
+    let [one, _] = &link.ends;
+    host(one)?.ip_batch(&format!("link del {}\n", one.ifname))?;
+    tell(lab, &format!("wire {}", link.name))?;
+    for (end, address) in link.ends.iter().zip(&known) {
+        // Neighbours behind a switch go on sending to the one that they know.
+        host(end)?.ip_batch(&format!("link set {} address {address}\n", end.ifname))?;
+        topology::dress(host(end)?, link, end)?;
+    }
+    for end in &link.ends {
+        let host = host(end)?;
+        host.wait_until_ready(&end.ifname)?;
+        let node = plan.nodes.iter().find(|node| node.name == end.node);
+        let routes = node.map(|node| node.routes.concat()).unwrap_or_default();
+        host.ip_batch(&routes.replace("route add ", "route replace "))?;
+    }
+    Ok(())
+}
+
+fn hardware_address(host: &Host, ifname: &str) -> Result<String> {
+    let told = netns::ip(&["-n", host.namespace(), "-o", "link", "show", "dev", ifname])?;
+    let address = told.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next());
+    Ok(address.with_context(|| format!("{ifname} of {} has no address", host.name()))?.to_owned())
+}
+
+/// What the pump says of its wires; none where there is no pump and needs to be none.
+fn wires(lab: &str, plan: &Plan) -> Result<Vec<WireStatus>> {
+    if !pump::is_there(lab) && !plan.links.iter().any(LinkPlan::is_wire) {
+        return Ok(Vec::new());
+    }
+    let answer = pump::ask(lab, "wires")?;
+    serde_json::from_str(&answer).context("the wires' answer cannot be read")
+}
+
+/// Has the pump do something.
+fn tell(lab: &str, request: &str) -> Result<()> {
+    let answer = pump::ask(lab, request)?;
     ensure!(answer == "ok", "{answer}");
     Ok(())
 }
@@ -166,14 +242,10 @@ fn is_gone(error: &std::io::Error) -> bool {
 pub fn status(lab: Option<&str>) -> Result<Status> {
     let lab = find(lab)?;
     let plan = plan_of(&lab)?;
-    let mut wires: Vec<WireStatus> = Vec::new();
-    if plan.links.iter().any(topology::LinkPlan::is_wire) {
-        let answer = pump::ask(&lab, "wires")?;
-        wires = serde_json::from_str(&answer).context("the wires' answer cannot be read")?;
-    }
+    let wires = wires(&lab, &plan)?;
     let host = |node: &topology::NodePlan| {
         let ends = plan.links.iter().flat_map(|link| &link.ends).filter(|e| e.node == node.name);
-        let show = |e: &topology::EndPlan| -> Vec<String> {
+        let show = |e: &EndPlan| -> Vec<String> {
             e.addresses.iter().map(|address| format!("{} {address}", e.ifname)).collect()
         };
         HostStatus {
@@ -187,10 +259,11 @@ pub fn status(lab: Option<&str>) -> Result<Status> {
     let links = plan.links.iter().map(|link| LinkStatus {
         name: link.name.clone(),
         between: std::array::from_fn(|i| format!("{}:{}", link.ends[i].node, link.ends[i].ifname)),
+        shape: link.shape.clone(),
         wire: wires.iter().find(|wire| wire.link == link.name).cloned(),
     });
     let links = links.collect();
-    Ok(Status { version: 1, lab, hosts, links })
+    Ok(Status { schema: 1, lab, hosts, links })
 }
 
 fn kind_word(kind: NodeKind) -> &'static str {

@@ -49,6 +49,18 @@ pub fn confine(command: &mut Command, confinement: &Confinement) -> io::Result<(
     Ok(())
 }
 
+/// Makes `command` end where one of its files, its log too, would become longer than this: what
+/// writes without end must not fill the disk.
+pub fn bound_files(command: &mut Command, bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: between fork and exec the closure makes one system call on a value of its own.
+    unsafe {
+        command.pre_exec(move || {
+            check(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit)).map(drop)
+        })
+    };
+}
+
 fn enter(netns: &CStr, etc: &CStr, run: Option<&CStr>, hostname: &CStr) -> io::Result<()> {
     // SAFETY: every pointer is a NUL-terminated string that outlives the call, or null where
     // the call allows it; the descriptor is used only when open() succeeded.
@@ -96,7 +108,8 @@ pub fn in_netns<T: Send>(netns: &Path, work: impl FnOnce() -> T + Send) -> io::R
 /// Returns the kernel's refusal, for example where it has no overlayfs.
 pub fn mount_overlay(lower: &str, upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
     let data = format!("lowerdir={lower},upperdir={},workdir={}", upper.display(), work.display());
-    let (data, target) = (CString::new(data)?, c_path(target)?);
+    let data = CString::new(data)?;
+    let target = c_path(target)?;
     let kind = c"overlay".as_ptr();
     // SAFETY: all pointers are NUL-terminated strings that outlive the call.
     check(unsafe { libc::mount(kind, target.as_ptr(), kind, 0, data.as_ptr().cast()) })?;
@@ -148,6 +161,26 @@ pub fn check_interrupted() -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted by a signal"));
     }
     Ok(())
+}
+
+/// Gives a socket so much room for what came and was not read, beyond what the machine gives to
+/// all; that needs root.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn widen_receive_buffer(socket: &impl AsRawFd, bytes: i32) -> io::Result<()> {
+    let size = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the value is an integer of the size that is told, and outlives the call.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUFFORCE,
+            (&raw const bytes).cast(),
+            size,
+        )
+    };
+    check(done).map(drop)
 }
 
 /// Whether this process has the rights of root.

@@ -6,6 +6,7 @@
 //! takes it down. The same file always gives the same plan.
 
 use anyhow::{Context, Result};
+use sim::impair::Impairment;
 
 use crate::netns::{self, Host, Net};
 use crate::wire::{Config, End, Wire};
@@ -116,21 +117,45 @@ pub fn start_wires(plan: &Plan) -> Result<Vec<(String, Wire)>> {
     let mut wires = Vec::new();
     for link in plan.links.iter() {
         let Some(impairments) = link.impairments else { continue };
-        let end = |i: usize| End {
-            netns: netns::namespace_path(&plan.name, &link.ends[i].node),
-            ifname: link.ends[i].ifname.clone(),
-            impairment: impairments[i],
-        };
-        let config = Config {
-            ends: vec![end(0), end(1)],
-            mtu: link.mtu,
-            superpackets: false,
-            seed: link.seed,
-        };
-        let wire = Wire::start(config).with_context(|| format!("link {}", link.name))?;
-        wires.push((link.name.clone(), wire));
+        wires.push((link.name.clone(), start_wire(plan, link, impairments)?));
     }
     Ok(wires)
+}
+
+/// Starts one wire where `link` has no devices yet.
+///
+/// # Errors
+/// Returns an error naming the link.
+pub(crate) fn start_wire(
+    plan: &Plan,
+    link: &LinkPlan,
+    impairments: [Impairment; 2],
+) -> Result<Wire> {
+    let end = |i: usize| End {
+        netns: netns::namespace_path(&plan.name, &link.ends[i].node),
+        ifname: link.ends[i].ifname.clone(),
+        impairment: impairments[i],
+    };
+    let config =
+        Config { ends: vec![end(0), end(1)], mtu: link.mtu, superpackets: false, seed: link.seed };
+    Wire::start(config).with_context(|| format!("link {}", link.name))
+}
+
+/// Gives one end of a link that stands its size, its switch, its addresses and its shape.
+pub(crate) fn dress(host: &Host, link: &LinkPlan, end: &EndPlan) -> Result<()> {
+    let mut batch = format!("link set {} mtu {}\n", end.ifname, link.mtu);
+    if end.is_port {
+        batch += &format!("link set {} master br0\n", end.ifname);
+    }
+    host.ip_batch(&batch)?;
+    let addresses: Vec<String> = end.addresses.iter().map(ToString::to_string).collect();
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    host.bring_up(&end.ifname, &addresses)?;
+    if let Some(shape) = &link.shape {
+        host.sh(&format!("tc qdisc add dev {} root tbf {shape}", end.ifname))
+            .with_context(|| format!("cannot shape link {}", link.name))?;
+    }
+    Ok(())
 }
 
 /// Gives addresses, ports, shapes, routes and rules to what stands.
@@ -138,19 +163,7 @@ pub(crate) fn finish(plan: &Plan, net: &Net) -> Result<()> {
     for link in &plan.links {
         for end in &link.ends {
             crate::sys::check_interrupted()?;
-            let host = find_host(net, &end.node)?;
-            let mut batch = format!("link set {} mtu {}\n", end.ifname, link.mtu);
-            if end.is_port {
-                batch += &format!("link set {} master br0\n", end.ifname);
-            }
-            host.ip_batch(&batch)?;
-            let addresses: Vec<String> = end.addresses.iter().map(ToString::to_string).collect();
-            let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
-            host.bring_up(&end.ifname, &addresses)?;
-            if let Some(shape) = &link.shape {
-                host.sh(&format!("tc qdisc add dev {} root tbf {shape}", end.ifname))
-                    .with_context(|| format!("cannot shape link {}", link.name))?;
-            }
+            dress(find_host(net, &end.node)?, link, end)?;
         }
     }
     for end in plan.links.iter().flat_map(|link| &link.ends) {

@@ -90,6 +90,7 @@ pub struct Wire {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     current: Mutex<Vec<Impairment>>,
+    seed: u64,
 }
 
 /// What the pump and the holder of the wire share.
@@ -169,7 +170,7 @@ impl Wire {
         let current = Mutex::new(ends.iter().map(|end| end.impairment).collect());
         let name = format!("wire-{}", ends[0].ifname);
         let thread = std::thread::Builder::new().name(name).spawn(move || pump.run())?;
-        Ok(Self { shared, thread: Some(thread), current })
+        Ok(Self { shared, thread: Some(thread), current, seed: config.seed })
     }
 
     /// Changes one direction from the next frame on; takes effect within 50 ms.
@@ -184,6 +185,12 @@ impl Wire {
         wanted[direction as usize] = Some(impairment);
         self.shared.changed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// What decides all of its chance.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// What one direction does to frames.

@@ -7,8 +7,8 @@ use ::bench::facts::Origin;
 use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
 use ::bench::ring::{self, TUNINGS, Test};
 use ::bench::scenario::Scenario;
-use ::bench::{carriers, network};
-use ::bench::{markdown, vpn};
+use ::bench::vpn;
+use ::bench::{carriers, circuit, nest, network};
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
@@ -40,6 +40,15 @@ enum Words {
     ///
     /// Each measurement has a new lab, without offloads; several rounds in turn. Needs root.
     Carriers(Network),
+    /// Source 004's line of 1.5 Mbit/s, its streams and spiders, by a raw protocol and by ping.
+    ///
+    /// Each measurement has a new lab, and each round takes some minutes. Needs root.
+    Nest(Network),
+    /// Circuits beside Tor, nested WireGuard and a tunnel over TCP, on a chain of five hosts.
+    ///
+    /// Each finished step is on the disk at once; an interrupted run is taken up again with
+    /// --resume. What is not on this machine is named. Needs root, and iperf3, curl, python3, ss.
+    Circuit(Circuit),
     /// What can be measured here: peers with their versions or how to get them, profiles, tests.
     List(List),
     /// Three hosts in a ring, impaired, for every peer that is here; results go into a folder.
@@ -58,6 +67,12 @@ enum Words {
     Chart(Chart),
     /// What is different between two runs, as ratios of medians.
     Compare(Compare),
+    /// One page for strangers, out of runs: index.html, and beside it the raw data.
+    ///
+    /// What Warren loses comes first, then a chart for each claim, heat maps, verdicts, and how it
+    /// was measured. The page fetches nothing. A run without its samples needs the medians that
+    /// `bench report` writes.
+    Publish(Publish),
 }
 
 #[derive(Debug, clap::Args)]
@@ -132,13 +147,23 @@ struct Chart {
 }
 
 #[derive(Debug, clap::Args)]
+struct Publish {
+    /// Folders of runs.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Where the page and its data go.
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
 struct Compare {
     /// The folder of the run that is the measure.
     a: PathBuf,
     /// The folder of the other.
     b: PathBuf,
-    /// Every figure, and not only the first of each test: round trips, what was sent again, bytes
-    /// on the wire, processor time, memory.
+    /// Every figure, and not only the first of each test: round trips, retransmits, bytes on
+    /// the wire, processor time, memory.
     #[arg(long)]
     all: bool,
 }
@@ -182,19 +207,71 @@ struct Network {
     json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct Circuit {
+    /// Two seconds a step and few of them, to see that it works; proves nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Measure only this; may be given several times.
+    #[arg(long, value_parser = PossibleValuesParser::new(circuit::systems()))]
+    system: Vec<String>,
+    /// Length of each transfer in seconds.
+    #[arg(long, value_parser = value_parser!(u32).range(1..=600))]
+    seconds: Option<u32>,
+    /// How often everything is measured.
+    #[arg(long, value_parser = value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    /// Measure only this line, Mbit/s and percent lost, as in 10:3; 0:0 is none at all. May be
+    /// given several times.
+    #[arg(long, value_name = "MBIT:LOSS")]
+    line: Vec<String>,
+    /// Only so many streams of TCP at once; may be given several times.
+    #[arg(long, value_parser = value_parser!(u32).range(1..=64))]
+    flows: Vec<u32>,
+    /// Where results go.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Go on with the run in that folder, as it began.
+    #[arg(long)]
+    resume: bool,
+}
+
+fn run_circuit(args: &Circuit, warren: Option<PathBuf>) -> Result<()> {
+    let first = if args.quick { circuit::Settings::quick() } else { circuit::Settings::whole() };
+    let settings = circuit::Settings {
+        seconds: args.seconds.unwrap_or(first.seconds),
+        rounds: args.rounds.unwrap_or(first.rounds),
+        systems: args.system.clone(),
+        only: args.line.clone(),
+        flows: if args.flows.is_empty() { first.flows } else { args.flows.clone() },
+        ..first
+    };
+    let written = circuit::run(&settings, &origin(warren)?, &args.out, args.resume)?;
+    print(&format!("{}\n", written.display()))
+}
+
 /// Does what the words say.
 pub(crate) fn run(args: Args, warren: Option<PathBuf>) -> Result<()> {
     match args.command {
         Words::Link(args) => run_link(&args, warren),
         Words::Network(args) => run_network(&args, warren),
         Words::Carriers(args) => run_carriers(&args, warren),
+        Words::Nest(args) => run_nest(&args, warren),
+        Words::Circuit(args) => run_circuit(&args, warren),
         Words::List(args) => list(&args, warren),
         Words::Run(args) => run_ring(&args, warren),
         Words::Report(args) => {
             let written = ::bench::page::write(&args.dir)?;
-            print(&format!("{}\n", written.map(|path| path.display().to_string()).join("\n")))
+            print(&format!("{}\n", written.map(|path| path.display().to_string()).join("\n")))?;
+            // Whoever reads the paths reads them from standard output.
+            let next = format!("now: warren-lab bench compare {} OTHER\n", args.dir.display());
+            Ok(std::io::stderr().write_all(next.as_bytes())?)
         }
         Words::Chart(args) => write(&args.out, &::bench::page::chart(&args.runs)?),
+        Words::Publish(args) => {
+            let page = ::bench::page::publish(&args.runs, &args.out)?;
+            print(&format!("{}\n", page.display()))
+        }
         Words::Compare(args) => print(&::bench::page::compare(&args.a, &args.b, args.all)?),
     }
 }
@@ -214,9 +291,15 @@ fn run_ring(args: &Run, warren: Option<PathBuf>) -> Result<()> {
         if !args.peers.is_empty() {
             note.ensure_peers(&peers.iter().map(|vpn| vpn.name()).collect::<Vec<_>>())?;
         }
-        return ring::resume(&peers, &args.out, prefix, &origin);
+        ring::resume(&peers, &args.out, prefix, &origin)?;
+    } else {
+        ring::run(settings(args), &peers, &args.out, prefix, &origin)?;
     }
-    ring::run(settings(args), &peers, &args.out, prefix, &origin)
+    let dir = args.out.display();
+    print(&format!(
+        "\n{}\nnow: warren-lab bench report {dir}   # writes {dir}/report.html, with all of it\n",
+        ::bench::page::summary(&args.out)?
+    ))
 }
 
 /// The words of `bench run` that were said, and not left to their defaults.
@@ -264,7 +347,7 @@ fn run_link(args: &Link, warren: Option<PathBuf>) -> Result<()> {
     };
     let report = link::run(&settings, &contestants)?;
     let name = if args.frames { "link-frames" } else { "link" };
-    let report = Written { page: markdown::render(&report), json: report.to_json()? };
+    let report = Written { page: link::render(&report), json: report.to_json()? };
     report.give(args.out.as_deref(), name, args.json)
 }
 
@@ -308,15 +391,25 @@ fn run_network(args: &Network, warren: Option<PathBuf>) -> Result<()> {
 
 fn run_carriers(args: &Network, warren: Option<PathBuf>) -> Result<()> {
     prepare(args.out.as_deref())?;
-    let settings = carriers::Settings {
+    let report = carriers::run(&settings_of_carriers(args, warren)?)?;
+    let report = Written { page: carriers::render(&report), json: carriers::to_json(&report)? };
+    report.give(args.out.as_deref(), "carriers", args.json)
+}
+
+fn run_nest(args: &Network, warren: Option<PathBuf>) -> Result<()> {
+    prepare(args.out.as_deref())?;
+    let report = nest::run(&settings_of_carriers(args, warren)?)?;
+    let report = Written { page: nest::render(&report), json: nest::to_json(&report)? };
+    report.give(args.out.as_deref(), "nest", args.json)
+}
+
+fn settings_of_carriers(args: &Network, warren: Option<PathBuf>) -> Result<carriers::Settings> {
+    Ok(carriers::Settings {
         prefix: "warren-bench".to_owned(),
         seconds: args.seconds,
         rounds: args.rounds,
         origin: origin(warren)?,
-    };
-    let report = carriers::run(&settings)?;
-    let report = Written { page: carriers::render(&report), json: carriers::to_json(&report)? };
-    report.give(args.out.as_deref(), "carriers", args.json)
+    })
 }
 
 /// What was typed, and the program that is measured.

@@ -1,4 +1,4 @@
-//! `warren-lab demo`: a server and five nodes, or a link between two hosts, at work.
+//! `warren-lab demo`: a server and six nodes, or a link between two hosts, at work.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::warren;
 
-/// Show a network at work: a server and five nodes, made for it and removed again.
+/// Show a network at work: a server and six nodes, made for it and removed again.
 ///
 /// Needs root. The nodes are on the Internet, behind two kinds of NAT, on a campus that lets out
 /// only HTTPS, and behind a proxy that opens TLS. Shows who reaches whom and how, a file over the

@@ -18,6 +18,7 @@
 
 mod bench;
 mod demo;
+mod examples;
 mod standing;
 mod warren;
 
@@ -25,7 +26,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Warren's laboratory: networks to test on, measurements in them, and a demonstration.
 #[derive(Debug, Parser)]
@@ -49,17 +50,24 @@ enum Command {
     Demo(demo::Args),
     Completions(pages::Completions),
     Man(pages::Man),
+    /// Names for completions, one a line.
+    #[command(hide = true)]
+    Names {
+        kind: String,
+    },
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = examples::BOOK.dress(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let warren = cli.warren;
     let result = match cli.command {
         Command::Standing(words) => standing::run(words),
         Command::Bench(args) => bench::run(args, warren),
         Command::Demo(args) => demo::run(args, warren),
-        Command::Completions(args) => args.print(&Cli::command()),
-        Command::Man(args) => args.write(Cli::command()),
+        Command::Completions(args) => args.print(&Cli::command(), &examples::BOOK),
+        Command::Man(args) => args.write(Cli::command(), &examples::BOOK),
+        Command::Names { kind } => standing::names(&kind),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,19 +1,30 @@
 //! Networks to test on, made of namespaces, that stand while no command runs.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ::lab::standing;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::warren;
+
+/// What `init` writes: every key of the language, with comments.
+const BEGINNING: &str = include_str!("../../lab/topologies/beginning.toml");
 
 /// What can be done with them.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Words {
+    /// Write a topology file with comments, to begin with.
+    Init {
+        /// The file, which must not be there yet; - is standard output.
+        #[arg(default_value = "lab.toml")]
+        file: PathBuf,
+    },
     /// Build the network of a topology file and leave it standing.
     Up {
-        /// The topology, in TOML; lab/lab/topologies has examples.
+        /// The topology, in TOML; `warren-lab init` writes one, and docs/lab.md tells the language.
         file: PathBuf,
     },
     /// Run a command in a host, with its network, its /etc and its /run.
@@ -32,7 +43,10 @@ pub(crate) enum Words {
         )]
         command: Vec<String>,
     },
-    /// Change what a wire does to packets.
+    /// Change what a link does to packets.
+    ///
+    /// A plain link becomes a wire, with a line of 1 Gbit/s: its addresses and routes stay, and it
+    /// is away for a moment.
     Impair {
         /// The lab, where several are up.
         #[arg(long)]
@@ -43,7 +57,8 @@ pub(crate) enum Words {
         /// The link's name; `warren-lab status` shows them.
         link: String,
         /// A profile (baseline, low, medium, high) or KEY=VALUE: delay=5ms jitter=1ms loss=1%
-        /// burst=4 reorder=1% correlation=25% duplicate=1% rate=100mbit limit=1000.
+        /// burst=4 reorder=1% correlation=25% duplicate=1% rate=100mbit limit=1000
+        /// handover=15s swing=7ms.
         #[arg(required = true)]
         words: Vec<String>,
     },
@@ -78,6 +93,7 @@ pub(crate) enum Words {
 /// Does what the words say.
 pub(crate) fn run(words: Words) -> Result<()> {
     match words {
+        Words::Init { file } => init(&file),
         Words::Up { file } => {
             let plan = standing::up(&file, pump_command)?;
             say(&format!("{} is up; `warren-lab down {}` removes it", plan.name, plan.name))
@@ -88,7 +104,7 @@ pub(crate) fn run(words: Words) -> Result<()> {
         }
         Words::Impair { lab, direction, link, words } => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            standing::impair(lab.as_deref(), &link, direction.as_deref(), &words)
+            standing::impair(lab.as_deref(), &link, direction.as_deref(), &words, pump_command)
         }
         Words::Status { lab, json } => {
             let status = standing::status(lab.as_deref())?;
@@ -104,6 +120,27 @@ pub(crate) fn run(words: Words) -> Result<()> {
         }),
         Words::WirePump { lab } => standing::pump(&lab),
     }
+}
+
+/// Writes the file to begin with.
+fn init(file: &Path) -> Result<()> {
+    if file.as_os_str() == "-" {
+        return say(BEGINNING.trim_end());
+    }
+    let told = || format!("cannot write {}", file.display());
+    let mut made = File::options().write(true).create_new(true).open(file).with_context(told)?;
+    made.write_all(BEGINNING.as_bytes()).with_context(told)?;
+    let file = file.display();
+    say(&format!("{file} is written; `sudo warren-lab up {file}` builds its network"))
+}
+
+/// Names for completions, one a line; of a kind that is not known there are none.
+pub(crate) fn names(kind: &str) -> Result<()> {
+    let labs = if kind == "labs" { ::lab::netns::kept_labs() } else { Vec::new() };
+    for lab in labs {
+        say(&lab)?;
+    }
+    Ok(())
 }
 
 fn pump_command(lab: &str) -> Result<Command> {

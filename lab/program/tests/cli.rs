@@ -109,3 +109,21 @@ fn the_bench_lists_what_can_be_measured_and_says_where_there_is_no_run() {
     let wrong = ["bench", "run", "--out", "/nowhere/x", "--peers", "nobody", "--warren", LAB];
     assert!(failure(&wrong).contains("unknown peer \"nobody\": use none, warren"));
 }
+
+#[test]
+fn init_writes_a_topology_once_and_it_is_one() {
+    let folder = std::env::temp_dir().join(format!("warren-lab-init-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the folder for temporary files");
+    let file = folder.join("net.toml");
+    let path = file.to_str().expect("UTF-8");
+    let output = run(&["init", path]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains(&format!("sudo warren-lab up {path}")));
+    let said = failure(&["init", path]);
+    assert!(said.contains("File exists"), "what is there is not overwritten: {said}");
+    let printed = text(&run(&["init", "-"]).stdout);
+    assert_eq!(printed, fs::read_to_string(&file).expect("it was written"));
+    let topology = lab::topology::Topology::read(&file).expect("it is understood");
+    lab::topology::Plan::new(&topology).expect("it makes a network");
+    fs::remove_dir_all(&folder).expect("the test's own folder");
+}

@@ -165,16 +165,24 @@ impl Machine {
     pub(super) fn kill(&mut self, world: &World) {
         self.life += 1;
         self.disturbed = world.now();
-        (self.client, self.map, self.refusal) = (None, None, None);
-        (self.plan, self.rules, self.told) = (Plan::default(), None, None);
-        (self.clock, self.leaving, self.is_on) = (None, None, false);
+        self.client = None;
+        self.map = None;
+        self.refusal = None;
+        self.plan = Plan::default();
+        self.rules = None;
+        self.told = None;
+        self.clock = None;
+        self.leaving = None;
+        self.is_on = false;
         self.home = Home::default();
     }
 
     /// As `warren up`, with a token or with what is kept.
-    pub(super) fn start(&mut self, world: &mut World, (url, server): (&ServerUrl, PublicKey)) {
+    pub(super) fn start(&mut self, world: &mut World, server_at: (&ServerUrl, PublicKey)) {
+        let (url, server) = server_at;
         self.life += 1;
-        (self.refusal, self.disk.is_member) = (None, true);
+        self.refusal = None;
+        self.disk.is_member = true;
         world.change(self.host, &[Change::PrivateKey(Some(self.disk.node.clone()))]);
         self.tell_reach(world, true);
         let settings = Settings {
@@ -193,7 +201,8 @@ impl Machine {
 
     /// The map on its disk is gone.
     pub(super) fn lose_map(&mut self) {
-        (self.disk.cached, self.disk.books) = (Vec::new(), None);
+        self.disk.cached = Vec::new();
+        self.disk.books = None;
     }
 
     /// Its key, all of its memory of a network, and its membership are gone.
@@ -211,6 +220,7 @@ impl Machine {
             endpoints,
             routes: Vec::new(),
             aliases: Vec::new(),
+            down: Vec::new(),
             relay: self.home.relay(),
         }
     }
@@ -302,7 +312,8 @@ impl Machine {
             Event::Trouble(_) | Event::InTouch => {}
             Event::Ended(refusal) => {
                 if matches!(refusal.code, Code::NotEnrolled | Code::Expired) {
-                    (self.map, self.disk.cached) = (None, Vec::new());
+                    self.map = None;
+                    self.disk.cached = Vec::new();
                     self.put(Plan::default(), world);
                 }
                 if self.map.is_none() {
@@ -314,8 +325,8 @@ impl Machine {
                 }
             }
             Event::LoggedOut => self.left(world),
-            // Machines of a world have tokens.
-            Event::SignIn(_) => {}
+            // Machines of a world have tokens, and end without a word.
+            Event::SignIn(_) | Event::Stopped { .. } => {}
         }
     }
 
@@ -330,7 +341,8 @@ impl Machine {
 
     fn take_map(&mut self, world: &mut World, model: &Model) {
         let Some(client) = &self.client else { return };
-        (self.disk.verifying, self.disk.cached) = (client.verifying(), client.cached().to_vec());
+        self.disk.verifying = client.verifying();
+        self.disk.cached = client.cached().to_vec();
         self.map = client.map().cloned();
         let Some(map) = &self.map else { return };
         if let [v4, v6] = map.me.addresses[..] {

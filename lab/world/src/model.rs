@@ -35,7 +35,8 @@ impl Books {
     }
 
     /// Whether a first datagram from one address to another may pass.
-    pub(super) fn lets(&self, (from, to): (IpAddr, IpAddr), said: Said) -> bool {
+    pub(super) fn lets(&self, ends: (IpAddr, IpAddr), said: Said) -> bool {
+        let (from, to) = ends;
         let Some((from, to)) = self.at(from).zip(self.at(to)) else { return false };
         words::may_begin(&self.text, from, to, said)
     }
@@ -115,7 +116,8 @@ impl Model {
     }
 
     /// The books are other ones from this version of the server's on.
-    pub(super) fn note(&mut self, (epoch, sequence): (u64, u64)) {
+    pub(super) fn note(&mut self, version: (u64, u64)) {
+        let (epoch, sequence) = version;
         self.history.push_back((epoch, sequence, Rc::clone(&self.books)));
         if self.history.len() > HISTORY_MAX {
             self.history.pop_front();
@@ -232,11 +234,16 @@ impl Model {
     /// It should not be.
     pub(super) fn rejoined(&mut self, asking: &Asking<'_>, now_s: u64) -> Result<(), String> {
         let by = self.use_key(asking, now_s)?;
-        let (key, approved) = (asking.node_key, !self.needs_approval);
+        let key = asking.node_key;
+        let approved = !self.needs_approval;
         self.alter(asking.machine, |member| {
-            (member.expired, member.key) = (false, key);
-            (member.user, member.tags, member.ephemeral) = (by.user, by.tags, by.ephemeral);
-            (member.approved, member.by) = (approved, by.id);
+            member.expired = false;
+            member.key = key;
+            member.user = by.user;
+            member.tags = by.tags;
+            member.ephemeral = by.ephemeral;
+            member.approved = approved;
+            member.by = by.id;
         });
         Ok(())
     }
@@ -253,7 +260,9 @@ impl Model {
     pub(super) fn gone(&mut self, id: u64, now_s: u64) {
         let member = self.books.members.iter().find(|member| member.id == id);
         if let Some((number, member)) = self.numbers.remove(&id).zip(member) {
-            let (name, machine_key, by) = (member.name.clone(), member.machine_key, member.by);
+            let name = member.name.clone();
+            let machine_key = member.machine_key;
+            let by = member.by;
             let until_s = now_s + QUARANTINE_S;
             self.released.push(Released { number, name, until_s, machine_key, by });
         }

@@ -118,7 +118,8 @@ impl Stage {
 
     fn difference_of_map(&self, map: &Map, me: &Member, expected: &[&Member]) -> Option<String> {
         let number = me.machine;
-        let (own, all) = (&map.me, (me.id, &me.name, &me.addresses[..], &me.tags, me.approved));
+        let own = &map.me;
+        let all = (me.id, &me.name, &me.addresses[..], &me.tags, me.approved);
         if (own.id.0, &own.name, &own.addresses[..], &own.tags, own.approved) != all {
             return Some(format!("m{number} takes itself for {own:?}"));
         }
@@ -180,7 +181,8 @@ impl Stage {
         *self.counts.entry("allowed").or_default() += asked.len() as u64;
     }
 
-    fn lets(&self, (from, to): (usize, usize), said: Said) -> bool {
+    fn lets(&self, ends: (usize, usize), said: Said) -> bool {
+        let (from, to) = ends;
         let address = |number| self.model.books.of(number).map(|member| member.address(said.v6));
         let ends = address(from).zip(address(to));
         ends.is_some_and(|ends| self.model.books.lets(ends, said))
@@ -189,12 +191,13 @@ impl Stage {
     /// Each of these says something until it is heard: what was, and from which port.
     fn wait_for(&mut self, mut open: Vec<(usize, usize, Said)>) -> Vec<Heard> {
         let end = self.world.now() + SPOKEN_WITHIN;
-        let (mut heard, mut under_way) = (Vec::new(), Vec::new());
+        let mut heard = Vec::new();
+        let mut under_way = Vec::new();
         while !open.is_empty() {
             if self.world.now() >= end {
                 let (from, to, said) = open[0];
                 let what = format!("m{from} says {said:?} to m{to} for {SPOKEN_WITHIN:?}");
-                self.fail_unheard(&what, (from, to));
+                self.fail_unheard(&what, from, to);
             }
             for (from, to, said) in &open {
                 let marker = self.send(*from, *to, *said);
@@ -218,11 +221,12 @@ impl Stage {
         heard
     }
 
-    fn fail_unheard(&self, what: &str, (from, to): (usize, usize)) -> ! {
-        let (from, to) = (&self.machines[from], &self.machines[to]);
+    fn fail_unheard(&self, what: &str, from: usize, to: usize) -> ! {
+        let from = &self.machines[from];
+        let to = &self.machines[to];
         let ways = (from.host, to.host);
-        let (out, back) =
-            (self.world.route_name(ways.0, ways.1), self.world.route_name(ways.1, ways.0));
+        let out = self.world.route_name(ways.0, ways.1);
+        let back = self.world.route_name(ways.1, ways.0);
         let drops = [from, to].map(|m| format!("{:?}", self.world.node(m.host).counters()));
         let story = self.world.story();
         self.fail(&format!(
@@ -247,7 +251,7 @@ impl Stage {
             if !self.is_delivered(marker) {
                 let Heard { from, to, said, .. } = one;
                 let what = format!("m{to} answers m{from}, {said:?}, packet {marker}");
-                self.fail_unheard(&what, (to, from));
+                self.fail_unheard(&what, to, from);
             }
         }
     }

@@ -152,7 +152,7 @@ impl Stage {
         }
         let url = "https://relay.test".parse().unwrap();
         let key = PublicKey([7; 32]);
-        let relay = Relay { id: 0, url, key, stun: Vec::new(), quic: false };
+        let relay = Relay { id: 0, url, key, stun: Vec::new(), quic: false, icmp: false };
         service.put_relay(relay, "world").unwrap();
         self.noted();
         for number in 0..MACHINES {
@@ -184,7 +184,8 @@ impl Stage {
         let _ = writeln!(text, "the policy: {}", words::print(&self.model.books.text));
         for machine in &self.machines {
             let map = machine.map.as_ref().map(|map| (map.epoch, map.sequence));
-            let (way, refusal) = (machine.way, machine.refusal.as_ref().map(|r| r.code));
+            let way = machine.way;
+            let refusal = machine.refusal.as_ref().map(|r| r.code);
             let _ = writeln!(
                 text,
                 "  m{} on: {} way: {way:?} map: {map:?} at {:?} refused: {refusal:?}",
@@ -217,8 +218,10 @@ impl Stage {
 
     /// Puts a machine behind a translator, in the open, or where no UDP passes.
     pub(super) fn place_anywhere(&mut self, number: usize) {
-        let (host, nats) = (self.machines[number].host, self.nats.len() as u64);
-        let (place, v6) = (self.rng.below(nats + 3), self.rng.chance(0.3));
+        let host = self.machines[number].host;
+        let nats = self.nats.len() as u64;
+        let place = self.rng.below(nats + 3);
+        let v6 = self.rng.chance(0.3);
         let nat = self.nats.get(place as usize).copied();
         self.world.place_at(host, nat, v6 && place != nats);
         self.world.set_udp_blocked(host, place == nats);
@@ -244,14 +247,16 @@ impl Stage {
 
     pub(super) fn start_server(&mut self) {
         self.office.start();
-        (self.server_since, self.swept_at) = (self.world.now(), self.world.now());
+        self.server_since = self.world.now();
+        self.swept_at = self.world.now();
         self.set_relay(0, self.relays[0]);
         self.noted();
     }
 
     pub(super) fn set_way(&mut self, number: usize, way: Way) {
         let machine = &mut self.machines[number];
-        (machine.way, machine.disturbed) = (way, self.world.now());
+        machine.way = way;
+        machine.disturbed = self.world.now();
         if way == Way::Refused {
             self.office.hang_up(number);
             // Its client notices that the connection is gone.
@@ -382,12 +387,14 @@ impl Stage {
 
     fn hand(
         &mut self,
-        (from, to): (usize, usize),
+        ends: (usize, usize),
         said: Said,
         ports: (u16, u16),
         is_reply: bool,
     ) -> Option<u64> {
-        let (sender, receiver) = (&self.machines[from], &self.machines[to]);
+        let (from, to) = ends;
+        let sender = &self.machines[from];
+        let receiver = &self.machines[to];
         let known = |number| self.model.books.of(number).map(|member| member.addresses);
         let of = |machine: &Machine| known(machine.number).or(machine.addresses);
         let at = usize::from(said.v6);
@@ -414,7 +421,8 @@ impl Stage {
     /// Whatever arrived was let pass by what its sender knew then, and its receiver now.
     fn judge_packets(&mut self) {
         let now = self.world.now();
-        let (mut arrived, mut sent) = (Vec::new(), std::mem::take(&mut self.sent));
+        let mut arrived = Vec::new();
+        let mut sent = std::mem::take(&mut self.sent);
         sent.retain(|packet| {
             let is_there = self.is_delivered(packet.marker);
             let is_open = !is_there && now.since(packet.at) < PACKET_AGE_MAX;
@@ -445,7 +453,8 @@ impl Stage {
 
     /// From now on this node has to be nobody's peer. Whoever is in touch hears it in time.
     pub(super) fn expect_gone(&mut self, number: usize, key: PublicKey) {
-        let (since, at) = (self.world.now(), self.world.now() + REMOVAL_WITHIN);
+        let since = self.world.now();
+        let at = self.world.now() + REMOVAL_WITHIN;
         for machine in &self.machines {
             let is_in_touch =
                 machine.is_on && machine.way == Way::Open && self.office.has_poll(machine.number);
@@ -489,7 +498,8 @@ impl Stage {
     /// Holds the books of the server against those of the model, after a machine asked for
     /// something, or after the server's regular work.
     pub(super) fn compare_books(&mut self, by: Option<usize>) {
-        let (now_s, before) = (self.office.now_s(), Rc::clone(&self.model.books));
+        let now_s = self.office.now_s();
+        let before = Rc::clone(&self.model.books);
         let nodes = self.office.service().store().nodes().unwrap();
         for node in &nodes {
             if let Err(what) = self.compare_node(node, by, now_s) {

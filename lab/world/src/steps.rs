@@ -54,7 +54,8 @@ impl Stage {
     }
 
     fn send_one(&mut self) {
-        let (from, to) = (self.pick(self.machines.len()), self.pick(self.machines.len()));
+        let from = self.pick(self.machines.len());
+        let to = self.pick(self.machines.len());
         let said = Said { v6: self.rng.chance(0.5), port: PORTS[self.pick(3)] };
         if from != to && self.machines[from].is_on {
             self.send(from, to, said);
@@ -70,7 +71,8 @@ impl Stage {
         }
         let urls = [self.office.url.clone()];
         let token = Token::generate(Kind::Join, self.office.public(), &urls, &mut self.rng);
-        let (reusable, ephemeral) = (self.rng.chance(0.5), self.rng.chance(0.2));
+        let reusable = self.rng.chance(0.5);
+        let ephemeral = self.rng.chance(0.2);
         let tags = match self.rng.below(6) {
             0 => vec![TAGS[0].to_owned()],
             1 => vec![TAGS[1].to_owned()],
@@ -87,12 +89,14 @@ impl Stage {
             ..NewJoinKey::default()
         };
         let now = self.office.now_s();
-        let (id, secret) = (SecretId(token.id.0), Secret(token.secret.0));
+        let id = SecretId(token.id.0);
+        let secret = Secret(token.secret.0);
         let made = self.office.service().store().add_join_key(&new, id, &secret, ACTOR, now);
         let made = made.map(|made| made.id);
         let id = made.unwrap_or_else(|error| self.fail(&format!("no join key: {error}")));
         let until_s = lifetime_s.map(|s| now + s);
-        let (is_used, is_revoked) = (false, false);
+        let is_used = false;
+        let is_revoked = false;
         let token_of = token.clone();
         self.model.keys.push(Key {
             id,
@@ -164,7 +168,9 @@ impl Stage {
         let ghost = ghost.filter(|_| self.office.is_up()).cloned();
         let is_ghost = ghost.is_some();
         let Some(member) = ghost.or_else(|| self.member(number)) else { return };
-        let (id, number, now_s) = (member.id, member.machine, self.office.now_s());
+        let id = member.id;
+        let number = member.machine;
+        let now_s = self.office.now_s();
         if !is_ghost && !member.approved && self.rng.chance(0.7) {
             self.write("approve", |store, now| store.approve(id, ACTOR, now));
             self.model.alter(number, |member| member.approved = true);
@@ -326,7 +332,8 @@ impl Stage {
             return;
         }
         let which = self.pick(self.model.keys.len());
-        let (id, now) = (self.model.keys[which].id, self.office.now_s());
+        let id = self.model.keys[which].id;
+        let now = self.office.now_s();
         if let Err(error) = self.office.service().store().revoke_join_key(id, ACTOR, now) {
             self.fail(&format!("revoke: {error}"));
         }

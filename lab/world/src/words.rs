@@ -42,7 +42,8 @@ pub(super) fn invent(rng: &mut Rng, addresses: &[IpAddr]) -> Text {
         _ => 1 + rng.below(6),
     };
     let rule = |_| {
-        let (from, to) = (1 + rng.below(2), 1 + rng.below(2));
+        let from = 1 + rng.below(2);
+        let to = 1 + rng.below(2);
         let from = (0..from).map(|_| word(rng, addresses)).collect();
         let to = (0..to).map(|_| word(rng, addresses)).collect();
         let port = rng.chance(0.5).then(|| PORTS[rng.below(3) as usize]);
@@ -72,7 +73,8 @@ pub(super) fn print(text: &Text) -> String {
     };
     let grant = |rule: &Rule| {
         let service = rule.port.map_or_else(|| "*".to_owned(), |port| format!("udp:{port}"));
-        let (from, to) = (list(&rule.from), list(&rule.to));
+        let from = list(&rule.from);
+        let to = list(&rule.to);
         format!("{{\"src\": [{from}], \"dst\": [{to}], \"ip\": [\"{service}\"]}},\n")
     };
     let group = list(&GROUP.map(|user| format!("{user}@")));

@@ -19,19 +19,40 @@
 //! that no list of processes shows it (threat SI-04). Scripts that change something hold a lock on
 //! the machine, so that two operators do not meet in the middle of a step.
 //!
+//! Sites at AWS, Azure and OpenStack are made by calls of their own APIs, over the HTTPS that is
+//! there anyway. A gateway begins with user data that has its join key; the step that approves its
+//! routes waits until it has joined.
+//!
 //! Machines of the site itself need nothing of ours. They get one route to the gateway, which
 //! bears our number as its origin; a route without it is somebody else's and is left alone.
 
+mod accounts;
+mod aws;
+mod azure;
+mod lock;
 mod machine;
+mod make;
+mod openstack;
+mod place;
+mod rest;
+mod retry;
+mod rights;
 mod server;
 mod ssh;
 mod survey;
+mod terraform;
+mod time;
+mod user_data;
 mod work;
 
+pub use accounts::Clouds;
+pub use rights::rights;
 pub use server::{Server, TAG};
 pub use ssh::Ssh;
 pub use survey::{Gateway, Survey};
-pub use work::{Program, Work};
+pub use terraform::terraform;
+pub use user_data::{Start, USER_DATA_BYTES_MAX, user_data};
+pub use work::{Locks, Program, Work};
 
 use std::fmt;
 

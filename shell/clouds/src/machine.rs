@@ -130,7 +130,8 @@ fn restart(file: &File) -> String {
     format!("if {program} status --json >/dev/null 2>&1; then\n{}{}fi\n", stop(), start(file))
 }
 
-fn start(file: &File) -> String {
+/// Starts the daemon, by systemd where it runs.
+pub(crate) fn start(file: &File) -> String {
     let File { program, state, .. } = file;
     let unit = include_str!("../../../packaging/warren.service");
     let unit = unit.replace("/usr/local/bin/warren", program);

@@ -7,7 +7,7 @@ use crate::Error;
 /// The tag of every gateway; another one names its site.
 pub const TAG: &str = "tag:warren-sites";
 /// A join key ends after so many seconds, used or not.
-const KEY_S: u64 = 900;
+pub(crate) const KEY_S: u64 = 900;
 /// What errors call the server.
 const PLACE: &str = "the server";
 

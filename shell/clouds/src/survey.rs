@@ -1,6 +1,6 @@
 //! What is there now: every machine is asked, and the server; the answers in the plan's words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use sites::{
@@ -9,8 +9,8 @@ use sites::{
 use wire::prefix::Prefix;
 
 use crate::machine::{self, Facts};
-use crate::server::{self, Node, Server, texts};
-use crate::{Error, Ssh};
+use crate::server::{self, KEY_S, Node, Server, texts};
+use crate::{Clouds, Error, Ssh};
 
 /// Machines that are asked at once.
 const AT_ONCE: usize = 16;
@@ -19,6 +19,8 @@ const AT_ONCE: usize = 16;
 pub struct Survey {
     machines: BTreeMap<String, Facts>,
     nodes: Vec<Node>,
+    /// What is at clouds, and the way there.
+    pub clouds: Clouds,
     /// Machines that did not answer, with their sites, and why.
     pub unreachable: Vec<(String, Error)>,
 }
@@ -30,6 +32,8 @@ pub struct Gateway {
     pub site: String,
     /// Its name in the network.
     pub name: String,
+    /// What its daemon says of itself, or its provider if nobody else can ask it.
+    pub state: String,
     /// Whether the server sees it.
     pub online: bool,
     /// What its daemon says, all of it; null if it did not answer.
@@ -68,7 +72,9 @@ impl Survey {
                 }
             });
         }
-        let mut survey = Self { machines: BTreeMap::new(), nodes, unreachable: Vec::new() };
+        let clouds = Clouds::survey(file)?;
+        let unreachable = clouds.silent.clone();
+        let mut survey = Self { machines: BTreeMap::new(), nodes, clouds, unreachable };
         for (site, host, answer) in answers {
             match answer {
                 Ok(text) => drop(survey.machines.insert(host.to_string(), machine::read(&text))),
@@ -84,7 +90,8 @@ impl Survey {
         let tags = self.machines.values().filter_map(|facts| facts.tag.as_ref());
         let ours = tags.filter(|tag| tag.network == file.network);
         let word = Provider::Ssh.word();
-        ours.filter_map(|tag| Some(((word, tag.site.clone()), tag.number?))).collect()
+        let here = ours.filter_map(|tag| Some(((word, tag.site.clone()), tag.number?)));
+        here.chain(self.clouds.taken()).collect()
     }
 
     /// What is known beside the file: the program's digest, and who leads in each pair.
@@ -102,6 +109,11 @@ impl Survey {
             let leads = place.gateways.iter().position(|at| vias.contains(&&at.to_string()));
             if let Some(leads) = leads {
                 active.insert(file.sites[index].name.clone(), leads);
+            }
+        }
+        for (index, site) in file.sites.iter().enumerate() {
+            if let Some(leads) = self.clouds.active(file, numbering, index) {
+                active.insert(site.name.clone(), leads);
             }
         }
         Known { program: digest.to_owned(), active }
@@ -124,7 +136,21 @@ impl Survey {
                 None => found_routes(file, numbering, index, host, facts, &mut found),
             }
         }
+        let is_member =
+            |name: &str| self.nodes.iter().any(|node| node.is_ours && node.name == name);
+        found.extend(self.clouds.found(&is_member, KEY_S));
         self.found_nodes(file, &mut found);
+        // What a server knows of a machine that is gone is not the next one's.
+        let machines: BTreeSet<Id> = found
+            .iter()
+            .filter(|one| one.id.kind == Kind::Machine)
+            .map(|one| one.id.clone())
+            .collect();
+        let is_cloud = |id: &Id| file.site(&id.site).is_some_and(|s| s.provider != Provider::Ssh);
+        found.retain(|one| {
+            let machine = Id { kind: Kind::Machine, ..one.id.clone() };
+            one.id.kind != Kind::Approval || !is_cloud(&one.id) || machines.contains(&machine)
+        });
         if wrong.is_empty() { Ok(Report { found }) } else { Err(wrong) }
     }
 
@@ -150,18 +176,24 @@ impl Survey {
     /// The gateways of the file as they are.
     #[must_use]
     pub fn gateways(&self, file: &File) -> Vec<Gateway> {
-        let gateways = machines(file).filter_map(|(index, gateway, host)| {
-            let name = node_name(file, index, gateway?);
-            let known = self.nodes.iter().find(|node| node.name == name);
-            let facts = self.machines.get(&host.to_string());
-            Some(Gateway {
-                site: file.sites[index].name.clone(),
-                online: known.is_some_and(|node| node.online),
-                status: facts.map(|facts| facts.status.clone()).unwrap_or_default(),
-                name,
-            })
-        });
-        gateways.collect()
+        let mut gateways = Vec::new();
+        for (index, site) in file.sites.iter().enumerate() {
+            for gateway in 0..usize::from(site.gateways) {
+                let name = node_name(file, index, gateway);
+                let known = self.nodes.iter().find(|node| node.name == name);
+                let host = site.hosts.get(gateway).map(ToString::to_string);
+                let facts = host.and_then(|host| self.machines.get(&host));
+                let status = facts.map(|facts| facts.status.clone()).unwrap_or_default();
+                let state = match site.provider {
+                    Provider::Ssh => status["state"].as_str().unwrap_or("no answer").to_owned(),
+                    _ => self.clouds.state(&site.name, &name),
+                };
+                let online = known.is_some_and(|node| node.online);
+                let site = site.name.clone();
+                gateways.push(Gateway { site, name, state, online, status });
+            }
+        }
+        gateways
     }
 }
 

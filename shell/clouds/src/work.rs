@@ -5,17 +5,22 @@ use std::time::{Duration, Instant};
 
 use ring::digest::{SHA256, digest};
 use serde_json::json;
-use sites::{Action, File, Host, Kind, Numbering, Provider, Step};
+use sites::{Action, File, Host, Id, Kind, Numbering, Provider, Step};
 
+use crate::lock::{Held, Who};
 use crate::machine;
+use crate::place::Boot;
 use crate::server::{self, Server};
 use crate::survey::forwards;
-use crate::{Error, Ssh};
+use crate::user_data::{Start, user_data};
+use crate::{Clouds, Error, Ssh};
 
 /// A gateway passes packets on so long after its routes were approved, at most.
 const FORWARDS_WITHIN: Duration = Duration::from_secs(20);
 /// How often it is asked.
 const ASK_EVERY: Duration = Duration::from_millis(300);
+/// A machine that was just made starts, gets the program and joins within so long.
+const JOINS_WITHIN: Duration = Duration::from_secs(300);
 
 /// The program that gateways get: this one.
 pub struct Program {
@@ -49,8 +54,61 @@ pub struct Work<'w> {
     pub ssh: &'w Ssh,
     /// The coordination server.
     pub server: &'w mut dyn Server,
+    /// What is at clouds, and the way there.
+    pub clouds: &'w mut Clouds,
     /// What gateways run.
     pub program: &'w Program,
+}
+
+/// Locks of sites, which are held while steps are done.
+#[derive(Default)]
+pub struct Locks {
+    held: Vec<(Id, Held)>,
+}
+
+impl Locks {
+    /// Takes the lock of each site at a provider that has a step.
+    ///
+    /// # Errors
+    /// Who has one; those that were had are given back.
+    pub fn take(clouds: &mut Clouds, steps: &[Step]) -> Result<Self, Error> {
+        let who = Who::this();
+        let mut locks = Self::default();
+        for step in steps {
+            let is_held = locks.held.iter().any(|(id, _)| id.site == step.id.site);
+            if is_held || !clouds.has(&step.id) {
+                continue;
+            }
+            let place = clouds.place(&step.id);
+            let locked = place.and_then(|place| place.lock(&step.id.site, &who));
+            match locked {
+                Ok(held) => locks.held.push((step.id.clone(), held)),
+                Err(error) => {
+                    locks.release(clouds);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(locks)
+    }
+
+    /// A sign of life between two steps. One that is not heard is tried again with the next.
+    pub fn renew(&mut self, clouds: &mut Clouds) {
+        for (id, held) in &mut self.held {
+            if let Ok(place) = clouds.place(id) {
+                let _ = place.renew(held);
+            }
+        }
+    }
+
+    /// Gives them back. One that cannot be given back ends by itself.
+    pub fn release(self, clouds: &mut Clouds) {
+        for (id, held) in &self.held {
+            if let Ok(place) = clouds.place(id) {
+                let _ = place.unlock(held);
+            }
+        }
+    }
 }
 
 impl Work<'_> {
@@ -62,12 +120,10 @@ impl Work<'_> {
         match (&step.action, step.id.kind) {
             (Action::Refuse, _) => Err(Error::new(&step.id, step.why.clone())),
             (Action::Delete, kind) => self.delete(step, kind),
+            (_, Kind::Approval) => self.approve(step),
+            _ if self.clouds.has(&step.id) => self.make(step),
             (_, Kind::Program) => self.install(step),
             (_, Kind::Member) => self.join(step),
-            (_, Kind::Approval) => {
-                let routes: Vec<&str> = property(step, "routes").split(',').collect();
-                server::approve(self.server, &step.id.name, &routes)
-            }
             (_, Kind::Forwarding) => self.wait_for_forwarding(step),
             (_, Kind::Route) => {
                 let script = machine::add_route(property(step, "to"), property(step, "via"));
@@ -77,11 +133,83 @@ impl Work<'_> {
         }
     }
 
+    fn approve(&mut self, step: &Step) -> Result<(), Error> {
+        if self.clouds.has(&step.id) {
+            self.wait_for_member(step)?;
+        }
+        let routes: Vec<&str> = property(step, "routes").split(',').collect();
+        server::approve(self.server, &step.id.name, &routes)
+    }
+
+    /// A machine that was made joins by itself.
+    fn wait_for_member(&mut self, step: &Step) -> Result<(), Error> {
+        let begin = Instant::now();
+        loop {
+            let nodes = server::nodes(self.server)?;
+            if nodes.iter().any(|node| node.is_ours && node.name == step.id.name) {
+                return Ok(());
+            }
+            if begin.elapsed() > JOINS_WITHIN {
+                let what = format!(
+                    "its machine did not join within {} s; its console says why (`aws ec2 \
+                     get-console-output`); the next apply makes it again when its key has ended",
+                    JOINS_WITHIN.as_secs()
+                );
+                return Err(Error::new(&step.id, what));
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
+    /// Something at a provider.
+    fn make(&mut self, step: &Step) -> Result<(), Error> {
+        let Self { file, numbering, server, clouds, program, .. } = self;
+        let index = file.index(&step.id.site).unwrap_or_default();
+        let place = &numbering.places[index];
+        let offers = place.offers();
+        let tag = json!({ "network": file.network, "site": step.id.site, "number": place.number,
+                          "provider": file.sites[index].provider.word(), "installed": true })
+        .to_string();
+        let mut made = None;
+        let mut boot = || {
+            // What the server knows of one that was there before is not this one's.
+            server::remove(*server, &step.id.name)?;
+            let (key, token) = server::key(*server, &step.id.site)?;
+            made = Some(key);
+            let start = Start {
+                name: &step.id.name,
+                routes: &offers,
+                tag: &tag,
+                token: &token,
+                digest: &program.digest,
+            };
+            let words = format!("{} {} {key}", file.network, step.id.name);
+            let token = digest(&SHA256, words.as_bytes());
+            let token = token.as_ref().iter().take(16).map(|byte| format!("{byte:02x}"));
+            Ok(Boot { user_data: user_data(file, &start), token: token.collect() })
+        };
+        let done = clouds.place(&step.id)?.make(step, place.number, &mut boot);
+        if done.is_err()
+            && let Some(key) = made
+        {
+            // The first error is the one that matters.
+            let _ = server::expire(*server, key);
+        }
+        done
+    }
+
     fn foreign(&self, step: &Step, kind: Kind) -> Error {
         Error::new(&step.id, format!("no provider of this program makes a {}", kind.word()))
     }
 
     fn delete(&mut self, step: &Step, kind: Kind) -> Result<(), Error> {
+        let is_of_server = matches!(kind, Kind::Approval | Kind::Member);
+        if !is_of_server && self.clouds.has(&step.id) {
+            if kind == Kind::Machine {
+                server::remove(self.server, &step.id.name)?;
+            }
+            return self.clouds.place(&step.id)?.remove(&step.id);
+        }
         match kind {
             Kind::Route => {
                 let script = machine::remove_route(property(step, "to"));

@@ -6,7 +6,7 @@ use control::{Code, Kind, ServerUrl, Token};
 use noise::PublicKey;
 
 use crate::member::{Daemon, Fault, Waiting};
-use crate::protocol::{Request, done, left_behind, refused};
+use crate::protocol::{Request, after_up, done, left_behind, refused};
 use crate::socket::Asked;
 use crate::state::Member;
 use crate::why::Question;
@@ -14,12 +14,21 @@ use crate::{Changes, status, why};
 
 impl Daemon {
     pub(crate) fn answer(&mut self, asked: Asked) -> Result<(), Fault> {
-        let Asked { request, answer } = asked;
+        let Asked { request, stranger, answer } = asked;
+        if let Some(why) = stranger.and_then(|user| self.refuses(user, &request)) {
+            let _ = answer.send(refused(why));
+            return Ok(());
+        }
         let was_member = self.state.kept.member.is_some();
         let reply = match request {
             Request::Up { token, changes, reset, force } => {
+                let is_here = token.is_none() && self.is_called();
                 match self.up(token, &changes, reset, force)? {
-                    Ok(()) => done(),
+                    Ok(true) if is_here => {
+                        self.answer_named(&changes, after_up(true), answer);
+                        return Ok(());
+                    }
+                    Ok(changed) => after_up(changed),
                     Err(why) => refused(why),
                 }
             }
@@ -63,13 +72,31 @@ impl Daemon {
         Ok(())
     }
 
+    /// Why a user may not ask this who is neither root nor the one that the daemon runs as.
+    fn refuses(&self, user: u32, request: &Request) -> Option<String> {
+        if request.is_harmless() {
+            return None;
+        }
+        let operator = self.state.kept.settings.operator.as_deref();
+        let is_operator = operator
+            .is_some_and(|name| host::user_number(name).is_ok_and(|number| number == Some(user)));
+        if !is_operator {
+            let mend = "only root may do this; try it with sudo, or let a user say up, down and \
+                        set: sudo warren set --operator USER";
+            return Some(mend.to_owned());
+        }
+        let mend = "the operator may say up, down and set; this is for root: try it with sudo";
+        (!request.is_operating()).then(|| mend.to_owned())
+    }
+
+    /// Is up, and joins first if need be; whether that is anything new.
     fn up(
         &mut self,
         token: Option<String>,
         changes: &Changes,
         reset: bool,
         force: bool,
-    ) -> Result<Result<(), String>, Fault> {
+    ) -> Result<Result<bool, String>, Fault> {
         let member = match self.member_after(token) {
             Ok(member) => member,
             Err(why) => return Ok(Err(why)),
@@ -96,9 +123,11 @@ impl Daemon {
         // With a token to join by, or with a server that is elsewhere.
         let is_new = member.is_some();
         let kept = &mut self.state.kept;
-        (kept.trial, self.trial_until) = (None, None);
+        kept.trial = None;
+        self.trial_until = None;
         let is_same = kept.settings == settings && kept.wanted && !is_new;
-        (kept.settings, kept.wanted) = (settings, true);
+        kept.settings = settings;
+        kept.wanted = true;
         if let Some(member) = member {
             kept.member = Some(member);
         }
@@ -113,7 +142,7 @@ impl Daemon {
             self.tell_reach(false)?;
             self.apply()?;
         }
-        Ok(Ok(()))
+        Ok(Ok(!is_same))
     }
 
     /// The membership of a machine that somebody lets in who signs in, at `HOST#KEY`.

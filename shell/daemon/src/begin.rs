@@ -34,7 +34,8 @@ impl Daemon {
         if let Some(text) = join.filter(|_| is_new) {
             let member = self.member_after(Some(read(text)?))?;
             let kept = &mut self.state.kept;
-            (kept.member, kept.wanted) = (member, true);
+            kept.member = member;
+            kept.wanted = true;
         }
         self.state.save().map_err(|error| error.to_string())
     }

@@ -1,27 +1,38 @@
 //! Circuits of this node: what the map makes of it and its peers, the path that is chosen, and the
 //! commands. Which packets go where is the data loop's; nobody but this node knows a path.
 
+mod directory;
+mod doors;
+mod guards;
+mod machine;
+mod path;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use control::{Map, Peer, Prefix};
-use node::circuit::{CircuitId, ExitRules, HOPS_MAX, Refused, Standing, State, Status};
+use node::GUESTS_MAX;
+use node::circuit::{CircuitId, End, ExitRules, HOPS_MAX, Refused, Standing, State, Status};
 use noise::PublicKey;
 use policy::Rules;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::member::{Daemon, Fault};
-use crate::plan::{is_called, wire_prefix};
+use crate::plan::wire_prefix;
 use crate::protocol::{SCHEMA, done, refused};
+use directory::Book;
+pub use directory::DirectoryAt;
+use doors::Doors;
+pub(crate) use doors::{DoorAsk, check_place};
+use guards::{Guards, Silent};
+use machine::MachineCircuit;
 
 /// As a route of a node: it is a hop.
 pub(crate) const HOP: &str = "198.19.0.0/16";
 /// As a route of a node: it is an exit.
 pub(crate) const EXIT: &str = "198.18.255.0/24";
-/// Hops, where no number is asked for.
-const HOPS: usize = 3;
 /// A circuit that died is built again so often.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Where the machine's own name servers stand: the first of these is systemd-resolved's list.
@@ -67,12 +78,23 @@ pub struct Wanted {
 pub(crate) struct Kept {
     told: Option<Told>,
     wanted: BTreeMap<u16, (Wanted, Instant)>,
+    /// Hops that did not answer lately.
+    silent: Silent,
+    /// Whom this node enters by.
+    guards: Guards,
+    machine: MachineCircuit,
+    doors: Doors,
+    book: Book,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Told {
     is_hop: bool,
     exit: Option<ExitRules>,
+    guests: usize,
+    /// How long cells are held back as a hop, and how many a second leave at least.
+    batch: Duration,
+    cover: u32,
     peers: BTreeMap<PublicKey, (bool, bool)>,
 }
 
@@ -132,6 +154,9 @@ impl Daemon {
             for (key, (uses, hop)) in peers {
                 node.set_circuit_standing(&key, Standing { uses, hop }, random);
             }
+            node.set_circuit_guests(now.as_ref().map_or(0, |told| told.guests));
+            let batch = now.as_ref().map_or(Duration::ZERO, |told| told.batch);
+            node.set_circuit_cover(batch, now.as_ref().map_or(0, |told| told.cover));
             let (is_hop, exit) = now.map(|told| (told.is_hop, told.exit)).unwrap_or_default();
             node.set_circuit_roles(is_hop, exit);
         })?;
@@ -153,6 +178,10 @@ impl Daemon {
         let is_hop = has(&map.me.routes, HOP);
         let peers = map.peers.iter().filter(|peer| self.plan.peers.contains_key(&peer.key));
         let peers = peers.map(|peer| (peer.key, (is_hop && may(peer), has(&peer.routes, HOP))));
+        let mut peers: BTreeMap<PublicKey, (bool, bool)> = peers.collect();
+        for key in self.book_links() {
+            peers.entry(*key).or_default().1 = true;
+        }
         let settings = &self.state.kept.settings;
         let exit = is_exit(map).then(|| {
             let own = map.me.addresses.iter().copied().map(Prefix::host);
@@ -162,9 +191,13 @@ impl Daemon {
                 refused: refused.map(|prefix| wire_prefix(&prefix)).collect(),
                 allowed: Vec::new(),
                 name_server: name_server(map, settings.circuit_names, &upstreams),
+                leads_six: host::linux::ipv6_route::leads_six(self.interface.name()),
             }
         });
-        Told { is_hop, exit, peers: peers.collect() }
+        let guests = if is_hop && settings.circuit_guests { GUESTS_MAX } else { 0 };
+        let batch = Duration::from_millis(settings.circuit_batch_ms.into());
+        let cover = settings.circuit_cover.into();
+        Told { is_hop, exit, guests, batch, cover, peers }
     }
 
     /// Answers a command.
@@ -193,29 +226,38 @@ impl Daemon {
             CircuitAsk::Close { id } => {
                 self.circuits.wanted.remove(id);
                 let id = CircuitId(*id);
-                let closed = self.remote.call(move |desk| {
+                let found = self.remote.call(move |desk| {
                     let (node, clock, _) = desk.node();
-                    node.close_circuit(id, true, clock.now)
+                    let status = node.circuits().status(id);
+                    node.close_circuit(id, true, clock.now);
+                    status
                 })?;
-                Ok(if closed { done() } else { refused(unknown(id)) })
+                if let Some(status) = &found {
+                    self.note_silent(status);
+                }
+                Ok(if found.is_some() { done() } else { refused(unknown(id)) })
             }
         }
     }
 
     fn open_circuit(&mut self, wanted: &Wanted) -> Result<Value, Fault> {
-        let path = match self.path(wanted, 0) {
+        Ok(match self.open_wanted(wanted)? {
+            Ok(id) => json!({ "schema": SCHEMA, "id": id.0 }),
+            Err(why) => refused(why),
+        })
+    }
+
+    /// Begins a circuit as it is wanted, and keeps it up if that is wanted too.
+    fn open_wanted(&mut self, wanted: &Wanted) -> Result<Result<CircuitId, String>, Fault> {
+        let path = match self.path(wanted) {
             Ok(path) => path,
-            Err(why) => return Ok(refused(why)),
+            Err(why) => return Ok(Err(why)),
         };
-        match self.begin(path, None)? {
-            Ok(id) => {
-                if wanted.again {
-                    self.circuits.wanted.insert(id.0, (wanted.clone(), Instant::now()));
-                }
-                Ok(json!({ "schema": SCHEMA, "id": id.0 }))
-            }
-            Err(why) => Ok(refused(text(why))),
+        let begun = self.begin(path, None)?.map_err(text);
+        if let (Ok(id), true) = (&begun, wanted.again) {
+            self.circuits.wanted.insert(id.0, (wanted.clone(), Instant::now()));
         }
+        Ok(begun)
     }
 
     fn begin(
@@ -229,8 +271,12 @@ impl Daemon {
         })?)
     }
 
-    /// Builds circuits again that died and are wanted still.
+    /// Builds circuits again that died and are wanted still, and looks after those that the machine
+    /// itself uses.
     pub(crate) fn keep_circuits(&mut self) -> Result<(), Fault> {
+        self.keep_directory()?;
+        self.keep_machine()?;
+        self.keep_doors()?;
         if self.circuits.wanted.is_empty() {
             return Ok(());
         }
@@ -238,14 +284,13 @@ impl Daemon {
         for (id, status) in list {
             let State::Closed(end) = status.state else { continue };
             let Some((wanted, at)) = self.circuits.wanted.get(&id.0).cloned() else { continue };
-            if at.elapsed() < AGAIN {
+            self.note_silent(&status);
+            // One that has just failed is given a moment, one that was open none.
+            if status.built_in.is_none() && at.elapsed() < AGAIN {
                 continue;
             }
-            tracing::warn!(circuit = id.0, why = end.text(), "a circuit is dead; building anew");
-            let turn = u64::try_from(at.elapsed().as_nanos()).unwrap_or(0);
-            // Over other hops, where the path is ours to choose.
-            let path = self.path(&wanted, turn | 1);
-            if let Ok(path) = path {
+            tracing::warn!(circuit = id.0, why = end.text(), "a circuit is dead; building another");
+            if let Ok(path) = self.path(&wanted) {
                 let _ = self.begin(path, Some(id))?;
             }
             self.circuits.wanted.insert(id.0, (wanted, Instant::now()));
@@ -253,43 +298,26 @@ impl Daemon {
         Ok(())
     }
 
-    /// A path as it is wanted. With `turn` the hops behind the entry are others than at first.
-    fn path(&self, wanted: &Wanted, turn: u64) -> Result<Vec<PublicKey>, String> {
-        let map = self.map.as_deref().filter(|map| map.me.approved);
-        let map = map.ok_or("this node is not running; see `warren status`")?;
-        let hops: Vec<&Peer> = map.peers.iter().filter(|peer| has(&peer.routes, HOP)).collect();
-        let named = |called: &String| {
-            let found = hops.iter().find(|peer| is_called(peer, called));
-            found.copied().ok_or_else(|| {
-                format!(
-                    "{called} is no hop that this node may use; `warren set --circuit-hop` there, \
-                     and \"circuits\" in the policy"
-                )
-            })
-        };
-        let mut via = wanted.via.iter().map(named).collect::<Result<Vec<_>, _>>()?;
-        let exit = wanted.exit.as_ref().map(named).transpose()?;
-        if let Some(exit) = exit
-            && via.last().is_none_or(|last| last.key != exit.key)
-            && !via.is_empty()
-        {
-            via.push(exit);
+    /// The next path leaves out for a while who did not answer in this one.
+    fn note_silent(&mut self, status: &Status) {
+        if let Some(hop) = status.silent.and_then(|at| status.path.get(at)) {
+            self.circuits.silent.note(*hop, Instant::now());
         }
-        let count = wanted.hops.unwrap_or(if via.is_empty() { HOPS } else { via.len() });
-        if count == 0 || count > HOPS_MAX || (!via.is_empty() && count != via.len()) {
-            return Err(format!("--hops: 1 to {HOPS_MAX}, and as many as --via names"));
-        }
-        if via.is_empty() {
-            let own = self.state.kept.node.public();
-            via = choose(&hops, exit, count, (&own, turn))?;
-        }
-        Ok(via.into_iter().map(|peer| peer.key).collect())
+    }
+
+    /// The node goes down: nothing of it speaks as a circuit any more.
+    pub(crate) fn end_circuits(&mut self) -> Result<(), Fault> {
+        self.end_doors();
+        self.circuits = Kept::default();
+        Ok(self.remote.call(|desk| desk.node().0.set_circuit_machine(None))?)
     }
 
     fn shown(&self, id: CircuitId, status: &Status) -> Value {
         let name = |key: &PublicKey| {
-            let map = self.map.as_deref()?;
-            Some(map.peers.iter().find(|peer| peer.key == *key)?.name.clone())
+            let peers = self.map.iter().flat_map(|map| &map.peers);
+            let known = peers.map(|peer| (&peer.key, &peer.name));
+            let known = known.chain(self.directory_hops().map(|hop| (&hop.key, &hop.name)));
+            known.into_iter().find(|(of, _)| *of == key).map(|(_, name)| name.clone())
         };
         let last = status.path.len() - 1;
         let hops: Vec<Value> = status
@@ -305,22 +333,29 @@ impl Daemon {
                 };
                 let address = status.addresses.get(at);
                 json!({ "name": name(key), "key": key.to_string(), "address": address,
-                        "knows": knows })
+                        "operator": self.operator(key), "knows": knows })
             })
             .collect();
-        let (state, why) = match status.state {
+        let (state, end) = match status.state {
             State::Building(_) => ("building", None),
             State::Open => ("open", None),
-            State::Closed(end) => ("closed", Some(end.text())),
+            State::Closed(end) => ("closed", Some(end)),
         };
         let (asked, answered) = status.pings;
+        let mut warnings: Vec<String> = WARNINGS.map(str::to_owned).to_vec();
+        warnings.extend(self.path_warnings(&status.path));
         json!({
-            "id": id.0, "state": state, "why": why, "hops": hops, "address": status.local,
-            "mtu": status.mtu, "rtt_ms": status.rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
+            "id": id.0, "state": state, "reason": end.map(End::name), "why": end.map(End::text),
+            "hops": hops, "address": status.local,
+            "silent": status.silent.and_then(|at| name(status.path.get(at)?)),
+            "use": self.use_of(id),
+            "mtu": status.mtu, "ipv6": status.leads_six,
+            "rtt_ms": status.rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
             "built_ms": status.built_in.map(|took| took.as_secs_f64() * 1000.0),
             "pings": { "asked": asked, "answered": answered },
+            "loss_percent": loss_percent(asked, answered),
             "packets": { "out": status.packets.0, "in": status.packets.1 },
-            "interface": self.interface.name(), "warnings": WARNINGS,
+            "interface": self.interface.name(), "warnings": warnings,
         })
     }
 }
@@ -332,6 +367,45 @@ const WARNINGS: [&str; 4] = [
     "the exit reads whatever is not encrypted from end to end",
     "programs tell of themselves: accounts, cookies, versions",
 ];
+
+impl Daemon {
+    /// Circuits as `status` shows them: what this node is for others, and its own.
+    pub(crate) fn shown_circuits(&mut self) -> Result<Value, Fault> {
+        let (list, carried) = self.remote.call(|desk| {
+            let circuits = desk.node().0.circuits();
+            (circuits.list().collect::<Vec<_>>(), circuits.carried())
+        })?;
+        let told = self.circuits.told.as_ref();
+        let own: Vec<Value> = list.iter().map(|(id, status)| self.shown(*id, status)).collect();
+        Ok(json!({
+            "hop": told.is_some_and(|told| told.is_hop),
+            "exit": told.is_some_and(|told| told.exit.is_some()),
+            "carried": carried.0,
+            "flows": carried.1,
+            "own": own,
+            "socks": self.shown_door(),
+        }))
+    }
+
+    /// What a circuit is for, as far as this daemon knows.
+    fn use_of(&self, id: CircuitId) -> &'static str {
+        if self.circuits.machine.id == Some(id.0) {
+            "circuit-for"
+        } else if self.circuits.doors.has(id.0) {
+            "socks"
+        } else {
+            "command"
+        }
+    }
+}
+
+/// Of questions that have had the time for an answer.
+fn loss_percent(asked: u64, answered: u64) -> f64 {
+    // The last one may be under way.
+    let due = asked.saturating_sub(1).max(answered);
+    let lost = due.saturating_sub(answered);
+    if due == 0 { 0.0 } else { (lost as f64 * 1000.0 / due as f64).round() / 10.0 }
+}
 
 fn unknown(id: CircuitId) -> String {
     format!("there is no circuit {}; see `warren circuit list`", id.0)
@@ -346,120 +420,9 @@ fn text(why: Refused) -> String {
     }
 }
 
-/// Chooses: the entry that this node always has, an exit, and others between, each reached at a /16
-/// of its own.
-fn choose<'m>(
-    hops: &[&'m Peer],
-    exit: Option<&'m Peer>,
-    count: usize,
-    (own, turn): (&PublicKey, u64),
-) -> Result<Vec<&'m Peer>, String> {
-    let online: Vec<&Peer> = hops.iter().copied().filter(|peer| peer.online).collect();
-    let is_free = |peer: &Peer, chosen: &[&Peer]| {
-        chosen.iter().all(|other| other.key != peer.key && !are_near(peer, other))
-    };
-    let ranked = |salt: &[u8]| {
-        let mut list = online.clone();
-        list.sort_by_key(|peer| noise::parts::hash(&[b"hop", &own.0, salt, &peer.key.0]));
-        list
-    };
-    let exits = ranked(&fresh(turn));
-    let entries = ranked(b"entry");
-    let can_leave = |peer: &&&Peer| has(&peer.routes, EXIT);
-    // The entry first, since it is the one that must not change; then an exit that goes with it.
-    for entry in &entries {
-        let mut path = vec![*entry];
-        if count == 1 {
-            match exit.or_else(|| entries.iter().find(can_leave).copied()) {
-                Some(exit) => return Ok(vec![exit]),
-                None => break,
-            }
-        }
-        let last = match exit {
-            Some(exit) if is_free(exit, &path) => exit,
-            Some(_) => continue,
-            None => match exits.iter().filter(can_leave).find(|peer| is_free(peer, &path)) {
-                Some(found) => *found,
-                None => continue,
-            },
-        };
-        path.push(last);
-        for peer in ranked(&fresh(turn ^ 1)) {
-            if path.len() < count && is_free(peer, &path) {
-                path.insert(path.len() - 1, peer);
-            }
-        }
-        if path.len() == count {
-            return Ok(path);
-        }
-    }
-    Err(format!(
-        "there are not {count} hops that are online, reached at different /16 networks, and end at \
-         an exit; name them with --via, or ask for fewer with --hops"
-    ))
-}
-
-/// What makes one choice differ from the last.
-fn fresh(turn: u64) -> [u8; 8] {
-    let mut drawn = [0; 8];
-    noise::Random::fill(&mut dial::SystemRandom, &mut drawn);
-    (u64::from_le_bytes(drawn) ^ turn).to_le_bytes()
-}
-
-/// Whether two are reached at one /16 (/32 of IPv6), and so perhaps one operator's.
-fn are_near(one: &Peer, other: &Peer) -> bool {
-    let net = |at: &std::net::SocketAddr| match at.ip() {
-        IpAddr::V4(v4) => u64::from(v4.to_bits() >> 16),
-        IpAddr::V6(v6) => 1 << 32 | u64::try_from(v6.to_bits() >> 96).unwrap_or(0),
-    };
-    one.endpoints.iter().any(|at| other.endpoints.iter().any(|to| net(at) == net(to)))
-}
-
 #[cfg(test)]
 mod tests {
-    use control::NodeId;
-
     use super::*;
-
-    fn peer(id: u8, routes: &[&str]) -> Peer {
-        Peer {
-            endpoints: vec![([192, id, 2, 1], 1).into()],
-            routes: routes.iter().map(|route| route.parse().unwrap()).collect(),
-            online: true,
-            ..Peer::new(NodeId(u64::from(id)), format!("n{id}"), PublicKey([id; 32]))
-        }
-    }
-
-    #[test]
-    fn ci_07_a_path_has_the_same_entry_and_no_two_hops_of_one_network() {
-        let mut peers: Vec<Peer> = (1..=6).map(|id| peer(id, &[HOP])).collect();
-        peers[4].routes.push(EXIT.parse().unwrap());
-        peers[5].routes.push(EXIT.parse().unwrap());
-        peers[2].endpoints = peers[1].endpoints.clone();
-        let hops: Vec<&Peer> = peers.iter().collect();
-        let own = PublicKey([9; 32]);
-        let mut entries = std::collections::BTreeSet::new();
-        for turn in 0..50 {
-            let path = choose(&hops, None, 3, (&own, turn)).unwrap();
-            assert_eq!(path.len(), 3);
-            assert!(has(&path[2].routes, EXIT), "the last one is an exit");
-            for (at, hop) in path.iter().enumerate() {
-                let others = path.iter().enumerate().filter(|(other, _)| *other != at);
-                assert!(others.map(|(_, other)| other).all(|other| !are_near(hop, other)));
-            }
-            entries.insert(path[0].id);
-        }
-        assert_eq!(entries.len(), 1, "{entries:?}");
-        let first = entries.first().copied();
-        let others: Vec<&Peer> = peers.iter().filter(|peer| Some(peer.id) != first).collect();
-        let path = choose(&others, None, 3, (&own, 0)).unwrap();
-        assert!(!entries.contains(&path[0].id), "the next one, where it is away");
-        let back = choose(&hops, None, 3, (&own, 0)).unwrap();
-        assert_eq!(Some(back[0].id), first, "until it is back");
-        assert!(choose(&hops[..4], None, 3, (&own, 0)).unwrap_err().contains("--via"), "no exit");
-        assert!(choose(&hops, None, 6, (&own, 0)).is_err(), "two of them are in one network");
-        assert_eq!(choose(&hops, Some(&peers[5]), 3, (&own, 0)).unwrap()[2].id, NodeId(6));
-    }
 
     #[test]
     fn name_servers_are_read_and_the_networks_own_is_none() {

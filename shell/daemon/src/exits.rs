@@ -15,10 +15,12 @@ pub(crate) fn no_exit(map: &Map, called: &str) -> Option<String> {
     if let Some(peer) = map.peers.iter().find(|peer| is_called(peer, called)) {
         let name = &peer.name;
         return (!leads_out(&peer)).then(|| {
+            // Exactly what is named is approved: what is in use stays only if it is named, too.
+            let known: String = peer.routes.iter().map(|route| format!("{route} ")).collect();
             format!(
                 "{name} is no exit node: its default routes are not offered or not approved; there \
                  `warren set --advertise-exit-node`, on the server `warren route approve {name} \
-                 0.0.0.0/0 ::/0`"
+                 {known}0.0.0.0/0 ::/0`"
             )
         });
     }
@@ -67,7 +69,7 @@ mod tests {
         };
         let text = |to: &[&str]| {
             let outward = to.iter().map(|to| rule(to)).collect();
-            Rules { inward: Vec::new(), outward }.print().unwrap()
+            Rules::new(Vec::new(), outward).print().unwrap()
         };
         let told = no_internet(&text(&["100.64.0.0/10", "10.0.0.0/8"]), "vps").unwrap();
         assert!(told.contains("autogroup:internet") && told.contains("vps"), "{told}");

@@ -69,7 +69,7 @@ impl Failover {
             let is_used = wanted
                 .keys()
                 .any(|prefix| self.choices.chosen(&plan::wire_prefix(prefix)) == Some(peer.id.0));
-            let known = judge(self.known.get(&peer.id.0), seen, (peer.online, is_used), now);
+            let known = judge(self.known.get(&peer.id.0), seen, peer.online, is_used, now);
             self.known.insert(peer.id.0, known);
             self.choices.handle_health(peer.id.0, known.health, now);
         }
@@ -107,7 +107,8 @@ fn ask(desk: &mut host::driver::Desk<'_>, keys: &[PublicKey]) -> (Instant, Vec<S
 fn judge(
     before: Option<&Known>,
     seen: Seen,
-    (is_online, is_used): (bool, bool),
+    is_online: bool,
+    is_used: bool,
     now: Instant,
 ) -> Known {
     let presumed = if is_online { Health::Relayed } else { Health::Dead };
@@ -133,23 +134,20 @@ mod tests {
     fn gw_06_silence_is_death_only_where_something_was_asked() {
         let at = |s: u64| Instant(1) + Duration::from_secs(s);
         let seen = |path, tx_bytes| Seen { path, tx_bytes };
-        let fresh = judge(None, seen(None, 0), (true, false), at(0));
+        let fresh = judge(None, seen(None, 0), true, false, at(0));
         assert_eq!(fresh.health, Health::Relayed, "presumed");
-        assert_eq!(judge(None, seen(None, 0), (false, true), at(0)).health, Health::Dead);
-        let direct = judge(Some(&fresh), seen(Some(Health::Direct), 9), (false, true), at(1));
+        assert_eq!(judge(None, seen(None, 0), false, true, at(0)).health, Health::Dead);
+        let direct = judge(Some(&fresh), seen(Some(Health::Direct), 9), false, true, at(1));
         assert_eq!(direct.health, Health::Direct, "whatever the server says");
-        let idle = judge(Some(&direct), seen(None, 9), (true, true), at(500));
+        let idle = judge(Some(&direct), seen(None, 9), true, true, at(500));
         assert_eq!(idle.health, Health::Direct, "nothing was asked");
-        let dead = judge(Some(&idle), seen(None, 10), (true, true), at(501));
+        let dead = judge(Some(&idle), seen(None, 10), true, true, at(501));
         assert_eq!(dead.health, Health::Dead);
-        let used = judge(Some(&dead), seen(None, 10), (true, true), at(600));
+        let used = judge(Some(&dead), seen(None, 10), true, true, at(600));
         assert_eq!(used.health, Health::Dead, "as long as it is asked for");
-        let early = judge(Some(&dead), seen(None, 10), (true, false), at(520));
-        let late = judge(Some(&dead), seen(None, 10), (true, false), at(531));
+        let early = judge(Some(&dead), seen(None, 10), true, false, at(520));
+        let late = judge(Some(&dead), seen(None, 10), true, false, at(531));
         assert_eq!((early.health, late.health), (Health::Dead, Health::Relayed));
-        assert_eq!(
-            judge(Some(&late), seen(None, 10), (false, false), at(532)).health,
-            Health::Dead
-        );
+        assert_eq!(judge(Some(&late), seen(None, 10), false, false, at(532)).health, Health::Dead);
     }
 }

@@ -1,6 +1,6 @@
 //! What a map means for the machine beyond its interface: names are answered and the system's
 //! resolver is told so, subnets and an exit are led into the interface, and what is behind this
-//! node is opened for peers. The work is [`host::names`]', [`host::resolver`]'s and
+//! node is opened for peers. The work is [`host::names`]', [`host::names::resolver`]'s and
 //! [`host::gateway`]'s; here is only when, and with what.
 
 use std::collections::VecDeque;
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use control::{Map, Prefix};
 use dns::Names;
 use host::gateway::{self, Gateway, Setup};
-use host::monitor::Watch;
+use host::linux::monitor::Watch;
+use host::names::resolver::{self, Applied, Wish};
 use host::names::{Place, Server};
-use host::resolver::{self, Applied, Wish};
 use node::translate::Pair;
 
 use crate::Settings;
@@ -86,11 +86,18 @@ impl Gate {
     /// Closes the interface before it is up: nothing is forwarded from it or to it until a map
     /// says what (threat PF-02). With a map that was kept (`is_known`), so is an exit.
     pub(crate) fn close(&mut self, link: &str, settings: &Settings, is_known: bool) {
-        let exit = settings.exit_node.is_some() && is_known;
+        let is_closed = settings.exit_node.is_some() || settings.sends_all_by_circuit();
         let exit_lan = settings.exit_node_allow_lan_access;
-        let said = self
-            .set_gateway(Setup { link: link.to_owned(), exit, exit_lan, ..Setup::default() })
-            .unwrap_or_else(|error| vec![error.to_string()]);
+        let led: Vec<_> = settings.circuit_for.iter().map(plan::wire_prefix).collect();
+        let setup = Setup {
+            link: link.to_owned(),
+            exit: is_closed && is_known,
+            exit_lan,
+            uses: led.clone(),
+            led,
+            ..Setup::default()
+        };
+        let said = self.set_gateway(setup).unwrap_or_else(|error| vec![error.to_string()]);
         self.say(0, said);
     }
 
@@ -222,9 +229,12 @@ impl Gate {
 
     /// Undoes everything.
     pub(crate) fn clear(&mut self) -> Result<(), String> {
-        (self.resolver, self.server) = (None, None);
-        (self.gateway, self.setup) = (None, None);
-        (self.names_failed, self.gateway_failed) = (None, None);
+        self.resolver = None;
+        self.server = None;
+        self.gateway = None;
+        self.setup = None;
+        self.names_failed = None;
+        self.gateway_failed = None;
         self.said = [const { Vec::new() }; 4];
         self.taken.clear();
         gateway::clear_leftovers(&self.state).map_err(|error| error.to_string())
@@ -248,15 +258,19 @@ impl Gate {
         carried: Vec<node::Prefix>,
     ) -> Result<(), String> {
         let Some(map) = map.filter(|map| settings.accept_dns && !map.dns.domain.is_empty()) else {
-            (self.resolver, self.server) = (None, None);
+            self.resolver = None;
+            self.server = None;
             return Ok(());
         };
         let mut own = map.me.addresses.clone();
         own.retain(|address| address.is_ipv4() || !system::lacks_ipv6(link));
-        let wish = Wish { servers: own.clone(), ..wish(link, map) };
+        let wish = wish(link, map);
+        let everything = wish.everything || settings.sends_all_by_circuit();
+        let wish = Wish { servers: own.clone(), everything, ..wish };
         let place = Place { addresses: own, also: carried };
         if self.server.as_ref().is_none_or(|(known, ..)| *known != place) {
-            (self.resolver, self.server) = (None, None);
+            self.resolver = None;
+            self.server = None;
             let names = Names::new(dns::Settings::default()).map_err(|e| e.to_string())?;
             let server = Server::start(&place, names).map_err(|e| e.to_string())?;
             self.server = Some((place, dns::Settings::default(), server));
@@ -276,7 +290,12 @@ impl Gate {
             self.resolver = Some((wish, applied));
         }
         let before = self.resolver.iter().flat_map(|(_, applied)| applied.upstreams());
-        let names = names(map, before.copied().collect());
+        // No name leaves beside a circuit that all else goes through.
+        let before = match settings.sends_all_by_circuit() {
+            true => vec![IpAddr::V4(node::circuit::NAME_ADDRESS)],
+            false => before.copied().collect(),
+        };
+        let names = names(map, before);
         if let Some((_, known, server)) = &mut self.server
             && *known != names
         {
@@ -315,10 +334,13 @@ fn setup(
         begins: if settings.site_gateway { wire(&subnets) } else { Vec::new() },
         carries: wire(&plan.carried().collect::<Vec<_>>()),
         uses: wire(&behind),
-        exit: settings.exit_node.is_some(),
+        exit: settings.exit_node.is_some() || settings.sends_all_by_circuit(),
         exit_lan: settings.exit_node_allow_lan_access,
+        led: wire(&settings.circuit_for),
+        doors: settings.socks.is_some(),
         hands_off: false,
     };
+    setup.uses.extend(setup.led.iter().filter(|prefix| !prefix.is_default()).copied());
     if let Some(map) = map.filter(|map| circuits::is_exit(map)) {
         let names = circuits::name_server(map, settings.circuit_names, upstreams);
         open_for_circuits(&mut setup, names);
@@ -329,19 +351,23 @@ fn setup(
 /// What leaves a circuit here has one address; it goes where an exit leads, and to the name server.
 /// Where this node serves nothing else, peers themselves go nowhere through it.
 fn open_for_circuits(setup: &mut Setup, names: Option<Ipv4Addr>) {
-    let own = node::Prefix::host(IpAddr::V4(node::circuit::EXIT_ADDRESS));
+    let address = node::circuit::EXIT_ADDRESS;
+    let own = [IpAddr::V4(address), IpAddr::V6(node::circuit::six(address))];
+    let own = own.map(node::Prefix::host);
     if !setup.serves_exit && setup.serves.is_empty() {
-        (setup.overlay, setup.sites) = (Vec::new(), Vec::new());
+        setup.overlay = Vec::new();
+        setup.sites = Vec::new();
     }
-    setup.sites.push(own);
-    setup.uses.push(own);
+    setup.sites.extend(own);
+    setup.uses.extend(own);
     setup.serves_exit = true;
     setup.serves.extend(names.map(|at| node::Prefix::host(IpAddr::V4(at))));
 }
 
 /// Why nothing leaves, or nothing comes of it, where an exit is wanted.
 fn closed(map: Option<&Map>, settings: &Settings) -> Option<String> {
-    let (map, name) = (map?, settings.exit_node.as_ref()?);
+    let map = map?;
+    let name = settings.exit_node.as_ref()?;
     match exits::no_exit(map, name) {
         Some(why) => Some(format!(
             "nothing leaves this machine: {why}; or use no exit node: `warren set --exit-node=`"
@@ -384,6 +410,7 @@ fn names(map: &Map, before: Vec<IpAddr>) -> dns::Settings {
         ranges: map.ranges.iter().map(plan::wire_prefix).collect(),
         resolvers: if told.is_empty() { before } else { told.clone() },
         zones: map.dns.zones.clone(),
+        records: map.dns.records.clone(),
         aliases: map.peers.iter().filter_map(aliases).collect(),
         serial: u32::try_from(map.sequence & u64::from(u32::MAX)).unwrap_or(0),
     }

@@ -17,8 +17,8 @@
 //!    kernel.
 //! 4. The command asks for `status` until it says `running`.
 //!
-//! Meanwhile `relays` keeps a stream to every relay of the map, for peers that no UDP reaches, and
-//! `ports` asks the gateway for a port that leads here.
+//! All the time `relays` keeps a stream to every relay of the map, for peers that no UDP reaches,
+//! and `ports` asks the gateway for a port that leads here.
 //!
 //! From then on every delta of the server is a new plan, and most plans change one peer. A daemon
 //! that starts again begins with the signed map that it kept: its peers are reached whether or not
@@ -33,12 +33,14 @@
 //! `warren cleanup`.
 
 mod answer;
+mod as_text;
 mod begin;
 mod circuits;
 mod exits;
 mod failover;
 mod gate;
 pub mod home;
+mod lan;
 mod links;
 mod member;
 pub mod metrics;
@@ -67,11 +69,12 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, UNIX_EPOCH};
 
 use host::driver::{self, Driver};
-use host::systemd::Watchdog;
+use host::linux::systemd::Watchdog;
 
 pub use begin::Begin;
-pub use member::Loop;
+pub use circuits::DirectoryAt;
 pub use member::PORT;
+pub use member::{Loop, Mdns};
 pub use offer::Offer;
 pub use settings::{Changes, Settings};
 pub use socket::{Client, SOCKET};
@@ -107,6 +110,8 @@ pub struct Options {
     pub port_mapping: bool,
     /// Where metrics are served over HTTP, if anywhere.
     pub metrics: Option<std::net::SocketAddr>,
+    /// The last lines of the log, for a bundle.
+    pub last_lines: fn() -> String,
     /// What is said of the node at this start.
     pub begin: Begin,
 }
@@ -176,7 +181,8 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     driver.watch_network(Box::new(move || drop(changes.try_send(Input::Network))));
     let promise = keep_stamps(&mut driver, &state, &inputs);
     let asking = inputs.clone();
-    let carry: socket::Carry = Arc::new(move |asked| asking.send(Input::Asked(asked)).is_ok());
+    let carry: socket::Carry =
+        Arc::new(move |asked| asking.send(Input::Asked(Box::new(asked))).is_ok());
     if let Some(address) = options.metrics {
         metrics::listen(address, Arc::clone(&carry))?;
     }
@@ -184,8 +190,9 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let port = (options.port.unwrap_or(PORT), options.port.is_some());
     let interface = Interface::new(options.tun.clone(), options.mtu);
     let gate = gate::Gate::new(&options.state);
-    let mut daemon = Daemon::new(state, remote, (interface, gate), port, inputs.clone());
+    let mut daemon = Daemon::new(state, remote, interface, gate, port, inputs.clone());
     daemon.promise = promise;
+    daemon.last_lines = options.last_lines;
     daemon.watchdog = Watchdog::from_environment();
     if options.port_mapping {
         daemon.start_ports();
@@ -199,10 +206,10 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     drop(listener);
     // Dropped first, so that whoever waits for the data loop is told that it is gone.
     drop(driver);
-    let _ = inputs.send(Input::Stop);
+    let _ = inputs.send(Input::Stop { is_asked: ended.is_ok() });
     let _ = thread.join();
-    tracing::info!("ended: {ended:?}");
-    ended?;
+    let end = ended?;
+    tracing::info!("ended: {end}");
     Ok(())
 }
 

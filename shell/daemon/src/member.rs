@@ -9,36 +9,44 @@ use std::time::{Duration, Instant};
 use control::client::Settings as Opening;
 use control::{Code, Event, Kind, Map, Refusal, SignInLink, Token};
 use dial::proxy::Proxies;
-use dial::{Membership, News, Notify, Relays, Start};
+use dial::{Membership, News, Notify, Pings, Relays, Start};
 use host::driver::mail::{Gone, Remote};
 use host::gateway::MARK;
-use host::systemd::Watchdog;
+use host::linux::systemd::Watchdog;
 use node::{Candidate, Change};
 use noise::PrivateKey;
 use serde_json::Value;
 
-use crate::circuits::Kept;
+use crate::circuits::{DoorAsk, Kept};
 use crate::failover::Failover;
 use crate::gate::Gate;
 use crate::home::Home;
+use crate::lan::Lan;
 use crate::plan::Plan;
 use crate::ports::{Mapping, Ports};
 use crate::promise::Promise;
 use crate::seen::Seen;
 use crate::socket::Asked;
 use crate::state::{Member, State};
-use crate::system::{self, Interface};
+use crate::system::Interface;
 use crate::trouble::told;
 
+mod ending;
+mod mdns;
+mod naming;
+mod news;
 mod ports;
 mod reach;
 mod relays;
 mod renew;
+mod report;
 mod set;
 mod stamps;
 
-use self::reach::Told;
+pub use self::mdns::Mdns;
+use self::naming::Naming;
 pub(crate) use self::reach::stun_names;
+use self::reach::{Served, Told};
 pub use self::relays::Loop;
 use self::renew::Renewal;
 pub(crate) use self::set::Waiting;
@@ -58,7 +66,7 @@ pub(crate) enum Input {
     /// The membership has news.
     News,
     /// A command asks.
-    Asked(Asked),
+    Asked(Box<Asked>),
     /// Links, addresses or routes of the machine changed.
     Network,
     /// Addresses of STUN servers were found.
@@ -67,8 +75,13 @@ pub(crate) enum Input {
     Ports(Option<Mapping>),
     /// A promise of the stamps is to be kept, in seconds since 1970.
     Promise(u64),
+    /// A client of the SOCKS door wants a circuit.
+    Door(DoorAsk),
     /// The end.
-    Stop,
+    Stop {
+        /// Somebody asked for it; nothing failed.
+        is_asked: bool,
+    },
 }
 
 /// The port when none is named; another one is taken where this one is not free.
@@ -94,6 +107,8 @@ pub(crate) struct Daemon {
     pub(crate) interface: Interface,
     /// Names, subnets and exits.
     pub(crate) gate: Gate,
+    /// What is behind this node.
+    pub(crate) lan: Lan,
     failover: Failover,
     /// The port to listen on, and whether a user named it.
     pub(crate) port: (u16, bool),
@@ -101,6 +116,8 @@ pub(crate) struct Daemon {
     pub(crate) membership: Option<Membership>,
     /// Streams to relays, while there is a membership.
     pub(crate) relays: Option<Relays>,
+    /// Whether they and the server are asked by ping.
+    pub(crate) pings: Pings,
     pub(crate) map: Option<Arc<Map>>,
     /// What is in force.
     pub(crate) plan: Plan,
@@ -125,12 +142,14 @@ pub(crate) struct Daemon {
     pub(crate) waiting: Option<Waiting>,
     /// When settings on trial go back.
     pub(crate) trial_until: Option<Instant>,
+    /// Who waits to hear what the server makes of another name.
+    pub(crate) naming: Option<Naming>,
     pub(crate) leaving: Option<(Instant, SyncSender<Value>)>,
     pub(crate) told: Told,
     /// The rules that the data loop was told last.
     pub(crate) rules: Option<String>,
     /// What the data loop was told that this machine answers for.
-    pub(crate) served: Option<(Vec<node::Prefix>, node::translate::Table)>,
+    pub(crate) served: Option<Served>,
     /// Asks the gateway for a port, unless nobody wants that, and what came of it.
     pub(crate) ports: Option<Ports>,
     pub(crate) mapping: Option<Mapping>,
@@ -138,19 +157,24 @@ pub(crate) struct Daemon {
     pub(crate) promise: Option<Promise>,
     /// Whom systemd asks whether we live, if it does.
     pub(crate) watchdog: Option<Watchdog>,
+    /// The last lines of the log.
+    pub(crate) last_lines: fn() -> String,
     /// Another machine was seen to use this node's key.
     pub(crate) has_twin: bool,
     /// The relay on which we wait.
     pub(crate) home: Home,
     /// Circuits that are wanted, and what was told of them.
     pub(crate) circuits: Kept,
+    /// What is told on of a LAN's services.
+    pub(crate) mdns: Option<(Mdns, host::names::mdns::Relay)>,
 }
 
 impl Daemon {
     pub(crate) fn new(
         state: State,
         remote: Remote,
-        (interface, gate): (Interface, Gate),
+        interface: Interface,
+        gate: Gate,
         port: (u16, bool),
         inputs: SyncSender<Input>,
     ) -> Self {
@@ -160,11 +184,13 @@ impl Daemon {
             remote,
             interface,
             gate,
+            lan: Lan::default(),
             failover: Failover::default(),
             port,
             inputs,
             membership: None,
             relays: None,
+            pings: Pings::default(),
             map: None,
             plan: Plan::default(),
             is_up: false,
@@ -181,6 +207,7 @@ impl Daemon {
             links_at: Instant::now(),
             waiting: None,
             trial_until: None,
+            naming: None,
             leaving: None,
             told: Told::default(),
             rules: None,
@@ -189,25 +216,16 @@ impl Daemon {
             mapping: None,
             promise: None,
             watchdog: None,
+            last_lines: String::new,
             has_twin: false,
             home: Home::default(),
             circuits: Kept::default(),
+            mdns: None,
         }
     }
 
-    /// Runs until it is stopped or the data loop is gone.
-    pub(crate) fn run(mut self, received: &Receiver<Input>) {
-        let ended = self.serve(received);
-        self.save_map();
-        if self.map.is_some() {
-            self.seen.end(&self.state, self.now_unix_s());
-        }
-        if ended.is_err() {
-            tracing::debug!("the node's loop has ended");
-        }
-    }
-
-    fn serve(&mut self, received: &Receiver<Input>) -> Result<(), Fault> {
+    /// Serves until the end; whether somebody asked for that.
+    fn serve(&mut self, received: &Receiver<Input>) -> Result<bool, Fault> {
         self.end_trial()?;
         if self.state.kept.wanted && self.state.kept.member.is_some() {
             self.start()?;
@@ -216,13 +234,15 @@ impl Daemon {
         }
         loop {
             match received.recv_timeout(TICK) {
-                Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(Input::Stop { is_asked }) => return Ok(is_asked),
+                Err(RecvTimeoutError::Disconnected) => return Ok(false),
                 Ok(Input::News) => self.take_news()?,
-                Ok(Input::Asked(asked)) => self.answer(asked)?,
+                Ok(Input::Asked(asked)) => self.answer(*asked)?,
                 Ok(Input::Network) => self.take_network_change()?,
                 Ok(Input::Stun(found)) => self.take_stun(found)?,
                 Ok(Input::Ports(mapping)) => self.take_ports(mapping)?,
                 Ok(Input::Promise(promised_unix_s)) => self.keep_promise(promised_unix_s)?,
+                Ok(Input::Door(ask)) => self.answer_door(ask)?,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.tick()?;
@@ -238,7 +258,7 @@ impl Daemon {
         self.tell_reach(true)?;
         let Some(member) = self.state.kept.member.clone() else { return Ok(()) };
         let token = member.token.as_ref().and_then(|text| Token::parse(text, Kind::Join).ok());
-        let endpoints = self.endpoints()?;
+        let host = self.host_info()?;
         let kept = &self.state.kept;
         let settings = Opening {
             urls: member.urls,
@@ -249,14 +269,15 @@ impl Daemon {
             join: token.map(|token| (token.id, token.secret.clone())),
             signs_in: member.signs_in,
             verifying: member.verifying,
-            host: system::host_info(&kept.settings, endpoints, self.home.relay()),
+            host,
         };
         let proxies = Proxies::from_environment().unwrap_or_else(|error| {
             self.complaint = Some(format!("no proxy is used: {error}"));
             Proxies::default()
         });
         // The server and relays are reached beside an exit, as peers are.
-        let proxies = proxies.with_mark(MARK);
+        let proxies = proxies.with_mark(MARK).with_pings(self.pings.clone());
+        self.pings.set_off(self.state.kept.settings.no_icmp);
         self.relays = self
             .remote
             .another()
@@ -279,11 +300,17 @@ impl Daemon {
     /// Ends the membership and takes everything from the machine.
     pub(crate) fn stop(&mut self) -> Result<(), Fault> {
         self.save_map();
-        (self.membership, self.relays) = (None, None);
+        self.membership = None;
+        self.relays = None;
         self.link = None;
-        (self.is_in_touch, self.map, self.plan) = (false, None, Plan::default());
-        (self.told, self.rules, self.home) = (Told::default(), None, Home::default());
-        self.circuits = Kept::default();
+        self.is_in_touch = false;
+        self.map = None;
+        self.plan = Plan::default();
+        self.told = Told::default();
+        self.rules = None;
+        self.home = Home::default();
+        self.end_circuits()?;
+        self.mdns = None;
         self.want_port(0, false);
         let _ = self.interface.set_up(false).map_err(|error| self.complain(&error));
         self.is_up = false;
@@ -355,112 +382,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Tells the server what this node says of itself now; if nothing changed, it is not told.
-    pub(crate) fn report(&mut self) -> Result<(), Fault> {
-        let endpoints = self.endpoints()?;
-        let info = system::host_info(&self.state.kept.settings, endpoints, self.home.relay());
-        if let Some(membership) = &self.membership {
-            membership.report(info);
-        }
-        Ok(())
-    }
-
-    fn take_news(&mut self) -> Result<(), Fault> {
-        while let Some(news) = self.membership.as_ref().and_then(|m| m.wait(Duration::ZERO)) {
-            self.take(news)?;
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, news: News) -> Result<(), Fault> {
-        if let Some((verifying, statements)) = news.store {
-            self.unsaved = Some(statements);
-            self.note_member(|member| member.verifying = Some(verifying));
-        }
-        match news.event {
-            Event::Opened { now_unix_s } => self.seen.handle_heard(now_unix_s),
-            Event::InTouch => (self.is_in_touch, self.trouble) = (true, None),
-            Event::Enrolled(enrolled) => {
-                tracing::info!(name = enrolled.name, "a member of the network");
-                self.link = None;
-                self.note_member(|member| {
-                    member.token = None;
-                    member.signs_in = false;
-                });
-            }
-            Event::SignIn(link) => self.link = Some(link),
-            Event::Changed(_) => {
-                self.map = news.map;
-                self.learn_urls();
-                self.tell_reach(false)?;
-                self.tell_policy()?;
-                self.apply()?;
-            }
-            Event::Rotated(key) => self.take_rotation(&key)?,
-            Event::Trouble(trouble) => {
-                let text = told(&trouble);
-                if self.trouble.as_ref() != Some(&text) {
-                    tracing::warn!("{text}; trying again");
-                }
-                self.is_in_touch = false;
-                self.trouble = Some(text);
-            }
-            Event::Ended(refusal) => self.take_end(refusal)?,
-            Event::LoggedOut => self.left(true)?,
-        }
-        Ok(())
-    }
-
-    /// The server wants nothing more of us. Nobody is a peer of who is no member.
-    fn take_end(&mut self, refusal: Refusal) -> Result<(), Fault> {
-        if self.renew_what_is_over(&refusal) {
-            return Ok(());
-        }
-        tracing::error!("the server refuses: {}", refusal.detail);
-        self.is_in_touch = false;
-        self.link = None;
-        if matches!(refusal.code, Code::NotEnrolled | Code::Expired) {
-            (self.map, self.unsaved, self.relays) = (None, Some(Vec::new()), None);
-            self.put(Plan::default())?;
-            self.apply_gate();
-            self.tell_served()?;
-        }
-        // A join key that is not good was never more than a try.
-        if self.map.is_none() {
-            self.note_member(|member| member.token = None);
-        }
-        self.refusal = Some(refusal);
-        if let Some((_, answer)) = self.leaving.take() {
-            // Who is no member has left.
-            self.leaving = Some((Instant::now(), answer));
-            self.left(true)?;
-        }
-        Ok(())
-    }
-
-    /// The membership is over, as its owner wanted.
-    fn left(&mut self, is_told: bool) -> Result<(), Fault> {
-        self.stop()?;
-        let forgotten = self.state.forget();
-        self.seen.forget();
-        self.unsaved = None;
-        if let Some((_, answer)) = self.leaving.take() {
-            let reply = match forgotten {
-                Ok(()) if is_told => crate::protocol::done(),
-                Ok(()) => crate::protocol::left_behind(),
-                Err(error) => crate::protocol::refused(error),
-            };
-            let _ = answer.send(reply);
-        }
-        Ok(())
-    }
-
-    /// Where the server says that it is now is where it is sought first after the next start.
-    fn learn_urls(&mut self) {
-        let told = self.map.as_ref().map(|map| map.urls.clone()).unwrap_or_default();
-        self.note_member(|member| member.learn(&told));
-    }
-
     fn note_member(&mut self, change: impl FnOnce(&mut Member)) {
         let Some(member) = &mut self.state.kept.member else { return };
         let before = member.clone();
@@ -494,18 +415,21 @@ impl Daemon {
     /// Brings the machine in line with map and settings.
     pub(crate) fn apply(&mut self) -> Result<(), Fault> {
         let Some(map) = &self.map else { return Ok(()) };
-        let (settings, now) = (&self.state.kept.settings, self.now_unix_s());
+        let settings = &self.state.kept.settings;
+        let now = self.now_unix_s();
         let chosen = self.failover.look(map, settings, now, &self.remote)?;
         let plan = Plan::new(map, settings, now, &chosen);
         self.keep_relays();
         self.put(plan)?;
         self.apply_gate();
         self.tell_circuits()?;
+        self.keep_mdns();
         self.tell_served()
     }
 
     fn apply_gate(&mut self) {
-        let (name, settings) = (self.interface.name(), &self.state.kept.settings);
+        let name = self.interface.name();
+        let settings = &self.state.kept.settings;
         self.gate.apply(name, self.map.as_deref(), &self.plan, settings);
     }
 
@@ -564,6 +488,7 @@ impl Daemon {
         if let Some(waiting) = self.waiting.take() {
             self.answer_set(waiting)?;
         }
+        self.tell_name();
         if self.trial_until.is_some_and(|at| Instant::now() >= at) {
             self.end_trial()?;
         }
@@ -579,6 +504,9 @@ impl Daemon {
                 self.apply()?;
                 self.note_reached()?;
                 self.renew();
+                if !self.lan.down().is_empty() {
+                    self.report()?;
+                }
             }
             self.tell_links()?;
         }

@@ -368,7 +368,7 @@ fn label(peer: &Value) -> &str {
 /// # Errors
 /// The address is taken or not ours.
 pub(crate) fn listen(address: SocketAddr, carry: Carry) -> io::Result<()> {
-    let run = server(address, move || Ok(text(&ask(Request::Status, &*carry))))?;
+    let run = server(address, move || Ok(text(&ask(Request::Status, None, &*carry))))?;
     std::thread::Builder::new().name("warren-metrics".to_owned()).spawn(run)?;
     Ok(())
 }

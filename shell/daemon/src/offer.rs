@@ -52,7 +52,8 @@ impl FromStr for Offer {
     fn from_str(text: &str) -> Result<Self, String> {
         let read = |text: &str| text.trim().parse::<Prefix>().map_err(|why| why.to_string());
         let Some((prefix, alias)) = text.split_once('=') else { return Ok(read(text)?.into()) };
-        let (prefix, alias) = (read(prefix)?, read(alias)?);
+        let prefix = read(prefix)?;
+        let alias = read(alias)?;
         Pair::new(prefix.into(), alias.into()).map_err(|why| why.to_string())?;
         Ok(Self { prefix, alias: Some(alias) })
     }

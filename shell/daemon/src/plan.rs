@@ -192,15 +192,23 @@ pub(crate) fn shared_addresses(map: &Map) -> Vec<String> {
         .collect()
 }
 
-/// Every peer that could route each prefix that is wanted.
+/// Every peer that could route each prefix that is wanted and says that it reaches it; all of them
+/// where none does.
 pub(crate) fn candidates(
     map: &Map,
     settings: &Settings,
     now_unix_s: u64,
 ) -> BTreeMap<Prefix, Vec<NodeId>> {
     let mut candidates: BTreeMap<Prefix, Vec<NodeId>> = BTreeMap::new();
-    for (route, peer) in serving(&live(map, now_unix_s), map, settings) {
-        candidates.entry(route).or_default().push(peer.id);
+    let live = live(map, now_unix_s);
+    let serving = serving(&live, map, settings);
+    let reaches = |route: &Prefix, peer: &Peer| !peer.down.contains(route);
+    let reached: BTreeSet<Prefix> =
+        serving.iter().filter(|(route, peer)| reaches(route, peer)).map(|(r, _)| *r).collect();
+    for (route, peer) in serving {
+        if reaches(&route, peer) || !reached.contains(&route) {
+            candidates.entry(route).or_default().push(peer.id);
+        }
     }
     candidates
 }
@@ -227,8 +235,8 @@ fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix
     serving
 }
 
-/// Which peer routes a prefix: who is chosen, else one that is online before one that is not,
-/// then the oldest.
+/// Which peer routes a prefix: of those who reach it who is chosen, else one that is online before
+/// one that is not, then the oldest.
 fn routed(
     live: &[&Peer],
     map: &Map,
@@ -237,7 +245,8 @@ fn routed(
 ) -> BTreeMap<Prefix, NodeId> {
     let mut routed: BTreeMap<Prefix, &Peer> = BTreeMap::new();
     for (route, peer) in serving(live, map, settings) {
-        let rank = |p: &Peer| (choice.get(&route) != Some(&p.id), !p.online, p.id);
+        let is_chosen = |p: &Peer| choice.get(&route) == Some(&p.id);
+        let rank = |p: &Peer| (p.down.contains(&route), !is_chosen(p), !p.online, p.id);
         if routed.get(&route).is_none_or(|known| rank(peer) < rank(known)) {
             routed.insert(route, peer);
         }
@@ -372,6 +381,25 @@ mod tests {
                 "as was asked for"
             );
         }
+    }
+
+    #[test]
+    fn gw_06_a_gateway_whose_network_is_down_is_left_for_one_that_reaches_it() {
+        let lan = "10.7.0.0/16";
+        let mut map = map(vec![peer(2, &[lan]), peer(3, &[lan])]);
+        let settings = Settings { accept_routes: true, ..Settings::default() };
+        let owner_now = |map: &Map, chosen: u64| {
+            let choice = BTreeMap::from([(prefix(lan), NodeId(chosen))]);
+            owner(&Plan::new(map, &settings, 0, &choice), lan)
+        };
+        assert_eq!(owner_now(&map, 2), Some(2));
+        map.peers[0].down = vec![prefix(lan)];
+        assert_eq!(owner_now(&map, 2), Some(3), "whatever was chosen before");
+        let left = |map: &Map| candidates(map, &settings, 0)[&prefix(lan)].clone();
+        assert_eq!(left(&map), [NodeId(3)]);
+        map.peers[1].down = vec![prefix(lan)];
+        assert_eq!(left(&map), [NodeId(2), NodeId(3)]);
+        assert_eq!(owner_now(&map, 3), Some(3), "it stays led into the network");
     }
 
     #[test]

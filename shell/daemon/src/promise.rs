@@ -41,7 +41,8 @@ impl Promise {
         let file = options.open(&path).map_err(at("open"))?;
         let mut bytes = [b' '; 2 * LINE_BYTES];
         let len = read(&file, &mut bytes).map_err(at("read"))?;
-        let (first, second) = (parse(&bytes[..LINE_BYTES]), parse(&bytes[LINE_BYTES..]));
+        let first = parse(&bytes[..LINE_BYTES]);
+        let second = parse(&bytes[LINE_BYTES..]);
         if len > 0 && first.is_none() && second.is_none() {
             tracing::warn!(
                 "{} is damaged and left aside: peers may refuse this node until its clock is \

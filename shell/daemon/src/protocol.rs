@@ -85,12 +85,30 @@ impl Request {
     pub const fn is_harmless(&self) -> bool {
         matches!(self, Self::Status | Self::Netcheck | Self::Why { .. })
     }
+
+    /// Whether the machine's operator may ask it: being up, down, and settings but for who is the
+    /// operator.
+    #[must_use]
+    pub const fn is_operating(&self) -> bool {
+        match self {
+            Self::Up { changes, .. } | Self::Set { changes, .. } => changes.operator.is_none(),
+            Self::Down => true,
+            _ => self.is_harmless(),
+        }
+    }
 }
 
 /// An answer that something was done.
 #[must_use]
 pub fn done() -> Value {
     json!({ "schema": SCHEMA })
+}
+
+/// An answer that the node is to be up, and whether that or a setting is new; what else there is to
+/// say is for people.
+#[must_use]
+pub fn after_up(changed: bool) -> Value {
+    json!({ "schema": SCHEMA, "changed": changed, "said": [] })
 }
 
 /// An answer that this node has left, and the server does not know.
@@ -105,4 +123,36 @@ pub fn left_behind() -> Value {
 #[must_use]
 pub fn refused(why: impl std::fmt::Display) -> Value {
     json!({ "schema": SCHEMA, "error": why.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ho_06_an_operator_is_up_and_down_and_sets_but_makes_no_operator() {
+        let changes = Changes { accept_routes: Some(true), ..Changes::default() };
+        let operator = Changes { operator: Some("eve".to_owned()), ..Changes::default() };
+        let set =
+            |changes: &Changes| Request::Set { changes: changes.clone(), how: How::default() };
+        let up = |changes: &Changes| Request::Up {
+            token: None,
+            changes: changes.clone(),
+            reset: true,
+            force: false,
+        };
+        for (request, is) in [
+            (set(&changes), true),
+            (up(&changes), true),
+            (Request::Down, true),
+            (Request::Status, true),
+            (set(&operator), false),
+            (up(&operator), false),
+            (Request::Logout, false),
+            (Request::Debug, false),
+        ] {
+            assert_eq!(request.is_operating(), is, "{request:?}");
+        }
+        assert!(!set(&changes).is_harmless() && !Request::Down.is_harmless());
+    }
 }

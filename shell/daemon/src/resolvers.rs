@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use control::Map;
-use host::resolver::{Applied, Wish};
+use host::names::resolver::{Applied, Wish};
 
 use crate::Settings;
 

@@ -135,7 +135,9 @@ impl Seen {
 
     /// Writes all of it at the end.
     pub(crate) fn end(&mut self, state: &State, now_unix_s: u64) {
-        (self.text.time_unix_s, self.is_written, self.written_at) = (now_unix_s, false, None);
+        self.text.time_unix_s = now_unix_s;
+        self.is_written = false;
+        self.written_at = None;
         if let Err(error) = self.save(state) {
             tracing::warn!("{error}");
         }
@@ -143,7 +145,9 @@ impl Seen {
 
     /// Forgets the places of a network that was left.
     pub(crate) fn forget(&mut self) {
-        (self.text, self.heard, self.is_written) = (Text::default(), None, true);
+        self.text = Text::default();
+        self.heard = None;
+        self.is_written = true;
     }
 }
 

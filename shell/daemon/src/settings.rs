@@ -1,13 +1,18 @@
 //! The settings of a node, as its user wants them: kept over restarts, changed by `up` and `set`.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use control::Prefix;
 use control::limits::{HOSTNAME_BYTES_MAX, ROUTES_MAX};
+use node::LineRate;
 use node::translate::Table;
 use serde::{Deserialize, Serialize};
 
-use crate::Offer;
+use crate::circuits::{DirectoryAt, check_place};
+use crate::{Mdns, Offer};
+
+/// Networks that are led into a circuit, at most: each packet is compared with each.
+const CIRCUIT_FOR_MAX: usize = 64;
 
 /// Every setting of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -34,6 +39,8 @@ pub struct Settings {
     /// Whether hosts in its subnets begin conversations through it, and keep their addresses as
     /// peers do: it is the gateway of a site.
     pub site_gateway: bool,
+    /// Whether it sends no pings to its server and relays, though nothing else reaches them.
+    pub no_icmp: bool,
     /// Whether it offers to be a hop of circuits.
     pub circuit_hop: bool,
     /// Whether it offers to be an exit of circuits, and a hop.
@@ -41,6 +48,38 @@ pub struct Settings {
     /// Whom it asks for names on behalf of circuits; the machine's own if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub circuit_names: Option<Ipv4Addr>,
+    /// Networks that this machine reaches through a circuit, or not at all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub circuit_for: Vec<Prefix>,
+    /// Hops of other operators, and who signs for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub circuit_directory: Option<DirectoryAt>,
+    /// Whether it serves circuits of those who are in no network of its own.
+    pub circuit_guests: bool,
+    /// For how long it holds cells of circuits back as a hop, so that they leave together, ms.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub circuit_batch_ms: u16,
+    /// Cells a second that leave on each circuit of its own at least.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub circuit_cover: u16,
+    /// Where programs that know SOCKS find circuits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socks: Option<SocketAddr>,
+    /// How fast the line is that it sends by, where its user said so.
+    #[serde(with = "crate::as_text", skip_serializing_if = "Option::is_none")]
+    pub line_rate: Option<LineRate>,
+    /// The user of the machine, by name or number, who may say `up`, `down` and `set`, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
+    /// What is told on of a LAN's services.
+    #[serde(with = "crate::as_text", skip_serializing_if = "Option::is_none")]
+    pub mdns: Option<Mdns>,
+}
+
+/// What serde asks of a number that is off at first.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the form is serde's")]
+const fn is_zero(value: &u16) -> bool {
+    *value == 0
 }
 
 impl Default for Settings {
@@ -55,9 +94,19 @@ impl Default for Settings {
             exit_node_allow_lan_access: false,
             snat_subnet_routes: true,
             site_gateway: false,
+            no_icmp: false,
             circuit_hop: false,
             circuit_exit: false,
             circuit_names: None,
+            circuit_for: Vec::new(),
+            circuit_directory: None,
+            circuit_guests: false,
+            circuit_batch_ms: 0,
+            circuit_cover: 0,
+            socks: None,
+            line_rate: None,
+            operator: None,
+            mdns: None,
         }
     }
 }
@@ -84,12 +133,35 @@ pub struct Changes {
     pub snat_subnet_routes: Option<bool>,
     /// [`Settings::site_gateway`].
     pub site_gateway: Option<bool>,
+    /// [`Settings::no_icmp`].
+    pub no_icmp: Option<bool>,
     /// [`Settings::circuit_hop`].
     pub circuit_hop: Option<bool>,
     /// [`Settings::circuit_exit`].
     pub circuit_exit: Option<bool>,
     /// [`Settings::circuit_names`]; 0.0.0.0 for the machine's own.
     pub circuit_names: Option<Ipv4Addr>,
+    /// [`Settings::circuit_for`].
+    pub circuit_for: Option<Vec<Prefix>>,
+    /// [`Settings::circuit_directory`]; `Some(None)` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "directory_change")]
+    pub circuit_directory: Option<Option<DirectoryAt>>,
+    /// [`Settings::circuit_guests`].
+    pub circuit_guests: Option<bool>,
+    /// [`Settings::circuit_batch_ms`].
+    pub circuit_batch_ms: Option<u16>,
+    /// [`Settings::circuit_cover`].
+    pub circuit_cover: Option<u16>,
+    /// [`Settings::socks`]; 0.0.0.0 and port 0 for none.
+    pub socks: Option<SocketAddr>,
+    /// [`Settings::line_rate`]; `off` for no limit.
+    #[serde(with = "crate::as_text")]
+    pub line_rate: Option<LineRate>,
+    /// [`Settings::operator`]; empty for none.
+    pub operator: Option<String>,
+    /// [`Settings::mdns`]; empty for nothing.
+    #[serde(with = "crate::as_text")]
+    pub mdns: Option<Mdns>,
 }
 
 impl Changes {
@@ -107,6 +179,13 @@ impl Changes {
         if self.hostname.as_ref().is_some_and(|name| name.len() > HOSTNAME_BYTES_MAX) {
             return Err(format!("--hostname is longer than {HOSTNAME_BYTES_MAX} bytes"));
         }
+        if let Some(name) = self.operator.as_ref().filter(|name| !name.is_empty()) {
+            match host::user_number(name) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(format!("--operator: this machine has no user {name:?}")),
+                Err(why) => return Err(format!("--operator: cannot look {name:?} up: {why}")),
+            }
+        }
         for offer in self.advertise_routes.iter().flatten() {
             if offer.prefix().is_default() {
                 return Err(format!(
@@ -117,6 +196,12 @@ impl Changes {
         }
         if self.advertise_routes.as_ref().is_some_and(|routes| routes.len() > ROUTES_MAX - 2) {
             return Err(format!("--advertise-routes: no more than {} routes", ROUTES_MAX - 2));
+        }
+        if self.circuit_for.as_ref().is_some_and(|list| list.len() > CIRCUIT_FOR_MAX) {
+            return Err(format!("--circuit-for: no more than {CIRCUIT_FOR_MAX} networks"));
+        }
+        if let Some(at) = self.socks.filter(|at| !is_nowhere(*at)) {
+            check_place(at)?;
         }
         check_aliases(self.advertise_routes.as_deref().unwrap_or_default())
     }
@@ -138,6 +223,40 @@ fn check_aliases(offers: &[Offer]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A directory that is named, none, or nothing said: a text, an empty one, or no field.
+mod directory_change {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::circuits::DirectoryAt;
+
+    pub(super) fn serialize<S: Serializer>(
+        change: &Option<Option<DirectoryAt>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match change {
+            Some(Some(at)) => to.serialize_str(&at.to_string()),
+            Some(None) => to.serialize_str(""),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Option<DirectoryAt>>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        let read = |text: String| match text.is_empty() {
+            true => Ok(None),
+            false => text.parse().map(Some).map_err(serde::de::Error::custom),
+        };
+        text.map(read).transpose()
+    }
+}
+
+/// What stands for no place at all.
+fn is_nowhere(at: SocketAddr) -> bool {
+    at.ip().is_unspecified() && at.port() == 0
 }
 
 fn word(text: &str) -> Option<String> {
@@ -171,11 +290,39 @@ impl Settings {
             ),
             snat_subnet_routes: or(changes.snat_subnet_routes, self.snat_subnet_routes),
             site_gateway: or(changes.site_gateway, self.site_gateway),
+            no_icmp: or(changes.no_icmp, self.no_icmp),
             circuit_hop: or(changes.circuit_hop, self.circuit_hop),
             circuit_exit: or(changes.circuit_exit, self.circuit_exit),
             circuit_names: match changes.circuit_names {
                 Some(names) => (!names.is_unspecified()).then_some(names),
                 None => self.circuit_names,
+            },
+            circuit_for: match &changes.circuit_for {
+                Some(list) => list.clone(),
+                None => self.circuit_for.clone(),
+            },
+            circuit_directory: match &changes.circuit_directory {
+                Some(at) => at.clone(),
+                None => self.circuit_directory.clone(),
+            },
+            circuit_guests: or(changes.circuit_guests, self.circuit_guests),
+            circuit_batch_ms: changes.circuit_batch_ms.unwrap_or(self.circuit_batch_ms),
+            circuit_cover: changes.circuit_cover.unwrap_or(self.circuit_cover),
+            socks: match changes.socks {
+                Some(at) => (!is_nowhere(at)).then_some(at),
+                None => self.socks,
+            },
+            line_rate: match changes.line_rate {
+                Some(rate) => (rate != LineRate::default()).then_some(rate),
+                None => self.line_rate,
+            },
+            operator: match &changes.operator {
+                Some(name) => word(name),
+                None => self.operator.clone(),
+            },
+            mdns: match &changes.mdns {
+                Some(mdns) => Some(mdns.clone()).filter(|mdns| !mdns.is_empty()),
+                None => self.mdns.clone(),
             },
         }
     }
@@ -211,8 +358,33 @@ impl Settings {
         if let Some(name) = &self.exit_node {
             flags.push(("--exit-node", name.clone()));
         }
+        if let Some(name) = &self.operator {
+            flags.push(("--operator", name.clone()));
+        }
         if let Some(names) = self.circuit_names {
             flags.push(("--circuit-names", names.to_string()));
+        }
+        if !self.circuit_for.is_empty() {
+            let list: Vec<String> = self.circuit_for.iter().map(Prefix::to_string).collect();
+            flags.push(("--circuit-for", list.join(",")));
+        }
+        if let Some(at) = &self.circuit_directory {
+            flags.push(("--circuit-directory", at.to_string()));
+        }
+        if self.circuit_batch_ms != 0 {
+            flags.push(("--circuit-batch", self.circuit_batch_ms.to_string()));
+        }
+        if self.circuit_cover != 0 {
+            flags.push(("--circuit-cover", self.circuit_cover.to_string()));
+        }
+        if let Some(at) = self.socks {
+            flags.push(("--socks", at.to_string()));
+        }
+        if let Some(rate) = self.line_rate {
+            flags.push(("--line-rate", rate.to_string()));
+        }
+        if let Some(mdns) = &self.mdns {
+            flags.push(("--mdns", mdns.to_string()));
         }
         for (flag, value, at_first) in [
             ("--accept-routes", self.accept_routes, first.accept_routes),
@@ -225,8 +397,10 @@ impl Settings {
             ),
             ("--snat-subnet-routes", self.snat_subnet_routes, first.snat_subnet_routes),
             ("--site-gateway", self.site_gateway, first.site_gateway),
+            ("--no-icmp", self.no_icmp, first.no_icmp),
             ("--circuit-hop", self.circuit_hop, first.circuit_hop),
             ("--circuit-exit", self.circuit_exit, first.circuit_exit),
+            ("--circuit-guests", self.circuit_guests, first.circuit_guests),
         ] {
             if value != at_first {
                 flags.push((flag, value.to_string()));
@@ -250,11 +424,22 @@ impl Settings {
             "--circuit-hop" => changes.circuit_hop.is_some(),
             "--circuit-exit" => changes.circuit_exit.is_some(),
             "--circuit-names" => changes.circuit_names.is_some(),
+            "--circuit-for" => changes.circuit_for.is_some(),
+            "--circuit-directory" => changes.circuit_directory.is_some(),
+            "--circuit-guests" => changes.circuit_guests.is_some(),
+            "--circuit-batch" => changes.circuit_batch_ms.is_some(),
+            "--circuit-cover" => changes.circuit_cover.is_some(),
+            "--socks" => changes.socks.is_some(),
+            "--line-rate" => changes.line_rate.is_some(),
+            // Who may operate is named and taken away on purpose only.
+            "--operator" => true,
+            "--mdns" => changes.mdns.is_some(),
             "--accept-routes" => changes.accept_routes.is_some(),
             "--accept-dns" => changes.accept_dns.is_some(),
             "--advertise-exit-node" => changes.advertise_exit_node.is_some(),
             "--exit-node-allow-lan-access" => changes.exit_node_allow_lan_access.is_some(),
             "--site-gateway" => changes.site_gateway.is_some(),
+            "--no-icmp" => changes.no_icmp.is_some(),
             _ => changes.snat_subnet_routes.is_some(),
         };
         self.flags().into_iter().filter(|(flag, _)| !mentioned(flag)).collect()
@@ -300,6 +485,13 @@ mod tests {
         let long = Changes { hostname: Some("x".repeat(256)), ..Changes::default() };
         assert!(long.check().unwrap_err().starts_with("--hostname"));
         assert_eq!(Changes::default().check(), Ok(()));
+        let stranger =
+            Changes { operator: Some("nobody-has-this".to_owned()), ..Changes::default() };
+        assert!(stranger.check().unwrap_err().contains("no user \"nobody-has-this\""));
+        for name in ["root", "0", ""] {
+            let known = Changes { operator: Some(name.to_owned()), ..Changes::default() };
+            assert_eq!(known.check(), Ok(()), "{name:?}");
+        }
         let unknown = serde_json::from_str::<Changes>("{\"hostnam\": \"x\"}");
         assert!(unknown.is_err());
     }

@@ -4,14 +4,15 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use admit::{Crowd, Number};
+use lock::SocketFile;
 use serde_json::Value;
 
 use crate::protocol::{REQUEST_BYTES_MAX, Request, refused};
@@ -30,6 +31,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) request: Request,
+    /// The user who asks, unless it is one who may do everything.
+    pub(crate) stranger: Option<u32>,
     pub(crate) answer: SyncSender<Value>,
 }
 
@@ -39,7 +42,7 @@ pub(crate) type Carry = Arc<dyn Fn(Asked) -> bool + Send + Sync>;
 /// The listening socket. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    path: PathBuf,
+    _file: SocketFile,
 }
 
 /// Listens at `path`, for everybody: what they may ask is decided by who they are.
@@ -62,15 +65,8 @@ pub(crate) fn listen(path: &Path, carry: Carry) -> io::Result<Listener> {
         );
         return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
     }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(named("replace", error));
-        }
-        _ => {}
-    }
-    let listener = UnixListener::bind(path).map_err(|error| named("listen at", error))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))
-        .map_err(|error| named("open to all", error))?;
+    let bound = SocketFile::bind(path, 0o666).map_err(|error| named("listen at", error))?;
+    let (listener, file) = bound;
     let run = move || {
         let places = Arc::new(Places::default());
         for stream in listener.incoming().flatten() {
@@ -80,7 +76,7 @@ pub(crate) fn listen(path: &Path, carry: Carry) -> io::Result<Listener> {
             let place = places.enter(user, end);
             let carry = Arc::clone(&carry);
             let work = move || {
-                serve(&stream, place.is_owner, &*carry);
+                serve(&stream, (!place.is_owner).then_some(user), &*carry);
                 drop(place);
             };
             // A client that finds no thread sees its connection end.
@@ -88,13 +84,7 @@ pub(crate) fn listen(path: &Path, carry: Carry) -> io::Result<Listener> {
         }
     };
     std::thread::Builder::new().name("warren-socket".to_owned()).spawn(run)?;
-    Ok(Listener { path: path.to_owned() })
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
+    Ok(Listener { _file: file })
 }
 
 /// Who talks to the daemon, by user: root and the daemon's own apart, so that no other keeps them
@@ -141,7 +131,11 @@ impl Drop for Place {
     }
 }
 
-fn serve(stream: &UnixStream, is_owner: bool, carry: &(dyn Fn(Asked) -> bool + Send + Sync)) {
+fn serve(
+    stream: &UnixStream,
+    stranger: Option<u32>,
+    carry: &(dyn Fn(Asked) -> bool + Send + Sync),
+) {
     let limits = stream
         .set_read_timeout(Some(SILENCE_MAX))
         .and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)));
@@ -162,10 +156,7 @@ fn serve(stream: &UnixStream, is_owner: bool, carry: &(dyn Fn(Asked) -> bool + S
         }
         let reply = match serde_json::from_slice::<Request>(&line) {
             Err(error) => refused(format_args!("the request cannot be understood: {error}")),
-            Ok(request) if !is_owner && !request.is_harmless() => {
-                refused("only root may do this; try it with sudo")
-            }
-            Ok(request) => ask(request, carry),
+            Ok(request) => ask(request, stranger, carry),
         };
         if !say(stream, &reply) {
             return;
@@ -173,9 +164,14 @@ fn serve(stream: &UnixStream, is_owner: bool, carry: &(dyn Fn(Asked) -> bool + S
     }
 }
 
-pub(crate) fn ask(request: Request, carry: &(dyn Fn(Asked) -> bool + Send + Sync)) -> Value {
+/// Asks the loop on behalf of a user, who may be one of those who may do everything.
+pub(crate) fn ask(
+    request: Request,
+    stranger: Option<u32>,
+    carry: &(dyn Fn(Asked) -> bool + Send + Sync),
+) -> Value {
     let (answer, answered) = sync_channel(1);
-    if !carry(Asked { request, answer }) {
+    if !carry(Asked { request, stranger, answer }) {
         return refused("the daemon is about to end");
     }
     let waited = answered.recv_timeout(ANSWER_WITHIN);
@@ -264,7 +260,7 @@ mod tests {
         let name = format!("warren-gone-{}.sock", std::process::id());
         let path = std::env::temp_dir().join(name);
         let _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         for has_accepted in [true, false] {
             let mut client = Client::connect(&path).unwrap();
             let accepted = has_accepted.then(|| listener.accept().unwrap());

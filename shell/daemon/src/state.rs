@@ -3,16 +3,16 @@
 //! full, leaves the one before. One daemon at a time holds the directory.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use control::limits::URLS_KEPT_MAX;
 use control::{ServerUrl, Signed, VerifyingKey};
 use dial::SystemRandom;
-use lock::Lock;
+use lock::{Lock, private_directory};
 use noise::{PrivateKey, PublicKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
@@ -25,6 +25,8 @@ const NODE: &str = "node.json";
 const MAP: &str = "map.json";
 /// What only helps: see `seen`.
 const SEEN: &str = "seen.json";
+/// By whom circuits enter: see `circuits::guards`.
+const GUARDS: &str = "circuits.json";
 const LOCK: &str = "lock";
 /// The version of `node.json`.
 const VERSION: u32 = 1;
@@ -147,11 +149,9 @@ impl State {
             let path = path.to_owned();
             move |error| StateError::Io(what, path, error)
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(at("make", directory))?;
+        if private_directory(directory).map_err(at("use", directory))? {
+            tracing::warn!("others could write into {}: no more", directory.display());
+        }
         let lock = directory.join(LOCK);
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
@@ -247,6 +247,19 @@ impl State {
     /// What was kept before is still there.
     pub(crate) fn save_seen(&self, bytes: &[u8]) -> Result<(), StateError> {
         self.replace(SEEN, bytes)
+    }
+
+    /// The entries of circuits that were kept, if they can be read.
+    pub(crate) fn guards(&self) -> Option<String> {
+        read(&self.directory.join(GUARDS)).ok()
+    }
+
+    /// Keeps the entries of circuits.
+    ///
+    /// # Errors
+    /// Those before are still there.
+    pub(crate) fn save_guards(&self, bytes: &[u8]) -> Result<(), StateError> {
+        self.replace(GUARDS, bytes)
     }
 
     /// Forgets membership, map and keys; settings stay.

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use control::limits::LINKS_MAX;
 use control::{LinkReport, Map, Peer};
-use host::relay::StreamStatus;
-use host::weather;
-use node::{Destination, PathStatus, PeerStatus, ReachStatus, Status, Weather};
+use host::driver::link_status;
+use host::sockets::relay::StreamStatus;
+use node::{Counters, Destination, PathStatus, PeerStatus, ReachStatus, Status, Weather};
 use noise::{Instant, PublicKey};
 use serde_json::{Value, json};
 
@@ -32,13 +32,18 @@ fn state(daemon: &Daemon) -> &'static str {
 fn health(daemon: &Daemon) -> Vec<String> {
     let refusal = daemon.refusal.as_ref().map(|refusal| refusal.detail.clone());
     let twin = daemon.twin();
-    let texts = [&refusal, &twin, &daemon.trouble, &daemon.complaint];
-    let texts = texts.into_iter().flatten().chain(daemon.gate.said()).cloned();
+    // Who belongs to no network has no server that could be away.
+    let trouble = daemon.trouble.clone().filter(|_| daemon.state.kept.member.is_some());
+    let texts = [&refusal, &twin, &trouble, &daemon.complaint];
+    let texts = texts.into_iter().flatten().chain(daemon.gate.said());
+    let texts = texts.chain(daemon.circuit_trouble()).cloned();
+    let texts = texts.chain(daemon.proxies_to_mend()).chain(daemon.lan_trouble());
     texts.chain(daemon.map.as_deref().into_iter().flat_map(shared_addresses)).collect()
 }
 
 /// What `warren status --json` prints.
 pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
+    let circuits = daemon.shown_circuits()?;
     let (node, now, links, paths, drops, reach, streams) = daemon.remote.call(|desk| {
         let status = desk.status();
         let (node, clock, _) = desk.node();
@@ -63,7 +68,10 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "schema": SCHEMA,
         "state": state(daemon),
         "version": env!("CARGO_PKG_VERSION"),
-        "server": { "urls": urls, "in_touch": daemon.is_in_touch, "trying": trying(daemon) },
+        "server": {
+            "urls": urls, "in_touch": daemon.is_in_touch, "trying": trying(daemon),
+            "carrier": server_carrier(daemon),
+        },
         "sign_in": daemon.link.as_ref().map(|link| {
             json!({ "url": link.url, "expires_unix_s": link.expires_unix_s })
         }),
@@ -90,6 +98,8 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "peers": peers,
         "port_mapping": daemon.port_mapping(),
         "relays": relays(daemon, &streams),
+        "circuits": circuits,
+        "mdns": daemon.shown_mdns(),
         "drops": drops,
     }))
 }
@@ -150,8 +160,8 @@ fn peers(map: Option<&Map>, seen: &Seen<'_>, carriers: &Carriers) -> Vec<Value> 
             Some(_) => "a plain WireGuard peer, reached through its gateway",
         });
         let link = seen.links.get(&peer.key);
-        weather::add(&mut value, known, link, seen.now);
-        value["quality"] = json!(quality(&value, || weather::quality(link, seen.now)));
+        link_status::add(&mut value, known, link, seen.now);
+        value["quality"] = json!(quality(&value, || link_status::quality(link, seen.now)));
         peers.push(value);
     }
     peers
@@ -174,9 +184,10 @@ fn no_path() -> Value {
 /// One word for a peer: how its link is, or why there is none.
 fn quality(peer: &Value, link: impl FnOnce() -> &'static str) -> &'static str {
     let is_reached = peer["path"]["kind"] != "none";
+    let is_unused = peer["tx_bytes"].as_u64() == Some(0);
     match (is_reached, peer["online"] == true, &peer["last_handshake_unix_s"]) {
         (true, _, _) => link(),
-        (false, true, Value::Null) => "unreached",
+        (false, true, Value::Null) if !is_unused => "unreached",
         (false, true, _) => "idle",
         (false, false, _) => "offline",
     }
@@ -262,7 +273,7 @@ fn relays(daemon: &Daemon, streams: &[StreamStatus]) -> Vec<Value> {
             "carrier": stream.map(|stream| stream.carrier.name()),
             "rtt_ms": rtt_us.map(|us| us as f64 / 1000.0),
             "trouble": state.trouble,
-            "streams": { "https": tries.https, "quic": tries.quic },
+            "streams": { "https": tries.https, "quic": tries.quic, "icmp": tries.icmp },
             "quic_unanswered": tries.quic_unanswered,
             "quic_broken": tries.quic_broken,
             "stream": stream.map(datagrams),
@@ -298,7 +309,10 @@ pub(crate) fn netcheck(daemon: &mut Daemon) -> Result<Value, Fault> {
         "port": port,
         "clock_off_s": daemon.seen.clock_off_s(),
         "local": local,
-        "server": { "in_touch": daemon.is_in_touch, "trouble": daemon.trouble },
+        "server": {
+            "in_touch": daemon.is_in_touch, "trouble": daemon.trouble,
+            "carrier": server_carrier(daemon),
+        },
         "udp": reach.udp_works,
         "mapped": reach.mapped,
         "mapping_varies": reach.varies,
@@ -311,6 +325,12 @@ pub(crate) fn netcheck(daemon: &mut Daemon) -> Result<Value, Fault> {
     }))
 }
 
+/// By what the server is spoken to.
+fn server_carrier(daemon: &Daemon) -> Option<&'static str> {
+    let name = if daemon.pings.worked() { "icmp" } else { "https" };
+    daemon.is_in_touch.then_some(name)
+}
+
 fn url_of(map: &Map, relay: u32) -> Option<String> {
     map.relays.iter().find(|known| known.id == relay).map(|known| known.url.to_string())
 }
@@ -321,7 +341,7 @@ fn stun_server((address, rtt_us): &(SocketAddr, u32)) -> Value {
 
 /// What helps to find out what is wrong.
 pub(crate) fn debug(daemon: &mut Daemon) -> Result<Value, Fault> {
-    let counters = daemon.remote.call(|desk| format!("{:?}", desk.node().0.counters()))?;
+    let counters = daemon.remote.call(|desk| counters(desk.node().0.counters()))?;
     let status = status(daemon)?;
     let map = daemon.map.as_deref().map(serde_json::to_value).and_then(Result::ok);
     Ok(json!({
@@ -331,5 +351,24 @@ pub(crate) fn debug(daemon: &mut Daemon) -> Result<Value, Fault> {
         "map": map,
         "counters": counters,
         "plan": format!("{:#?}", daemon.plan),
+        "log": (daemon.last_lines)(),
     }))
+}
+
+/// Counters of the packets' way, by name.
+fn counters(counters: &Counters) -> Value {
+    let drops: BTreeMap<&str, u64> =
+        counters.drops().map(|(reason, count)| (reason.name(), count)).collect();
+    json!({
+        "packets_out": counters.packets_out,
+        "sealed": counters.sealed,
+        "datagrams_in": counters.datagrams_in,
+        "delivered": counters.delivered,
+        "framed": counters.framed,
+        "keepalives_in": counters.keepalives_in,
+        "frames_in": counters.frames_in,
+        "handshakes_in": counters.handshakes_in,
+        "reach_in": counters.reach_in,
+        "drops": drops,
+    })
 }

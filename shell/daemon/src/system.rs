@@ -1,12 +1,12 @@
 //! The interface as the plan wants it, and what the machine says of itself.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use control::limits::ENDPOINTS_MAX;
 use control::{HostInfo, Prefix};
-use host::netlink::{Error, Link, Netlink};
-use host::tun;
+use host::linux::netlink::{Error, Link, Netlink};
+use host::linux::tun;
 
 use crate::plan::Plan;
 use crate::{Offer, Settings, circuits};
@@ -102,6 +102,23 @@ impl Interface {
         Ok(())
     }
 
+    /// Sockets of this machine may speak as a circuit, by its address.
+    pub(crate) fn speak_as_circuit(&self, address: Ipv4Addr) -> Result<(), Error> {
+        let (mut netlink, link) = self.open()?;
+        let Some(link) = link else { return Ok(()) };
+        exists_is_fine(netlink.add_address(&link, IpAddr::V4(address), 32))?;
+        host::linux::room::speak_six(&self.name, address);
+        Ok(())
+    }
+
+    /// And no more.
+    pub(crate) fn leave_circuit(&self, address: Ipv4Addr) {
+        let Ok((mut netlink, Some(link))) = self.open() else { return };
+        // One that is gone need not go.
+        let _ = netlink.remove_address(&link, IpAddr::V4(address), 32);
+        host::linux::room::leave_six(&self.name, address);
+    }
+
     fn open(&self) -> Result<(Netlink, Option<Link>), Error> {
         let mut netlink = Netlink::open()?;
         let link = netlink.link(&self.name)?;
@@ -187,6 +204,7 @@ pub(crate) fn host_info(
         endpoints,
         routes,
         aliases: offers.iter().filter_map(Offer::alias).collect(),
+        down: Vec::new(),
         relay,
     }
 }

@@ -10,7 +10,7 @@ pub(crate) fn told(trouble: &Trouble) -> String {
             "somebody answers in the server's place who does not hold its key".to_owned()
         }
         Trouble::OtherSigner => {
-            "the server signs with another key than before; was it set up anew? then `warren \
+            "the server signs with another key than before; is it a new one? then `warren \
              logout` and join again"
                 .to_owned()
         }

@@ -85,11 +85,14 @@ pub(crate) fn why(daemon: &mut Daemon, question: &Question) -> Result<Value, Fau
     });
     let is_default = is_out && far.route.is_some_and(|route| route.bits() == 0);
     let by_exit = is_default.then_some(destination);
-    let (far, name) = (far.peer, far.name.clone());
+    let name = far.name.clone();
+    let far = far.peer;
     let status = status::status(daemon)?;
     let mut peers = status["peers"].as_array().into_iter().flatten();
     let peer = peers.find(|peer| peer["id"].as_u64() == far).cloned().unwrap_or_default();
-    for field in ["online", "path", "rtt_ms", "rtt_age_s", "link", "link_state", "link_why"] {
+    for field in
+        ["online", "path", "rtt_ms", "rtt_age_s", "tx_bytes", "link", "link_state", "link_why"]
+    {
         answer[field] = peer[field].clone();
     }
     // The machine is asked, and what we think to have set there is not believed.
@@ -120,7 +123,8 @@ fn end(map: &Map, plan: &Plan, called: &str) -> Result<End, String> {
     if let Some(peer) = map.peers.iter().find(|peer| is_called(peer, called)) {
         let addresses = of(&peer.addresses);
         let way = peer.gateway.filter(|gateway| *gateway != me.id).unwrap_or(peer.id);
-        let (name, way) = (peer.name.clone(), Some(way.0));
+        let name = peer.name.clone();
+        let way = Some(way.0);
         return Ok(End { name, peer: way, addresses, route: None });
     }
     let Some(address) = address else { return Err(nobody(map, called)) };
@@ -172,12 +176,9 @@ fn no_route(map: &Map, address: IpAddr) -> String {
 }
 
 /// What the rules say of a first packet. No rules at all mean that no policy was ever set.
-fn judged(
-    rules: Option<&Rules>,
-    is_out: bool,
-    (source, destination): (IpAddr, IpAddr),
-    (protocol, port): (u8, u16),
-) -> Value {
+fn judged(rules: Option<&Rules>, is_out: bool, ends: (IpAddr, IpAddr), asked: (u8, u16)) -> Value {
+    let (source, destination) = ends;
+    let (protocol, port) = asked;
     let Some(rules) = rules else {
         return json!({ "allowed": true, "line": null, "others": [],
                        "why": "there is no policy, so everything is allowed" });
@@ -222,12 +223,24 @@ fn verdict(answer: &Value, name: &str, by_exit: Option<IpAddr>) -> String {
     }
     let path = &answer["path"];
     let is_idle = answer["link_state"] == "idle" || path["was"].is_string();
+    let is_unused = answer["tx_bytes"].as_u64() == Some(0);
+    let end = by_exit.map_or_else(|| name.to_owned(), |_| format!("the exit {name}"));
+    let onward =
+        by_exit.map_or_else(String::new, |to| format!(", and {name} sends them on to {to}"));
     match (path["kind"].as_str().unwrap_or_default(), answer["online"] == true) {
-        ("direct", _) => format!("packets reach {name} by a direct path"),
-        ("relay", _) => format!("packets reach {name} by a relay"),
+        ("direct", _) => format!("packets reach {end} by a direct path{onward}"),
+        ("relay", _) if path["carrier"] == "icmp" => format!(
+            "packets reach {end} by a relay{onward}, in pings: nothing else leads out of this \
+             network"
+        ),
+        ("relay", _) => format!("packets reach {end} by a relay{onward}"),
         (_, true) if is_idle => format!(
             "packets may reach {name}, which is there: nothing was sent for a while, and the next \
              packet opens the path again"
+        ),
+        (_, true) if is_unused => format!(
+            "packets may reach {name}, which is there: nothing was sent yet, and the first packet \
+             opens a path"
         ),
         (_, true) => format!(
             "no path to {name} has answered yet; `warren ping {name}` tries, `warren netcheck` at \
@@ -322,7 +335,11 @@ mod tests {
             (answer(true, false, "none", Value::Null, "none"), None, "gw is not there"),
             (direct.clone(), Some("10.71.1.3"), "packets do not reach 10.71.1.3: the exit gw"),
             (direct.clone(), Some("fd00::9"), "packets do not reach fd00::9"),
-            (direct, Some("203.0.113.9"), "packets reach gw by a direct path"),
+            (
+                direct,
+                Some("203.0.113.9"),
+                "packets reach the exit gw by a direct path, and gw sends",
+            ),
         ] {
             let verdict = verdict(&answer, "gw", by_exit.map(ip));
             assert!(verdict.starts_with(said), "{verdict}");

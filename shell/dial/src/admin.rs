@@ -3,8 +3,8 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use control::channel;
 use control::client::{ASK_PATH, OPEN_PATH};
@@ -23,13 +23,22 @@ const HEALTH: &str = "/api/v1/health";
 const HEALTH_BYTES_MAX: usize = 64 * 1024;
 /// An answer may take so long.
 const WITHIN: Duration = Duration::from_secs(30);
+/// The server ends connections on which nothing is asked; so long it certainly keeps them.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Where an administrator's calls go.
 pub enum Admin {
     /// The server on this machine.
-    Local(Connection),
+    Local(Box<Local>),
     /// A server elsewhere.
     Remote(Box<Remote>),
+}
+
+/// The server on this machine, and the connection to it.
+pub struct Local {
+    socket: PathBuf,
+    connection: Connection,
+    used: Instant,
 }
 
 /// A server elsewhere, and the token for it.
@@ -69,8 +78,9 @@ impl Admin {
     /// # Errors
     /// [`AdminError::Local`].
     pub fn local(data: &Path) -> Result<Self, AdminError> {
-        let open = Connection::open_local(&data.join("warren.sock"));
-        open.map(Self::Local).map_err(AdminError::Local)
+        let socket = data.join("warren.sock");
+        let connection = Connection::open_local(&socket).map_err(AdminError::Local)?;
+        Ok(Self::Local(Box::new(Local { socket, connection, used: Instant::now() })))
     }
 
     /// The server that an API token names, at `url` or where the token says.
@@ -103,7 +113,8 @@ impl Admin {
     /// [`AdminError`]; an answer that is a refusal is no error.
     pub fn call(&mut self, method: &str, path: &str, body: &str) -> Result<ApiReply, AdminError> {
         match self {
-            Self::Local(connection) => {
+            Self::Local(local) => {
+                let connection = local.connection()?;
                 let fields = &[("Content-Type", "application/json")];
                 let limit = ANSWER_BYTES_MAX;
                 let answer = connection
@@ -128,6 +139,17 @@ pub fn server_key(url: &ServerUrl, proxies: &Proxies) -> io::Result<PublicKey> {
     let key = value["key"].as_str().and_then(control::text::from_base64);
     let key = key.and_then(|key| key.try_into().ok()).map(PublicKey);
     key.ok_or_else(|| io::Error::other("who answers there is no server of Warren, or an older one"))
+}
+
+impl Local {
+    /// The connection, or a new one if the server may have ended it meanwhile.
+    fn connection(&mut self) -> Result<&mut Connection, AdminError> {
+        if !self.connection.is_usable() || self.used.elapsed() > IDLE_MAX {
+            self.connection = Connection::open_local(&self.socket).map_err(AdminError::Local)?;
+        }
+        self.used = Instant::now();
+        Ok(&mut self.connection)
+    }
 }
 
 impl Remote {

@@ -63,8 +63,8 @@ pub(crate) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 fn by_turns(found: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let found: Vec<SocketAddr> = found.into_iter().collect();
     let is_first = |at: &&SocketAddr| at.is_ipv4() == found[0].is_ipv4();
-    let (mut one, mut other) =
-        (found.iter().filter(is_first), found.iter().filter(|at| !is_first(at)));
+    let mut one = found.iter().filter(is_first);
+    let mut other = found.iter().filter(|at| !is_first(at));
     let mut turns = Vec::with_capacity(found.len().min(ADDRESSES_MAX));
     while turns.len() < ADDRESSES_MAX {
         let pair = [one.next(), other.next()];
@@ -106,7 +106,8 @@ pub(crate) fn connect(
         let next = if left.is_zero() { None } else { ahead.next() };
         if let Some(address) = next {
             trying.note(address);
-            let (tell, wait) = (tell.clone(), left.min(CONNECT_WITHIN));
+            let tell = tell.clone();
+            let wait = left.min(CONNECT_WITHIN);
             // Who comes later finds nobody who listens, and closes.
             let run = move || drop(tell.send(attempt(address, mark, wait)));
             match thread::Builder::new().name("warren-dial".to_owned()).spawn(run) {

@@ -2,19 +2,20 @@
 //! or in chunks (RFC 9112), over TLS, or over a local socket.
 
 use std::io::{self, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use control::ServerUrl;
+use quic::{Cut, Pipe};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::families::{self, Trying};
 use crate::proxy::{Proxies, Proxy};
-use crate::tls;
+use crate::{pings, tls};
 
 /// A connection has so long to be made, through a proxy or not.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -28,8 +29,33 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
+    /// The fields of its head, names in small letters.
+    pub fields: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The value of a field, by its name in small letters.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Ends the waits of a connection, from another thread.
+pub(crate) enum Cutter {
+    Tcp(TcpStream),
+    Pipe(Cut),
+}
+
+impl Cutter {
+    pub(crate) fn cut(self) {
+        match self {
+            Self::Tcp(socket) => drop(socket.shutdown(Shutdown::Both)),
+            Self::Pipe(cut) => cut.cut(),
+        }
+    }
 }
 
 /// An open connection, to be used again until it breaks.
@@ -37,11 +63,23 @@ pub struct Connection {
     stream: BufReader<Stream>,
     host: String,
     is_usable: bool,
+    said: Said,
+}
+
+/// Fields of an answer beside its body.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// `Sec-WebSocket-Accept`.
+    pub(crate) accept: String,
+    /// `Server`: what a proxy in front calls itself.
+    pub(crate) server: String,
 }
 
 enum Stream {
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Plain(TcpStream),
     Local(UnixStream),
+    Pipe(Box<Pipe>),
 }
 
 impl Connection {
@@ -70,7 +108,13 @@ impl Connection {
         proxies: &Proxies,
         ca_file: Option<&Path>,
     ) -> io::Result<Self> {
-        Self::open_with(url, proxies, &Trying::default(), tls::verified_config(ca_file)?)
+        let config = tls::verified_config(ca_file)?;
+        let mut connection = Self::open_with(url, proxies, &Trying::default(), config)?;
+        if let Some(host) = connection.host.strip_suffix(":443") {
+            // Others' services may look at it, so it is as their own clients write it.
+            connection.host = host.to_owned();
+        }
+        Ok(connection)
     }
 
     fn open_with(
@@ -88,7 +132,20 @@ impl Connection {
         let name = ServerName::try_from(url.host().to_owned()).map_err(io::Error::other)?;
         let client = ClientConnection::new(config, name).map_err(io::Error::other)?;
         let stream = Stream::Tls(Box::new(StreamOwned::new(client, tcp)));
-        Ok(Self { stream: BufReader::new(stream), host: url.authority(), is_usable: true })
+        Ok(Self::on(stream, url.authority()))
+    }
+
+    /// Connects without TLS: to a service of the machine's own host, which speaks nothing else.
+    ///
+    /// # Errors
+    /// Those of the socket, with the place.
+    pub fn open_plain(host: &str, port: u16, within: Duration) -> io::Result<Self> {
+        let deadline = Instant::now() + within;
+        let way = Way { mark: None, deadline, trying: &Trying::default() };
+        let stream = Stream::Plain(way.connect(host, port)?);
+        let host =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        Ok(Self::on(stream, host))
     }
 
     /// Connects to the server on this machine.
@@ -99,15 +156,43 @@ impl Connection {
         let stream = UnixStream::connect(socket).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", socket.display()))
         })?;
-        let stream = BufReader::new(Stream::Local(stream));
-        Ok(Self { stream, host: "localhost".to_owned(), is_usable: true })
+        Ok(Self::on(Stream::Local(stream), "localhost".to_owned()))
     }
 
-    /// The socket beneath, by which another thread can end a wait.
-    pub(crate) fn socket(&self) -> Option<TcpStream> {
+    /// Connects to a server by ping, unless `is_over` meanwhile. What is said is not in TLS once
+    /// more: QUIC has it.
+    pub(crate) fn open_by_ping(
+        url: &ServerUrl,
+        mark: Option<u32>,
+        is_over: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
+        let deadline = Instant::now() + CONNECT_WITHIN;
+        let asker = pings::ask(url.host(), mark, deadline, is_over)?;
+        let host = url.host().trim_matches(['[', ']']);
+        let pipe = Pipe::open(asker, tls::pipe_config(), host, deadline, is_over)?;
+        Ok(Self::on(Stream::Pipe(Box::new(pipe)), url.authority()))
+    }
+
+    /// Whether it is one by ping.
+    pub(crate) fn is_by_ping(&self) -> bool {
+        matches!(self.stream.get_ref(), Stream::Pipe(_))
+    }
+
+    fn on(stream: Stream, host: String) -> Self {
+        Self { stream: BufReader::new(stream), host, is_usable: true, said: Said::default() }
+    }
+
+    /// What the latest answer said beside its body.
+    pub(crate) const fn said(&self) -> &Said {
+        &self.said
+    }
+
+    /// That by which another thread can end a wait.
+    pub(crate) fn cutter(&self) -> Option<Cutter> {
         match self.stream.get_ref() {
-            Stream::Tls(stream) => stream.sock.try_clone().ok(),
-            Stream::Local(_) => None,
+            Stream::Tls(stream) => stream.sock.try_clone().ok().map(Cutter::Tcp),
+            Stream::Pipe(pipe) => Some(Cutter::Pipe(pipe.cutter())),
+            Stream::Plain(_) | Stream::Local(_) => None,
         }
     }
 
@@ -123,8 +208,16 @@ impl Connection {
                 let StreamOwned { conn, sock } = *stream;
                 Ok((sock, conn, early))
             }
-            Stream::Local(_) => Err(broken("a local connection has no TLS")),
+            Stream::Plain(_) | Stream::Local(_) | Stream::Pipe(_) => {
+                Err(broken("the connection has no TLS"))
+            }
         }
+    }
+
+    /// What requests name as their host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
     }
 
     /// Whether another request may be made.
@@ -140,19 +233,24 @@ impl Connection {
     /// If the connection breaks, the time is over, or the answer is none or too long.
     pub fn request(
         &mut self,
-        (method, path): (&str, &str),
+        target: (&str, &str),
         fields: &[(&str, &str)],
         body: &[u8],
         len_max: usize,
         within: Duration,
     ) -> io::Result<Answer> {
+        let (method, path) = target;
         self.is_usable = false;
         let deadline = Instant::now() + within;
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
         for (name, value) in fields {
             head += &format!("{name}: {value}\r\n");
         }
-        head += &format!("Content-Length: {}\r\n\r\n", body.len());
+        // A GET has no content, and some proxies stop an upgrade that speaks of one.
+        if method != "GET" || !body.is_empty() {
+            head += &format!("Content-Length: {}\r\n", body.len());
+        }
+        head += "\r\n";
         let stream = self.stream.get_mut();
         stream.limit(deadline)?;
         // In one piece, so that head and body share a packet.
@@ -161,8 +259,9 @@ impl Connection {
         let mut reader = Reader { stream: &mut self.stream, deadline };
         let head = reader.head()?;
         let (status, body) = reader.body(&head, method, len_max)?;
+        self.said = head.said;
         self.is_usable = !head.closes && status != 101;
-        Ok(Answer { status, body })
+        Ok(Answer { status, fields: head.fields, body })
     }
 }
 
@@ -172,6 +271,8 @@ struct Head {
     len: Option<usize>,
     is_chunked: bool,
     closes: bool,
+    said: Said,
+    fields: Vec<(String, String)>,
 }
 
 fn broken(why: &'static str) -> io::Error {
@@ -246,7 +347,9 @@ impl Reader<'_> {
         let status = rest.get(2..5).and_then(|digits| digits.parse().ok());
         let status = status.ok_or_else(|| broken("the answer has no status"))?;
         let closes = rest.starts_with('0');
-        let mut head = Head { status, len: None, is_chunked: false, closes };
+        let said = Said::default();
+        let fields = Vec::new();
+        let mut head = Head { status, len: None, is_chunked: false, closes, said, fields };
         loop {
             let line = self.line(left)?;
             left = left.saturating_sub(line.len() + 2);
@@ -255,12 +358,16 @@ impl Reader<'_> {
             }
             let (name, value) = line.split_once(':').ok_or_else(|| broken("a field is none"))?;
             let value = value.trim();
-            match name.to_ascii_lowercase().as_str() {
+            let name = name.to_ascii_lowercase();
+            head.fields.push((name.clone(), value.to_owned()));
+            match name.as_str() {
                 "content-length" => {
                     let len = value.parse().map_err(|_| broken("the length is no number"))?;
                     head.len = Some(len);
                 }
                 "transfer-encoding" => head.is_chunked = value.eq_ignore_ascii_case("chunked"),
+                "sec-websocket-accept" => head.said.accept = value.to_owned(),
+                "server" => head.said.server = value.to_owned(),
                 "connection" => head.closes |= value.eq_ignore_ascii_case("close"),
                 _ => {}
             }
@@ -365,7 +472,7 @@ fn through(proxy: &Proxy, url: &ServerUrl, way: &Way<'_>) -> io::Result<TcpStrea
 
 impl Stream {
     /// Reads and writes from now on end at `deadline`.
-    fn limit(&self, deadline: Instant) -> io::Result<()> {
+    fn limit(&mut self, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -376,9 +483,17 @@ impl Stream {
                 stream.sock.set_read_timeout(left)?;
                 stream.sock.set_write_timeout(left)
             }
+            Self::Plain(stream) => {
+                stream.set_read_timeout(left)?;
+                stream.set_write_timeout(left)
+            }
             Self::Local(stream) => {
                 stream.set_read_timeout(left)?;
                 stream.set_write_timeout(left)
+            }
+            Self::Pipe(pipe) => {
+                pipe.limit(deadline);
+                Ok(())
             }
         }
     }
@@ -388,7 +503,9 @@ impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tls(stream) => stream.read(bytes),
+            Self::Plain(stream) => stream.read(bytes),
             Self::Local(stream) => stream.read(bytes),
+            Self::Pipe(pipe) => pipe.read(bytes),
         }
     }
 }
@@ -397,14 +514,18 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tls(stream) => stream.write(bytes),
+            Self::Plain(stream) => stream.write(bytes),
             Self::Local(stream) => stream.write(bytes),
+            Self::Pipe(pipe) => pipe.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Tls(stream) => stream.flush(),
+            Self::Plain(stream) => stream.flush(),
             Self::Local(stream) => stream.flush(),
+            Self::Pipe(pipe) => pipe.flush(),
         }
     }
 }
@@ -417,8 +538,7 @@ mod tests {
     fn said(answer: &'static [u8], len_max: usize) -> io::Result<Answer> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(answer).unwrap();
-        let stream = BufReader::new(Stream::Local(ours));
-        let mut connection = Connection { stream, host: "x".to_owned(), is_usable: true };
+        let mut connection = Connection::on(Stream::Local(ours), "x".to_owned());
         let wait = Duration::from_millis(200);
         connection.request(("GET", "/"), &[], b"", len_max, wait)
     }
@@ -427,8 +547,7 @@ mod tests {
     fn a_server_that_is_gone_is_no_broken_pipe() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let stream = BufReader::new(Stream::Local(ours));
-        let mut connection = Connection { stream, host: "x".to_owned(), is_usable: true };
+        let mut connection = Connection::on(Stream::Local(ours), "x".to_owned());
         let wait = Duration::from_millis(200);
         let error = connection.request(("POST", "/"), &[], b"{}", 100, wait).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
@@ -436,7 +555,7 @@ mod tests {
 
     #[test]
     fn answers_are_read_whole_or_not_at_all() {
-        let whole = |body: &[u8]| Answer { status: 200, body: body.to_vec() };
+        let whole = |body: &[u8]| (200, body.to_vec());
         for answer in [
             &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..],
             b"HTTP/1.1 200 OK\ncontent-length:5\n\nhello",
@@ -444,7 +563,9 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
               3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
         ] {
-            assert_eq!(said(answer, 5).unwrap(), whole(b"hello"));
+            let read = said(answer, 5).unwrap();
+            assert!(read.field("content-length") == Some("5") || read.fields.len() == 1);
+            assert_eq!((read.status, read.body), whole(b"hello"));
             assert!(said(answer, 4).is_err(), "longer than it may be");
         }
         for answer in [

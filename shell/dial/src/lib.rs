@@ -17,6 +17,9 @@
 //! 4. [`http::Connection::request`] writes one request and reads one answer, bounded in length and
 //!    time. The connection is kept for the next one.
 //!
+//! Where no TCP passes and pings do, the same requests go to the server on a stream by ping
+//! ([`Pings`]).
+//!
 //! The life of a membership: [`Membership::start`] makes a [`control::Client`] and one thread for
 //! each of its two lanes. A lane's thread posts what it is given and reports what became of it;
 //! one loop owns the client, gives it every outcome, and hands events on. A map that changed is in
@@ -24,7 +27,8 @@
 //!
 //! The life of a stream to a relay: [`Relays`] has a thread for each relay of the map. It makes the
 //! connection ([`relay::connect`]: the same way through proxies and TLS, then the upgrade and the
-//! proof of the node's key; or by QUIC, where that is quicker: [`relay::race()`]), hands it over to
+//! proof of the node's key; or by QUIC, where that is quicker, or by ping, where nothing else
+//! passes: [`relay::race_by`]), hands it over to
 //! the node's loop through `Hand`, and sleeps until the loop says that it ended; then it connects
 //! again, with growing pauses.
 //!
@@ -35,6 +39,7 @@ mod admin;
 mod families;
 pub mod http;
 mod membership;
+mod pings;
 pub mod proxy;
 mod random;
 pub mod relay;
@@ -44,5 +49,6 @@ pub mod tls;
 pub use admin::{Admin, AdminError, ApiReply, server_key};
 pub use families::{Trying, one_of_each};
 pub use membership::{Membership, News, Notify, Start};
+pub use pings::Pings;
 pub use random::SystemRandom;
 pub use relays::Relays;

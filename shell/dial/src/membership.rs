@@ -1,7 +1,8 @@
 //! A node's membership: the loop that owns the client, and a thread for each of its lanes.
 
 use std::collections::BTreeMap;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,7 +14,7 @@ use control::{Client, Event, HostInfo, LinkReport, Map, ServerUrl, Signed, Verif
 use noise::PublicKey;
 
 use crate::families::Trying;
-use crate::http::Connection;
+use crate::http::{Connection, Cutter};
 use crate::proxy::Proxies;
 use crate::random::{SystemRandom, since};
 
@@ -21,6 +22,8 @@ use crate::random::{SystemRandom, since};
 const INPUTS_MAX: usize = 16;
 /// News that wait for the owner. The loop waits for an owner that does not read.
 const NEWS_MAX: usize = 64;
+/// A connection by ping is used for so long.
+const PING_FOR: Duration = Duration::from_secs(60);
 /// The longest sleep of the loop.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
@@ -71,6 +74,7 @@ enum Input {
     Rotate(PublicKey),
     NetworkChange,
     Logout,
+    Farewell,
     Stop,
 }
 
@@ -140,6 +144,22 @@ impl Membership {
         self.give(Input::Logout);
     }
 
+    /// Says that the node ends for now, and waits until the server knows, for so long at most.
+    /// Whether the node has left by that, as one that is ephemeral does.
+    #[must_use]
+    pub fn stop(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        self.give(Input::Farewell);
+        while let Some(news) = self.wait(until.saturating_duration_since(Instant::now())) {
+            match news.event {
+                Event::Stopped { has_left } => return has_left,
+                Event::Ended(_) | Event::LoggedOut => break,
+                _ => {}
+            }
+        }
+        false
+    }
+
     fn give(&self, input: Input) {
         // A loop that is gone has told why.
         let _ = self.inputs.send(input);
@@ -160,13 +180,13 @@ impl Drop for Membership {
 
 /// The way to cut a lane's connection while its thread waits in it.
 #[derive(Default)]
-struct Cut(Mutex<(bool, Option<TcpStream>)>);
+struct Cut(Mutex<(bool, Option<Cutter>)>);
 
 impl Cut {
     /// Remembers a connection; one that comes too late is cut at once.
     fn watch(&self, connection: &Connection) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.1 = connection.socket();
+        state.1 = connection.cutter();
         if state.0 {
             drop(state);
             self.cut();
@@ -176,8 +196,8 @@ impl Cut {
     fn cut(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 = true;
-        if let Some(socket) = state.1.take() {
-            let _ = socket.shutdown(Shutdown::Both);
+        if let Some(cutter) = state.1.take() {
+            cutter.cut();
         }
     }
 }
@@ -237,6 +257,7 @@ impl Loop {
                 self.client.handle_network_change();
             }
             Input::Logout => self.client.handle_logout(),
+            Input::Farewell => self.client.handle_stop(),
             Input::Stop => {}
         }
     }
@@ -288,6 +309,22 @@ impl Loop {
     }
 }
 
+/// A connection that is kept for the next request.
+struct Kept {
+    authority: String,
+    open: Connection,
+    since: Instant,
+}
+
+impl Kept {
+    /// Whether it is used again: one by ping is given up after a while, since something better may
+    /// pass by now.
+    fn is_good(&self) -> bool {
+        let is_old = self.open.is_by_ping() && self.since.elapsed() > PING_FOR;
+        self.open.is_usable() && !is_old
+    }
+}
+
 /// How a lane's thread connects.
 struct Dial {
     proxies: Proxies,
@@ -297,16 +334,64 @@ struct Dial {
 
 impl Dial {
     fn open(&self, url: &ServerUrl) -> std::io::Result<Connection> {
-        let open = Connection::open_telling(url, &self.proxies, &self.trying)?;
+        let open = match self.proxies.pings(url.host()) {
+            None => Connection::open_telling(url, &self.proxies, &self.trying)?,
+            Some(pings) => {
+                let open = self.race(url, pings.head_start())?;
+                pings.note(open.is_by_ping());
+                open
+            }
+        };
         self.trying.clear();
         self.cut.watch(&open);
         Ok(open)
     }
 }
 
+impl Dial {
+    /// Connects over HTTPS, or by ping where that does not answer for `head_start` or fails.
+    fn race(&self, url: &ServerUrl, head_start: Duration) -> std::io::Result<Connection> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (told, came) = sync_channel(2);
+        let tell = told.clone();
+        let theirs = url.clone();
+        let proxies = self.proxies.clone();
+        let trying = self.trying.clone();
+        let run = move || drop(tell.send(Connection::open_telling(&theirs, &proxies, &trying)));
+        thread::Builder::new().name("warren-https".to_owned()).spawn(run)?;
+        let first = match came.recv_timeout(head_start) {
+            Ok(Ok(open)) => return Ok(open),
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        let theirs = url.clone();
+        let mark = self.proxies.mark();
+        let over = Arc::clone(&is_over);
+        let run = move || {
+            let over = || over.load(Ordering::Acquire);
+            drop(told.send(Connection::open_by_ping(&theirs, mark, &over)));
+        };
+        thread::Builder::new().name("warren-ping".to_owned()).spawn(run)?;
+        let mut failed = first;
+        loop {
+            match came.recv() {
+                Ok(Ok(open)) => {
+                    is_over.store(true, Ordering::Release);
+                    return Ok(open);
+                }
+                // What HTTPS failed with says more.
+                Ok(Err(error)) if failed.is_none() => failed = Some(error),
+                Ok(Err(_)) | Err(_) => {
+                    return Err(failed.unwrap_or_else(|| std::io::ErrorKind::TimedOut.into()));
+                }
+            }
+        }
+    }
+}
+
 /// Posts what comes, one at a time, over a connection that is kept.
 fn carry(asks: &Receiver<Ask>, own: &SyncSender<Input>, dial: &Dial) {
-    let mut kept: Option<(String, Connection)> = None;
+    let mut kept: Option<Kept> = None;
     while let Ok(ask) = asks.recv() {
         let outcome = post(&ask, &mut kept, dial);
         if own.send(Input::Outcome(ask.id, outcome)).is_err() {
@@ -315,16 +400,20 @@ fn carry(asks: &Receiver<Ask>, own: &SyncSender<Input>, dial: &Dial) {
     }
 }
 
-fn post(ask: &Ask, kept: &mut Option<(String, Connection)>, dial: &Dial) -> Outcome {
+fn post(ask: &Ask, kept: &mut Option<Kept>, dial: &Dial) -> Outcome {
     let authority = ask.url.authority();
-    let again = kept.take().filter(|(to, open)| *to == authority && open.is_usable());
+    let again = kept.take().filter(|kept| kept.authority == authority && kept.is_good());
     let was_kept = again.is_some();
-    let mut connection = again.map(|(_, open)| open);
+    let mut since = again.as_ref().map_or_else(Instant::now, |kept| kept.since);
+    let mut connection = again.map(|kept| kept.open);
     for attempt in 0..2 {
         let mut open = match connection.take() {
             Some(open) => open,
             None => match dial.open(&ask.url) {
-                Ok(open) => open,
+                Ok(open) => {
+                    since = Instant::now();
+                    open
+                }
                 Err(_) => return Outcome::Failed,
             },
         };
@@ -333,7 +422,7 @@ fn post(ask: &Ask, kept: &mut Option<(String, Connection)>, dial: &Dial) -> Outc
         let fields = &[("Content-Type", "application/octet-stream")];
         match open.request(target, fields, &ask.body, limit, ask.within) {
             Ok(answer) => {
-                *kept = Some((authority, open));
+                *kept = Some(Kept { authority, open, since });
                 return match answer.status {
                     200 => Outcome::Answered(answer.body),
                     400 => Outcome::NotUnderstood,

@@ -12,6 +12,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use control::Prefix;
 
+use crate::pings::Pings;
+
 const PORT: u16 = 3128;
 
 /// One proxy.
@@ -31,6 +33,7 @@ pub struct Proxies {
     proxy: Option<Proxy>,
     except: Vec<String>,
     mark: Option<u32>,
+    pings: Option<Pings>,
 }
 
 /// A proxy that cannot be understood: the reason, without its password.
@@ -59,7 +62,7 @@ impl Proxies {
         let proxy = if proxy.is_empty() { None } else { Some(parse(proxy)?) };
         let except = except.split(',').map(|part| part.trim().to_ascii_lowercase());
         let except = except.filter(|part| !part.is_empty()).collect();
-        Ok(Self { proxy, except, mark: None })
+        Ok(Self { proxy, except, mark: None, pings: None })
     }
 
     /// Gives every connection this mark (SO_MARK), so that the machine's routing rules can tell it
@@ -67,6 +70,17 @@ impl Proxies {
     #[must_use]
     pub fn with_mark(self, mark: u32) -> Self {
         Self { mark: Some(mark), ..self }
+    }
+
+    /// Has servers asked by ping, too, where no other way leads to them.
+    #[must_use]
+    pub fn with_pings(self, pings: Pings) -> Self {
+        Self { pings: Some(pings), ..self }
+    }
+
+    /// How `host` is asked by ping, if it is; whoever has a proxy has that.
+    pub(crate) fn pings(&self, host: &str) -> Option<&Pings> {
+        self.pings.as_ref().filter(|pings| !pings.is_off() && self.proxy(host).is_none())
     }
 
     /// The mark of connections, if they get one.
@@ -119,7 +133,8 @@ fn parse(text: &str) -> Result<Proxy, BadProxy> {
 
 /// Percent-encoded bytes as they are (RFC 3986, section 2.1).
 fn decode(text: &str) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
     while let [first, later @ ..] = rest {
         let code = later.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
         match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()).filter(|_| *first == b'%') {

@@ -9,26 +9,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use control::Relay;
-use control::relay::{Caller, PATH, PROTOCOL, Refused};
-use noise::PrivateKey;
+use control::relay::{Caller, Refused};
+use noise::{PrivateKey, Random};
 use rustls::ClientConnection;
 use socket2::SockRef;
 use wire::relay::{Decoder, Frame, Notice};
+use wire::websocket::{Head, Kind, MASK_LEN, Reader, Side, mask};
 
 use crate::SystemRandom;
 use crate::http::Connection;
 use crate::proxy::Proxies;
 
+mod ask;
 mod quic;
 mod race;
 
+pub use self::ask::{NoUpgrade, Way};
 pub use self::quic::{Answered, connect_quic};
-pub use self::race::{HEAD_START, race};
+pub use self::race::{HEAD_START, Ways, race, race_by};
 
 /// From the connection to the relay's welcome.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of a body that says why not.
-const BODY_LEN_MAX: usize = 4096;
 /// What the kernel may hold unsent, in bytes: 0.5 ms at 1 Gbit/s, 50 ms at 10 Mbit/s. What is in
 /// it can no longer be dropped.
 const UNSENT_LEN: u32 = 64 * 1024;
@@ -41,6 +42,8 @@ pub struct Connected {
     pub tls: ClientConnection,
     /// What was read already.
     pub decoder: Decoder,
+    /// What reads the relay's frames of WebSocket, if the stream rides in one.
+    pub websocket: Option<Box<Reader>>,
 }
 
 /// Which of two attempts may be the one: a relay keeps one connection of a key, so only one may
@@ -62,8 +65,10 @@ impl Claim {
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum Failed {
-    /// The network, a proxy, or what answers there is no relay.
+    /// The network, or a proxy on this side.
     Unreachable(io::Error),
+    /// What answers there upgrades nothing: it is no relay, or a proxy in front of one.
+    NoUpgrade(NoUpgrade),
     /// The relay does not take us, or is another one.
     Refused(Refused),
     /// Another way was quicker, and this one was given up.
@@ -77,46 +82,62 @@ pub enum Admitted {
     Https(Box<Connected>),
     /// By QUIC.
     Quic(Box<Answered>),
+    /// By QUIC in pings.
+    Icmp(Box<Answered>),
 }
 
-/// Connects by HTTPS, and proves that this node holds `node`.
+/// Connects by HTTPS, and proves that this node holds `node`. `first` is tried first, and the other
+/// way where something in between does not let it pass.
 ///
 /// # Errors
 /// [`Failed`].
-pub fn connect(relay: &Relay, node: &PrivateKey, proxies: &Proxies) -> Result<Connected, Failed> {
-    connect_if(relay, node, proxies, &Claim::default())
+pub fn connect(
+    relay: &Relay,
+    node: &PrivateKey,
+    proxies: &Proxies,
+    first: Way,
+) -> Result<Connected, Failed> {
+    connect_if(relay, node, (proxies, first), &Claim::default())
 }
 
 /// The same, unless another way was quicker.
 fn connect_if(
     relay: &Relay,
     node: &PrivateKey,
-    proxies: &Proxies,
+    mark: (&Proxies, Way),
     claim: &Claim,
 ) -> Result<Connected, Failed> {
-    let deadline = Instant::now() + WITHIN;
-    let mut connection = Connection::open(&relay.url, proxies)?;
-    let fields = [("Connection", "Upgrade"), ("Upgrade", PROTOCOL)];
-    let answer = connection.request(("GET", PATH), &fields, &[], BODY_LEN_MAX, WITHIN)?;
-    if answer.status != 101 {
-        let url = &relay.url;
-        let why = format!("{url} is no relay: it answers with status {}", answer.status);
-        return Err(io::Error::other(why).into());
+    let (proxies, first) = mark;
+    let mut failed = None;
+    for way in [first, first.other()] {
+        let connection = Connection::open(&relay.url, proxies)?;
+        let deadline = Instant::now() + WITHIN;
+        match ask::ask(connection, &relay.url, way).and_then(|it| it.offer(relay, node, deadline)) {
+            Ok((mut this, confirm)) => {
+                if !claim.take() {
+                    return Err(Failed::Late);
+                }
+                this.say(&Frame::Confirm(&confirm), deadline)?;
+                carry_by(&SockRef::from(&this.socket), UNSENT_LEN);
+                return Ok(this);
+            }
+            Err(refused @ Failed::Refused(_)) => return Err(refused),
+            Err(why) => failed = Some(plainer(failed, why)),
+        }
+        if claim.is_taken() {
+            return Err(Failed::Late);
+        }
     }
-    let (socket, tls, early) = connection.into_parts()?;
-    let mut this = Connected { socket, tls, decoder: Decoder::default() };
-    this.decoder.push(&early);
-    let (message, caller) = Caller::new(node, &relay.key, &mut SystemRandom)
-        .map_err(|why| Failed::Refused(Refused::Channel(why)))?;
-    this.say(&Frame::Open(&message), deadline)?;
-    let answer = this.answer(deadline)?;
-    let confirm = caller.finish(&answer).map_err(Failed::Refused)?;
-    if !claim.take() {
-        return Err(Failed::Late);
+    Err(failed.unwrap_or(Failed::Late))
+}
+
+/// Which of two failures says more: that of the first way, unless the second shows a proxy.
+fn plainer(first: Option<Failed>, second: Failed) -> Failed {
+    let shows = |failed: &Failed| matches!(failed, Failed::NoUpgrade(it) if it.is_by_a_proxy());
+    match first {
+        Some(first) if shows(&first) || !shows(&second) => first,
+        _ => second,
     }
-    this.say(&Frame::Confirm(&confirm), deadline)?;
-    carry_by(&SockRef::from(&this.socket), UNSENT_LEN);
-    Ok(this)
 }
 
 /// Makes a TCP connection one that carries packets: BBR, for which a loss is no sign of a queue,
@@ -128,6 +149,41 @@ pub fn carry_by(socket: &SockRef<'_>, unsent_len: u32) {
 }
 
 impl Connected {
+    /// A stream that was upgraded, of which `early` was read already.
+    fn new(
+        opened: (TcpStream, ClientConnection),
+        mut early: Vec<u8>,
+        way: Way,
+    ) -> io::Result<Self> {
+        let (socket, tls) = opened;
+        let websocket = (way == Way::WebSocket).then(|| Box::new(Reader::new(Side::Server)));
+        let mut this = Self { socket, tls, decoder: Decoder::default(), websocket };
+        let len = payload(&mut this.websocket, &mut early)?;
+        this.decoder.push(&early[..len]);
+        Ok(this)
+    }
+
+    /// Calls the relay: its answer, and what will prove that it is this node.
+    fn offer(
+        mut self,
+        relay: &Relay,
+        node: &PrivateKey,
+        deadline: Instant,
+    ) -> Result<(Self, Vec<u8>), Failed> {
+        let (message, caller) = Caller::new(node, &relay.key, &mut SystemRandom)
+            .map_err(|why| Failed::Refused(Refused::Channel(why)))?;
+        self.say(&Frame::Open(&message), deadline)?;
+        let answer = self.answer(deadline)?;
+        let confirm = caller.finish(&answer).map_err(Failed::Refused)?;
+        Ok((self, confirm))
+    }
+
+    /// How the stream was asked for.
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        if self.websocket.is_some() { Way::WebSocket } else { Way::Own }
+    }
+
     /// Sends a frame and waits until the kernel has it.
     ///
     /// # Errors
@@ -135,6 +191,13 @@ impl Connected {
     pub fn say(&mut self, frame: &Frame<'_>, deadline: Instant) -> io::Result<()> {
         let mut bytes = Vec::new();
         frame.write(&mut bytes);
+        if self.websocket.is_some() {
+            let mut key = [0; MASK_LEN];
+            SystemRandom.fill(&mut key);
+            mask(&mut bytes, key, 0);
+            let head = Head::new(Kind::Binary, bytes.len(), Some(key));
+            bytes.splice(..0, head.bytes().iter().copied());
+        }
         self.limit(deadline)?;
         let mut stream = rustls::Stream::new(&mut self.tls, &mut self.socket);
         stream.write_all(&bytes)?;
@@ -158,10 +221,14 @@ impl Connected {
             }
             self.limit(deadline)?;
             let mut stream = rustls::Stream::new(&mut self.tls, &mut self.socket);
-            match stream.read(self.decoder.room())? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                len => self.decoder.fill(len),
+            let room = self.decoder.room();
+            let len = stream.read(room)?;
+            let is_closed = self.websocket.as_ref().is_some_and(|reader| reader.is_closed());
+            if len == 0 || is_closed {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            let len = payload(&mut self.websocket, &mut room[..len])?;
+            self.decoder.fill(len);
         }
     }
 
@@ -184,6 +251,12 @@ impl Connected {
     }
 }
 
+/// Bytes of what was read that are a relay's frames, which stand in front then.
+fn payload(websocket: &mut Option<Box<Reader>>, bytes: &mut [u8]) -> io::Result<usize> {
+    let Some(reader) = websocket else { return Ok(bytes.len()) };
+    reader.open(bytes).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Self {
         Self::Unreachable(error)
@@ -200,6 +273,7 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(error) => write!(f, "{error}"),
+            Self::NoUpgrade(why) => write!(f, "{why}"),
             Self::Late => f.write_str("another way was quicker"),
             Self::Refused(Refused::Channel(why)) => {
                 write!(f, "this is not the relay that the map names: {why}")

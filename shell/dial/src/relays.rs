@@ -1,9 +1,10 @@
 //! Streams to the relays of a map, kept: a thread for each relay connects, hands over, waits for
 //! the end of the stream, and connects again, with [`control::patience`].
 //!
-//! A relay that answers QUIC is dialled by QUIC and HTTPS at once ([`race()`]). If HTTPS was the
+//! A relay that answers QUIC is dialled by QUIC and HTTPS at once (`race`). If HTTPS was the
 //! quicker one, or QUIC ended, a connection by HTTPS carries on, and QUIC is tried again after
-//! pauses that grow (`tries`); when it answers, it takes over.
+//! pauses that grow (`tries`); when it answers, it takes over. Where neither answers and pings do,
+//! a connection by ping carries on, and both others are tried again beside it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,9 +20,10 @@ use noise::PrivateKey;
 use wire::relay::Notice;
 
 use crate::SystemRandom;
+use crate::pings::Pings;
 use crate::proxy::Proxies;
 use crate::random::since;
-use crate::relay::{Admitted, Failed, connect, connect_quic, race};
+use crate::relay::{Admitted, Failed, Way, Ways, connect, connect_quic, race_by};
 
 mod tries;
 
@@ -31,6 +33,8 @@ use self::tries::Tries;
 pub const RELAYS_MAX: usize = 8;
 /// A stream that lasted so long was a good one: the pauses begin anew.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
+/// Beside a stream by ping something better is tried this often at least.
+const BETTER_EVERY: Duration = Duration::from_secs(40);
 /// Orders that wait for a thread; more of them say nothing new.
 const ORDERS_MAX: usize = 4;
 
@@ -61,6 +65,8 @@ pub struct RelayState {
     pub is_connected: bool,
     /// Why the latest attempt failed, since the last one that did not.
     pub trouble: Option<String>,
+    /// What to change where something in between passes no stream.
+    pub mend: Option<String>,
     /// What was tried since it is kept.
     pub tries: Counts,
     /// When it was seen last that another machine uses this node's key: a stream of ours is
@@ -75,6 +81,8 @@ pub struct Counts {
     pub https: u64,
     /// Streams over QUIC that the loop took.
     pub quic: u64,
+    /// Streams by ping that the loop took.
+    pub icmp: u64,
     /// Times that QUIC was tried and did not answer, or not before HTTPS did.
     pub quic_unanswered: u64,
     /// Streams over QUIC that broke, and the relay had not said why.
@@ -116,6 +124,10 @@ struct Keeper {
     /// How many streams were handed over.
     number: u64,
     quic: Tries,
+    /// When something better than ping is tried beside it.
+    better: Tries,
+    /// By which a stream over HTTPS came about the last time.
+    way: Way,
     begin: Instant,
 }
 
@@ -123,7 +135,25 @@ struct Keeper {
 struct Current {
     number: u64,
     begin: Instant,
-    is_quic: bool,
+    by: By,
+}
+
+/// By what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Https,
+    Quic,
+    Icmp,
+}
+
+impl By {
+    const fn of(admitted: &Admitted) -> Self {
+        match admitted {
+            Admitted::Https(_) => Self::Https,
+            Admitted::Quic(_) => Self::Quic,
+            Admitted::Icmp(_) => Self::Icmp,
+        }
+    }
 }
 
 impl Relays {
@@ -186,6 +216,8 @@ impl Relays {
             number: 0,
             // A proxy passes on TCP alone.
             quic: Tries::new(relay.quic && self.proxies.proxy(relay.url.host()).is_none()),
+            better: Tries::new(true).at_most(BETTER_EVERY),
+            way: Way::default(),
             begin: Instant::now(),
         };
         thread::Builder::new().name(format!("relay-{}", relay.id)).spawn(move || keeper.run())?;
@@ -225,6 +257,9 @@ impl Keeper {
                         self.note_twin(*notice);
                     }
                     self.note(false, Some(why.to_string()));
+                    if let Failed::NoUpgrade(why) = &why {
+                        lock(&self.state).mend = Some(why.mend());
+                    }
                 }
             }
             // What an attempt took is a part of the pause behind it.
@@ -234,6 +269,7 @@ impl Keeper {
                 Some(Order::Changed) => {
                     patience = Patience::default();
                     self.quic.begin_anew();
+                    self.better.begin_anew();
                 }
                 Some(Order::Ended(..)) | None => {}
             }
@@ -242,15 +278,38 @@ impl Keeper {
 
     fn connect(&mut self) -> Result<Admitted, Failed> {
         let now = Instant::now();
-        if !self.quic.is_due(now) {
-            let connected = connect(&self.relay, &self.node, &self.proxies)?;
+        let ways = Ways { quic: self.quic.is_due(now), first: self.way, ping: self.ping_after() };
+        if !ways.quic && ways.ping.is_none() {
+            let connected = connect(&self.relay, &self.node, &self.proxies, self.way)?;
+            self.way = connected.way();
             return Ok(Admitted::Https(Box::new(connected)));
         }
-        let admitted = race(&self.relay, &self.node, &self.proxies)?;
-        if matches!(admitted, Admitted::Https(_)) {
+        let admitted = race_by(&self.relay, &self.node, &self.proxies, ways)?;
+        self.learn(&admitted, ways.quic);
+        Ok(admitted)
+    }
+
+    /// After how long ping is tried, if it is.
+    fn ping_after(&self) -> Option<Duration> {
+        let pings = self.proxies.pings(self.relay.url.host()).filter(|_| self.relay.icmp);
+        pings.map(Pings::head_start)
+    }
+
+    /// Remembers what passed.
+    fn learn(&mut self, admitted: &Admitted, tried_quic: bool) {
+        if let Admitted::Https(connected) = admitted {
+            self.way = connected.way();
+        }
+        let by = By::of(admitted);
+        if tried_quic && by != By::Quic {
             self.put_off_quic();
         }
-        Ok(admitted)
+        if let Some(pings) = self.proxies.pings(self.relay.url.host()) {
+            pings.note(by == By::Icmp);
+        }
+        if by == By::Icmp {
+            self.better.put_off(Instant::now());
+        }
     }
 
     /// Gives the stream to the loop and waits for its end, or for that of the one that took over.
@@ -259,17 +318,28 @@ impl Keeper {
             return Ok(Ended { lasted: Duration::ZERO, is_quic: false, by_itself: false });
         };
         let why = loop {
-            let left = self.quic.left(Instant::now()).filter(|_| !current.is_quic);
+            let left = match current.by {
+                By::Quic => None,
+                By::Https => self.quic.left(Instant::now()),
+                By::Icmp => self.better.left(Instant::now()),
+            };
             let order = match left {
                 Some(left) => self.orders.recv_timeout(left),
                 None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match order {
-                Err(RecvTimeoutError::Timeout) => current = self.upgrade().unwrap_or(current),
+                Err(RecvTimeoutError::Timeout) => {
+                    current = self.upgrade(current.by).unwrap_or(current);
+                }
                 Ok(Order::Ended(which, _)) if which != current.number => {}
                 Ok(Order::Changed) => {
                     self.hand.check_relay(self.relay.id);
                     self.quic.begin_anew();
+                    self.better.begin_anew();
+                    if current.by == By::Icmp && self.ping_after().is_none() {
+                        self.hand.remove_relay(self.relay.id);
+                        break None;
+                    }
                 }
                 Ok(Order::Ended(_, why)) => break why,
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => {
@@ -281,7 +351,8 @@ impl Keeper {
         };
         self.note_twin(why);
         self.note(false, None);
-        let (lasted, is_quic) = (current.begin.elapsed(), current.is_quic);
+        let lasted = current.begin.elapsed();
+        let is_quic = current.by == By::Quic;
         if is_quic {
             self.quic.handle_end(lasted, Instant::now());
             lock(&self.state).tries.quic_broken += u64::from(why.is_none());
@@ -292,21 +363,33 @@ impl Keeper {
     fn hand_over(&mut self, admitted: Admitted) -> Option<Current> {
         self.number += 1;
         let (number, own) = (self.number, self.own.clone());
-        let is_quic = matches!(admitted, Admitted::Quic(_));
+        let by = By::of(&admitted);
         // A full queue has orders that matter more: the thread wakes anyway.
         let on_end = Box::new(move |why| drop(own.try_send(Order::Ended(number, why))));
         let taken = self.hand.set_relay(self.relay.id, admitted, on_end);
         self.note(taken.is_ok(), taken.as_ref().err().map(ToString::to_string));
         if taken.is_ok() {
             let mut state = lock(&self.state);
-            state.tries.quic += u64::from(is_quic);
-            state.tries.https += u64::from(!is_quic);
+            state.tries.quic += u64::from(by == By::Quic);
+            state.tries.https += u64::from(by == By::Https);
+            state.tries.icmp += u64::from(by == By::Icmp);
         }
-        taken.ok().map(|()| Current { number, begin: Instant::now(), is_quic })
+        taken.ok().map(|()| Current { number, begin: Instant::now(), by })
     }
 
-    /// Tries QUIC beside a stream of HTTPS that works; if it answers, the relay ends the older one.
-    fn upgrade(&mut self) -> Option<Current> {
+    /// Tries QUIC beside a stream of HTTPS that works, and both beside one by ping; if one answers,
+    /// the relay ends the older one.
+    fn upgrade(&mut self, by: By) -> Option<Current> {
+        if by == By::Icmp {
+            let quic = self.quic.is_due(Instant::now());
+            let ways = Ways { quic, first: self.way, ping: None };
+            let Ok(admitted) = race_by(&self.relay, &self.node, &self.proxies, ways) else {
+                self.better.put_off(Instant::now());
+                return None;
+            };
+            self.learn(&admitted, quic);
+            return self.hand_over(admitted);
+        }
         match connect_quic(&self.relay, &self.node, self.proxies.mark()) {
             Ok(answered) => self.hand_over(Admitted::Quic(Box::new(answered))),
             Err(_) => {
@@ -341,7 +424,7 @@ impl Keeper {
 
     fn note(&self, is_connected: bool, trouble: Option<String>) {
         let mut state = lock(&self.state);
-        (state.is_connected, state.trouble) = (is_connected, trouble);
+        (state.is_connected, state.trouble, state.mend) = (is_connected, trouble, None);
     }
 
     fn note_twin(&self, why: Option<Notice>) {

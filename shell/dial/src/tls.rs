@@ -32,6 +32,12 @@ pub fn quic_config() -> Arc<ClientConfig> {
     Arc::clone(&CONFIG)
 }
 
+/// The same for what is said to a server by ping.
+pub(crate) fn pipe_config() -> Arc<ClientConfig> {
+    static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| made(&[&TLS13], quic::PIPE_ALPN));
+    Arc::clone(&CONFIG)
+}
+
 /// For requests whose answer is trusted because of the certificate: one that the authorities in a
 /// file vouch for, or else those that this machine trusts, and nobody else.
 ///

@@ -108,8 +108,8 @@ fn rules(is_sender: bool) -> Rules {
     };
     let list: Vec<Rule> = (0..RULES).map(|n| rule(4_001 + RULES - n)).collect();
     match is_sender {
-        true => Rules { inward: Vec::new(), outward: list },
-        false => Rules { inward: list, outward: Vec::new() },
+        true => Rules::new(Vec::new(), list),
+        false => Rules::new(list, Vec::new()),
     }
 }
 

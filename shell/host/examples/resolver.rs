@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use host::resolver::{Paths, Wish, apply};
+use host::names::resolver::{Paths, Wish, apply};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();

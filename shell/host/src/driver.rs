@@ -7,21 +7,23 @@ use std::time::Duration;
 
 use node::{Change, Node, Slumber, Stamps, Status};
 use noise::PublicKey;
+use pace::PAUSE;
 
 use crate::KernelRandom;
-use crate::engine::Engine;
-use crate::hooks::Hooks;
+use crate::driver::engine::Engine;
 use crate::keyfile::KeyFile;
-use crate::moderation::PAUSE;
-use crate::monitor::Monitor;
-use crate::signals::{Asked, Signals};
-use crate::sys::{self, Interest, Poll, Ready};
-use crate::tun::Device;
+use crate::linux::hooks::Hooks;
+use crate::linux::monitor::Monitor;
+use crate::linux::signals::{Asked, Signals};
+use crate::linux::sys::{self, Interest, Poll, Ready};
+use crate::linux::tun::Device;
 use crate::uapi::{BindError, Errno, Server, Turn};
 
 mod configure;
 mod desk;
+pub mod engine;
 mod keyfiles;
+pub mod link_status;
 pub mod mail;
 mod rounds;
 
@@ -74,6 +76,17 @@ pub enum End {
     ControlGone,
     /// Another thread asked for it: [`Desk::end`].
     Asked,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Signal => "by a signal",
+            Self::DeviceGone => "the interface was deleted",
+            Self::ControlGone => "the control socket was removed",
+            Self::Asked => "as was asked",
+        })
+    }
 }
 
 /// What a configuration that was read again says.
@@ -167,9 +180,9 @@ impl Driver {
         }
         poll.watch(device.up_fd(), Interest::NEWLY_WRITABLE)
             .map_err(|error| Error::System("epoll", error))?;
-        tracing::info!(name, offloads = ?device.offloads(), "interface created");
+        tracing::info!(name, "interface created, with {}", device.offloads());
         let mut engine = Engine::new(device);
-        let aes = crate::processor::has_aes();
+        let aes = crate::linux::processor::has_aes();
         tracing::debug!(aes, "the processor's instructions for AES-256-GCM");
         engine.node.set_aes(aes);
         engine.node.set_mtu(engine.device.mtu().unwrap_or(0));
@@ -205,11 +218,20 @@ impl Driver {
     /// # Errors
     /// No descriptors are left.
     pub fn remote(&mut self) -> Result<Remote, Error> {
+        let remote = self.mailbox()?;
+        self.rest.is_managed = true;
+        Ok(remote)
+    }
+
+    /// The same beside whoever changes the configuration.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn mailbox(&mut self) -> Result<Remote, Error> {
         let failed = |error| Error::System("mailbox", error);
         let (mail, remote) = mail::mailbox().map_err(failed)?;
         self.rest.poll.watch(mail.fd(), Interest::READ).map_err(failed)?;
         self.rest.mail = Some(mail);
-        self.rest.is_managed = true;
         Ok(remote)
     }
 
@@ -456,7 +478,7 @@ impl Rest {
             self.engine.set_sockets(None);
         }
         self.up = up;
-        tracing::info!(up, "interface");
+        tracing::info!("interface {}", if up { "up" } else { "down" });
         self.engine.tick();
         self.engine.node.set_up(up, &mut self.random);
         self.engine.settle(true, false);

@@ -19,6 +19,16 @@
 //! hand, and not by closing alone.
 //!
 //! Nothing is written into the file, and who has it is not told: the kernel knows (`lslocks`).
+//!
+//! A place that is to be one program's is also one that nobody else writes into:
+//! [`private_directory`] makes it so. A local socket has its place in the file system, too, which
+//! a [`SocketFile`] takes and gives back.
+
+mod private;
+mod socket;
+
+pub use private::private_directory;
+pub use socket::SocketFile;
 
 use std::fs::{File, TryLockError};
 use std::os::fd::{AsFd, BorrowedFd};

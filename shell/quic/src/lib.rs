@@ -1,5 +1,5 @@
-//! QUIC between a node and a relay, where UDP passes: datagrams that are not sent again and hold up
-//! nothing behind them (RFC 9000, RFC 9221).
+//! QUIC between a node and a relay, where UDP or ping passes: datagrams that are not sent again and
+//! hold up nothing behind them (RFC 9000, RFC 9221).
 //!
 //! What is here is what both ends have to agree on, and a node's end of a connection. The relay's
 //! end is tasks around the same library (`server::relay::quic`).
@@ -22,6 +22,13 @@
 //!    when [`Line::poll_timeout`] is due, [`Line::flush`] at the end of a turn.
 //! 4. [`Line::end`] says that it is over, and why. One that is dropped says so to the relay.
 //!
+//! # By ping
+//!
+//! Where neither UDP nor TCP passes the same connection rides in echoes of ICMP
+//! ([`Line::open_by_ping`], the crate `ping`). What a node says to its server then goes by a
+//! [`Pipe`]: a connection with the protocol name [`PIPE_ALPN`], whose one stream is what a TCP
+//! connection is elsewhere.
+//!
 //! # Bounds
 //!
 //! A line takes frames only while [`Line::room`] says so, so that what waits, waits in the queue of
@@ -43,12 +50,20 @@ use quinn_proto::congestion::BbrConfig;
 use quinn_proto::{IdleTimeout, TransportConfig, VarInt};
 use wire::relay::Notice;
 
+mod conn;
+mod end;
 mod line;
+mod net;
+mod pipe;
 
-pub use line::{Line, LineCounters, LineEnd};
+pub use end::LineEnd;
+pub use line::{Line, LineCounters};
+pub use pipe::{Cut, Pipe};
 
 /// The protocol that is spoken.
 pub const ALPN: &[u8] = b"warren-relay/1";
+/// The protocol of a connection that is a stream of bytes to a server, where no TCP passes.
+pub const PIPE_ALPN: &[u8] = b"warren-pipe/1";
 /// Bytes of datagrams that wait for the congestion window, at most, as much as the kernel may hold
 /// unsent of a stream: 50 ms at 10 Mbit/s. What is in it can no longer be dropped.
 pub const SEND_LEN: usize = 64 * 1024;
@@ -70,6 +85,17 @@ pub const FRAME_LEN_MAX: usize = PAYLOAD_LEN_MAX - AROUND_LEN;
 /// the kernel for streams), and small buffers.
 #[must_use]
 pub fn transport() -> Arc<TransportConfig> {
+    Arc::new(settings())
+}
+
+/// The same for a node's pipe, whose server may be silent for long.
+fn pipe_transport() -> Arc<TransportConfig> {
+    let mut transport = settings();
+    transport.keep_alive_interval(Some(SILENCE_MAX / 4));
+    Arc::new(transport)
+}
+
+fn settings() -> TransportConfig {
     let mut transport = TransportConfig::default();
     let idle = IdleTimeout::try_from(SILENCE_MAX).expect("a minute is a time of QUIC");
     transport
@@ -83,7 +109,7 @@ pub fn transport() -> Arc<TransportConfig> {
         .datagram_send_buffer_size(SEND_LEN)
         .allow_spin(false)
         .congestion_controller_factory(Arc::new(BbrConfig::default()));
-    Arc::new(transport)
+    transport
 }
 
 /// The code with which a connection ends: a notice's number, 0 if there is nothing to say.

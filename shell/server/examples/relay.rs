@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use control::Relay;
 use dial::SystemRandom;
 use dial::proxy::Proxies;
-use dial::relay::{Connected, connect};
+use dial::relay::{Connected, Way, connect};
 use noise::PrivateKey;
 use server::{RelayConfig, RelayServer};
 use wire::relay::Frame;
@@ -68,6 +68,7 @@ fn main() {
         data: data.clone(),
         listen: ([127, 0, 0, 1], 0).into(),
         quic: true,
+        icmp: None,
         url: "https://127.0.0.1".parse().unwrap(),
         stun: Vec::new(),
         tls: None,
@@ -75,12 +76,13 @@ fn main() {
     };
     let server = RelayServer::start(&config).unwrap();
     let url = format!("https://{}", server.address()).parse().unwrap();
-    let relay = Relay { id: 1, url, key: server.public_key(), stun: Vec::new(), quic: false };
+    let relay =
+        Relay { id: 1, url, key: server.public_key(), stun: Vec::new(), quic: false, icmp: false };
     let keys: Vec<PrivateKey> =
         (0..pairs * 2).map(|_| PrivateKey::generate(&mut SystemRandom)).collect();
     let members: BTreeSet<_> = keys.iter().map(PrivateKey::public).collect();
     server.set_members(members, Duration::from_secs(3600));
-    let open = |key| connect(&relay, key, &Proxies::default()).unwrap();
+    let open = |key| connect(&relay, key, &Proxies::default(), Way::Own).unwrap();
     let end = Instant::now() + Duration::from_secs(seconds);
     let before = relay_cpu_s();
     let mut threads = Vec::new();

@@ -133,7 +133,8 @@ impl Acme {
             roots::roots(path).map_err(|why| bad(format!("--acme-ca: {why}")))?;
         }
         let directory = directory.to_owned();
-        let (proxies, pace) = (Proxies::default(), Pace::default());
+        let proxies = Proxies::default();
+        let pace = Pace::default();
         Ok(Self { names: wanted, email, directory, roots, proxies, pace })
     }
 
@@ -184,7 +185,8 @@ pub(crate) fn outer(
 }
 
 /// When a certificate is to be renewed that is good from and until then: a third is left.
-const fn due((from, until): (u64, u64)) -> u64 {
+const fn due(dates: (u64, u64)) -> u64 {
+    let (from, until) = dates;
     until - until.saturating_sub(from) / 3
 }
 
@@ -261,7 +263,8 @@ impl Keeper {
     async fn ask_once(&self, wait: &Wait) -> Result<(), Failure> {
         let mend = "make room, or let the server write there";
         let written = |written: io::Result<()>| written.map_err(|why| Failure::new(why, mend));
-        let (kept, now) = (self.kept.clone(), (self.clock)());
+        let kept = self.kept.clone();
+        let now = (self.clock)();
         written(blocking(move || kept.note_asked(Some(now))).await?)?;
         let ask = order::ask(&self.acme, &self.kept, &self.outer, wait);
         let Issued { chain, key } = timeout(ASK_WITHIN, ask).await.unwrap_or_else(|_| {
@@ -274,7 +277,8 @@ impl Keeper {
             return Err(Failure::new(format!("what it gave is not for {name}"), OTHER));
         }
         let dates = certificate.dates.ok_or_else(|| Failure::new("it has no dates", OTHER))?;
-        let (kept, directory) = (self.kept.clone(), self.acme.directory.clone());
+        let kept = self.kept.clone();
+        let directory = self.acme.directory.clone();
         let keep = move || {
             kept.keep_certificate(&directory, &chain, &key)?;
             kept.note_asked(None)
@@ -283,7 +287,8 @@ impl Keeper {
         let is_kept = blocking(keep).await;
         self.outer.show(certificate, Origin::Authority);
         written(is_kept?)?;
-        let (names, until) = (self.acme.names.join(", "), control::text::rfc3339(dates.1));
+        let names = self.acme.names.join(", ");
+        let until = control::text::rfc3339(dates.1);
         tracing::info!(names, until, "there is a new certificate");
         if due(dates) <= (self.clock)() {
             let why = format!("the new certificate ends {until}, which is soon by this clock");

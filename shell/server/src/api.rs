@@ -4,8 +4,8 @@
 //! read; everything that is not allowed is refused by [`authorise`] and nowhere else (threat
 //! CO-09). Four kinds of callers come here: local ones over the server's socket, bearers of an
 //! API token over HTTPS, the same inside a node's channel, where no certificate has to be
-//! trusted, and people who signed in, whose role has scopes. Whoever lacks the scope of a route
-//! that is marked `own` gets there, too, and finds what is its own ([`Reach`]). The document
+//! trusted, and people who signed in, whose role has scopes. A caller that lacks the scope of a
+//! route that is marked `own` gets there, too, and finds what is its own ([`Reach`]). The document
 //! `openapi.json` says the same for readers; a test compares the two.
 
 mod backup;
@@ -15,6 +15,7 @@ mod links;
 mod metrics;
 mod peers;
 mod people;
+mod policies;
 mod problem;
 mod relays;
 mod resolvers;
@@ -94,6 +95,8 @@ pub(crate) struct Call {
 pub(crate) enum Reply {
     /// 200 with JSON.
     Json(serde_json::Value),
+    /// 200 with JSON that is written already.
+    Written(String),
     /// 201 with JSON.
     Created(serde_json::Value),
     /// 204.
@@ -164,6 +167,7 @@ pub(crate) const ROUTES: &[Route] = &[
     own("DELETE", "/api/v1/nodes/{id}", "nodes:write", handlers::remove_node),
     own("POST", "/api/v1/nodes/{id}/rename", "nodes:write", handlers::rename_node),
     route("POST", "/api/v1/nodes/{id}/tags", "nodes:write", handlers::tag_node),
+    route("POST", "/api/v1/nodes/{id}/user", "nodes:write", handlers::move_node),
     route("POST", "/api/v1/nodes/{id}/approve", "nodes:write", handlers::approve_node),
     own("POST", "/api/v1/nodes/{id}/expire", "nodes:write", handlers::expire_node),
     route("POST", "/api/v1/nodes/{id}/routes", "nodes:write", handlers::approve_routes),
@@ -176,10 +180,13 @@ pub(crate) const ROUTES: &[Route] = &[
     route("POST", "/api/v1/relays", "relay:serve", relays::put_relay),
     route("GET", "/api/v1/relays/members", "relay:serve", relays::relay_members),
     route("DELETE", "/api/v1/relays/{id}", "nodes:write", relays::remove_relay),
-    route("GET", "/api/v1/policy", "policy:read", handlers::policy),
-    route("PUT", "/api/v1/policy", "policy:write", handlers::set_policy),
-    route("POST", "/api/v1/policy/check", "policy:read", handlers::check_policy),
+    route("GET", "/api/v1/policy", "policy:read", policies::show),
+    route("PUT", "/api/v1/policy", "policy:write", policies::set),
+    route("POST", "/api/v1/policy/check", "policy:read", policies::check),
     route("POST", "/api/v1/policy/explain", "policy:read", explain::explain),
+    route("GET", "/api/v1/policy/history", "policy:read", policies::history),
+    route("GET", "/api/v1/policy/history/{id}", "policy:read", policies::version),
+    route("POST", "/api/v1/policy/history/{id}/restore", "policy:write", policies::restore),
     route("GET", "/api/v1/dns", "dns:read", resolvers::resolvers),
     route("PUT", "/api/v1/dns", "dns:write", resolvers::set_resolvers),
     route("POST", "/api/v1/backup", "backup:read", backup::make),
@@ -391,12 +398,14 @@ pub(crate) async fn signed_in(app: &Arc<App>, way: &Way, cookie: &str) -> Result
 /// Runs an authorised call.
 pub(crate) async fn run(
     app: Arc<App>,
-    (route, id): (&'static Route, u64),
+    called: (&'static Route, u64),
     caller: Caller,
-    (machine, source): (Option<PublicKey>, Option<Source>),
+    peer: (Option<PublicKey>, Option<Source>),
     query: String,
     body: Vec<u8>,
 ) -> Result<Reply, Problem> {
+    let (route, id) = called;
+    let (machine, source) = peer;
     let reach = authorise(route, &caller)?;
     let actor = match &caller {
         Caller::Anonymous => ANONYMOUS.to_owned(),
@@ -441,7 +450,8 @@ pub(crate) async fn inside(
             app.limits.failed(way.source);
         }
         let caller = caller?;
-        let (app, body) = (Arc::clone(&app), request.body.into_bytes());
+        let app = Arc::clone(&app);
+        let body = request.body.into_bytes();
         let from = (Some(machine), way.source);
         run(app, found, caller, from, query.to_owned(), body).await
     };
@@ -449,7 +459,7 @@ pub(crate) async fn inside(
         Ok(Reply::Json(value) | Reply::Cookie(value, _)) => {
             ApiAnswer { status: 200, body: value.to_string() }
         }
-        Ok(Reply::Text(text)) => ApiAnswer { status: 200, body: text },
+        Ok(Reply::Text(text) | Reply::Written(text)) => ApiAnswer { status: 200, body: text },
         Ok(Reply::Created(value)) => ApiAnswer { status: 201, body: value.to_string() },
         Ok(Reply::Empty) => ApiAnswer { status: 204, body: String::new() },
         Ok(Reply::Document) => ApiAnswer { status: 200, body: OPENAPI.to_owned() },

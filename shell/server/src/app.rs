@@ -29,7 +29,7 @@ use crate::oidc::Oidc;
 use crate::policy::{self, Checked};
 use crate::relay::{Members, Relay};
 use crate::resolvers::Resolvers;
-use crate::store::{Enrolment, Node, Secrets, Store, StoreError, Stored};
+use crate::store::{Enrolment, Node, Secrets, Store, StoreError, Stored, Unwritten};
 use crate::tls::Outer;
 
 /// How long an ephemeral node may be away, in seconds.
@@ -58,6 +58,8 @@ pub(crate) struct App {
     store: Mutex<Store>,
     /// To be read without the lock.
     store_errors: Arc<AtomicU64>,
+    /// Why the books cannot be written, to be asked without them.
+    pub(crate) unwritten: Arc<Unwritten>,
     /// What every join key and API token opens, to be asked without the books.
     pub(crate) secrets: Arc<Secrets>,
     /// Until when the books are taken for well, by the clock that only grows.
@@ -98,16 +100,18 @@ impl App {
     pub(crate) fn new(
         store: Store,
         network: Network,
-        (keys, copies, hooks): (Keys, Copies, Hooks),
+        tools: (Keys, Copies, Hooks),
         urls: Vec<ServerUrl>,
         terms: Enrolment,
         clock: Clock,
         outer: Arc<Outer>,
     ) -> Arc<Self> {
+        let (keys, copies, hooks) = tools;
         let (changed, _) = watch::channel(network.sequence());
         Arc::new_cyclic(|app| Self {
             relay: Relay::new(keys.noise.clone(), Box::new(Books(Weak::clone(app)))),
             store_errors: store.errors(),
+            unwritten: store.unwritten(),
             secrets: store.secrets(),
             well_until_s: AtomicU64::new(clock().up_s + WELL_FOR_S),
             unproven: Arc::new(Semaphore::new(UNPROVEN_MAX)),
@@ -250,7 +254,8 @@ impl App {
     pub(crate) fn check_policy(&self, text: &str) -> Result<Checked, Vec<Finding>> {
         let now = self.now();
         let network = self.network();
-        let (directory, groups) = (network.directory(now), network.groups());
+        let directory = network.directory(now);
+        let groups = network.groups();
         drop(network);
         policy::check(text, &directory, &groups)
     }
@@ -267,6 +272,9 @@ impl App {
         let mut checked = self.check_policy(text).map_err(Unset::Findings)?;
         let version = store.set_policy(text, expected, actor, self.now()).map_err(Unset::Store)?;
         let policy = std::mem::take(&mut checked.policy);
+        if policy.hides_links {
+            self.links().clear();
+        }
         self.touch(|network| network.set_policy(version, policy));
         drop(store);
         let ids = self.network().ids();
@@ -324,7 +332,8 @@ impl App {
     ///
     /// Returns whether this server's maps are later now.
     pub(crate) fn overtake(&self, id: u64, poll: &Poll) -> bool {
-        let (moment, seen) = (self.moment(), poll.epoch);
+        let moment = self.moment();
+        let seen = poll.epoch;
         let mut store = self.store();
         let mut last = held(&self.overtaken_at_s);
         // Another may have had it done meanwhile.
@@ -363,8 +372,10 @@ impl App {
         self.look_after_books(at);
         self.copies.sweep(up_s);
         self.knocks.sweep(up_s);
-        let there: BTreeSet<u64> = self.network().ids().into_iter().collect();
-        self.links().sweep(|id| there.contains(&id), at);
+        if !self.links().is_empty() {
+            let there: BTreeSet<u64> = self.network().ids().into_iter().collect();
+            self.links().sweep(|id| there.contains(&id), at);
+        }
         let away = self.touch(|network| network.sweep(moment));
         if !away.is_empty()
             && let Err(error) = self.store().note_seen(&away, at)
@@ -377,7 +388,8 @@ impl App {
         }
         if !self.hooks.is_empty() {
             let network = self.network();
-            let (view, epoch) = (network.view(at), network.epoch());
+            let view = network.view(at);
+            let epoch = network.epoch();
             drop(network);
             self.hooks.look(view, epoch, at);
         }

@@ -41,7 +41,8 @@ pub(crate) fn broken(path: &Path) -> impl Fn(rusqlite::Error) -> io::Error {
 /// If the folder has no server's files, or the file is there already or cannot be written. Then
 /// no file is left.
 pub fn backup(data: &Path, to: &Path) -> io::Result<u64> {
-    let (database, keys) = (data.join(DATABASE), data.join(KEYS));
+    let database = data.join(DATABASE);
+    let keys = data.join(KEYS);
     if let Some(place) = books::elsewhere(data)? {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
@@ -90,7 +91,8 @@ fn copy(database: &Path, keys: &[u8], part: &Path) -> io::Result<u64> {
 /// # Errors
 /// If there are other keys already, or a file cannot be written.
 pub(crate) fn unpack(data: &Path) -> io::Result<()> {
-    let (database, path) = (data.join(DATABASE), data.join(KEYS));
+    let database = data.join(DATABASE);
+    let path = data.join(KEYS);
     if !database.exists() {
         return Ok(());
     }

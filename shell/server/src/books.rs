@@ -47,7 +47,8 @@ fn refuse(why: String) -> io::Error {
 /// # Errors
 /// If the folder says otherwise, or the URL is none.
 pub(crate) fn place(data: &Path, store: Option<&str>) -> io::Result<Place> {
-    let (database, keys) = (data.join(DATABASE), data.join(KEYS));
+    let database = data.join(DATABASE);
+    let keys = data.join(KEYS);
     let Some(store) = store else {
         if let Some(place) = elsewhere(data)? {
             return Err(refuse(format!(

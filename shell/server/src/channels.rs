@@ -76,7 +76,8 @@ pub(crate) enum NoChannel {
 
 impl Default for Channels {
     fn default() -> Self {
-        let (strangers, members) = (Crowd::new(STRANGERS_MAX), Crowd::new(MEMBERS_MAX));
+        let strangers = Crowd::new(STRANGERS_MAX);
+        let members = Crowd::new(MEMBERS_MAX);
         Self { open: BTreeMap::new(), strangers, members }
     }
 }

@@ -60,7 +60,8 @@ impl Doorstep {
     }
 
     fn with(strangers: usize, known: usize) -> Arc<Self> {
-        let (strangers, known) = (Crowd::new(strangers), Crowd::new(known));
+        let strangers = Crowd::new(strangers);
+        let known = Crowd::new(known);
         Arc::new(Self(Mutex::new(Crowds { strangers, known })))
     }
 
@@ -95,6 +96,16 @@ impl Place {
     }
 }
 
+/// What is called when somebody has proved who it is.
+#[derive(Clone)]
+pub(crate) struct OnProof(pub(crate) Arc<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for OnProof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnProof(…)")
+    }
+}
+
 /// By which way a request came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Way {
@@ -102,6 +113,8 @@ pub(crate) struct Way {
     pub(crate) source: Option<Source>,
     /// The place of its connection, where it has one.
     pub(crate) place: Option<Arc<Place>>,
+    /// By ping: who is to be told that whoever speaks is known.
+    pub(crate) proof: Option<OnProof>,
 }
 
 impl Way {
@@ -109,6 +122,9 @@ impl Way {
     pub(crate) fn prove(&self, known: Known) {
         if let Some(place) = &self.place {
             place.prove(known);
+        }
+        if let Some(proof) = &self.proof {
+            (proof.0)();
         }
     }
 }

@@ -149,7 +149,9 @@ impl Hooks {
     ) -> Result<Vec<impl Future<Output = ()> + Send + use<>>, String> {
         let task = |(hook, queue): &(Hook, Arc<Queue>)| {
             let poster = Poster::new(hook.uri.clone())?;
-            let (hook, queue, counts) = (hook.clone(), Arc::clone(queue), Arc::clone(&self.counts));
+            let hook = hook.clone();
+            let queue = Arc::clone(queue);
+            let counts = Arc::clone(&self.counts);
             Ok(async move {
                 loop {
                     let Some(text) = held(&queue.waiting).pop_front() else {

@@ -26,10 +26,11 @@ use control::client::{ASK_PATH, OPEN_PATH};
 use crate::api::{self, Caller, OPENAPI, Problem, Reply};
 use crate::app::App;
 use crate::connection::{ACCEPT_PAUSE, READ_WITHIN, talk, unless_cut};
-use crate::doorstep::{KNOWN_MAX, STRANGERS_MAX, Way};
+use crate::doorstep::{KNOWN_MAX, OnProof, STRANGERS_MAX, Way};
 use crate::events::Sending;
 use crate::patience::Patience;
 use crate::protocol::{self, ASK_BYTES_MAX, Failure};
+use crate::relay::Pipe;
 use crate::requests::{read_body, session_cookie};
 use crate::{origin, relay, signin, tls};
 
@@ -61,9 +62,10 @@ pub(crate) async fn serve_tls(app: Arc<App>, listener: TcpListener, acceptor: Tl
             tracing::debug!(%from, "a connection was refused: its source makes too many");
             continue;
         }
-        let (app, acceptor) = (Arc::clone(&app), acceptor.clone());
+        let app = Arc::clone(&app);
+        let acceptor = acceptor.clone();
         let (place, cut) = app.doorstep.enter(source);
-        let way = Way { source: Some(source), place: Some(Arc::new(place)) };
+        let way = Way { source: Some(source), place: Some(Arc::new(place)), proof: None };
         tokio::spawn(async move {
             let _permit = permit;
             let _ = stream.set_nodelay(true);
@@ -83,6 +85,23 @@ async fn serve_stream(app: Arc<App>, acceptor: TlsAcceptor, stream: TcpStream, w
         return;
     }
     connection(app, stream, Caller::Anonymous, way).await;
+}
+
+/// Serves what a node says by ping in place of a TLS connection: what it says is sealed by itself.
+pub(crate) async fn serve_pipe(app: Arc<App>, pipe: Pipe) {
+    let Pipe { proof, sending, receiving, stranger } = pipe;
+    let source = Source::from(proof.connection.remote_address().ip());
+    if !app.limits.connect(source) {
+        app.limits.refuse();
+        return;
+    }
+    let (place, cut) = app.doorstep.enter(source);
+    // It has a place of its own while it proves itself.
+    drop(stranger);
+    let proof = Some(OnProof(Arc::new(move || proof.tell())));
+    let way = Way { source: Some(source), place: Some(Arc::new(place)), proof };
+    let stream = Patience::new(tokio::io::join(receiving, sending));
+    unless_cut(connection(app, stream, Caller::Anonymous, way), cut).await;
 }
 
 /// Serves the local socket until the task is dropped. Only `owner` and root may call.
@@ -108,7 +127,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let (app, caller, way) = (Arc::clone(&app), caller.clone(), way.clone());
+        let app = Arc::clone(&app);
+        let caller = caller.clone();
+        let way = way.clone();
         async move { Ok::<_, Infallible>(answer(app, request, caller, way).await) }
     });
     talk(stream, service).await;
@@ -218,6 +239,7 @@ async fn call(
 fn replied(reply: Reply) -> Sent {
     match reply {
         Reply::Json(value) => json(StatusCode::OK, value.to_string()),
+        Reply::Written(text) => json(StatusCode::OK, text),
         Reply::Created(value) => json(StatusCode::CREATED, value.to_string()),
         Reply::Empty => plain(StatusCode::NO_CONTENT),
         Reply::Cookie(value, cookie) => {

@@ -104,7 +104,8 @@ fn read(text: &str) -> Option<Keys> {
     // Whatever differs from what we would write is damage.
     let keys = (print(&secret) == text).then(|| {
         let part = |n: usize| <[u8; 32]>::try_from(&secret[n * 32..][..32]).ok();
-        let (noise, pepper) = (PrivateKey::from_bytes(part(0)?), part(2)?);
+        let noise = PrivateKey::from_bytes(part(0)?);
+        let pepper = part(2)?;
         Some(Keys { noise, signing: SigningKey::from_seed(&part(1)?)?, pepper })
     });
     secret.zeroize();

@@ -1,7 +1,7 @@
 //! Machines that wait for somebody to sign in and let them in (threats CO-04, WB-12).
 //!
 //! A machine that has no join key proves its key in a channel and is given a link with 128 random
-//! bits. Whoever opens the link in a browser sees which machine asks, signs in, and lets it in or
+//! bits. Who opens the link in a browser sees which machine asks, signs in, and lets it in or
 //! does not. A link is for one machine and one of its keys, is over after ten minutes, and is used
 //! up by an answer: by the answer, and never by being looked at, since programs look at links, too.
 //! All of it is in memory: who waits asks again after a start of the server, and gets another link.
@@ -77,11 +77,12 @@ impl Knocks {
     /// A machine asks. Whoever has another key or another name than before gets another link.
     pub(crate) fn ask(
         &self,
-        (machine, node_key): (PublicKey, PublicKey),
+        keys: (PublicKey, PublicKey),
         host: &HostInfo,
         source: Source,
         now: Moment,
     ) -> Heard {
+        let (machine, node_key) = keys;
         let mut held = held(&self.table);
         let (table, crowd) = &mut *held;
         if let Some(code) = table.codes.get(&machine).copied()

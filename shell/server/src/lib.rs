@@ -33,7 +33,7 @@
 //!
 //! A policy text is compiled in one place, `policy`, before it is stored, and again whenever what
 //! it speaks of changed. What one source may cost is bounded by `limits`, `doorstep` and
-//! `patience`; what others are told of events goes out by `hooks`; what has to run for ever is
+//! `patience`; what others are told of events goes out by `hooks`; what has to run without end is
 //! looked after by `watchdog`.
 
 mod acme;
@@ -57,9 +57,13 @@ mod links;
 mod loopback;
 mod network;
 mod oidc;
+#[cfg(feature = "oracle")]
+pub mod oracle;
 mod origin;
 mod passwords;
 mod patience;
+mod percent;
+mod place;
 mod policy;
 mod protocol;
 mod relay;
@@ -84,7 +88,7 @@ pub use clock::unix_s;
 pub use hooks::{HOOKS_MAX, Hook};
 pub use loopback::{Carry, Loopback};
 pub use oidc::Provider;
-pub use relay::{RelayConfig, RelayServer};
+pub use relay::{IcmpAt, RelayConfig, RelayServer};
 pub use resolvers::{Resolvers, Zone};
 pub use restore::{Restored, restore};
 pub use roles::Role;

@@ -1,6 +1,7 @@
 //! What nodes report of their links, for a page that shows the network: who reaches whom, by
 //! which path, how fast, with which losses. It is in memory and nowhere else, bounded, and a day
-//! old at most; a network that does not want it has a server with `--no-link-reports`.
+//! old at most. A network that wants none has a policy with `"linkReports": false`, or a server
+//! with `--no-link-reports`.
 //!
 //! Of each link there is the latest word of either end. Of each node there is a history: in steps
 //! of five minutes the bytes that it sent and received, its worst loss and its median round trip.
@@ -32,10 +33,61 @@ pub(crate) struct Step {
     pub(crate) rtt_us: Option<u32>,
 }
 
+/// A link as it is kept: small, for there are many.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Kept {
+    pub(crate) peer: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rtt_us: Option<u32>,
+    pub(crate) loss_ppm: u32,
+    pub(crate) path: Path,
+}
+
+/// By which path a link goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Path {
+    Direct,
+    Relay,
+    None,
+}
+
+impl Path {
+    fn read(word: &str) -> Self {
+        match word {
+            "direct" => Self::Direct,
+            "relay" => Self::Relay,
+            _ => Self::None,
+        }
+    }
+
+    /// The word for it, as nodes and the API say it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Relay => "relay",
+            Self::None => "none",
+        }
+    }
+}
+
+impl From<&LinkReport> for Kept {
+    fn from(link: &LinkReport) -> Self {
+        Self {
+            peer: link.peer,
+            rx_bytes: link.rx_bytes,
+            tx_bytes: link.tx_bytes,
+            rtt_us: link.rtt_us,
+            loss_ppm: link.loss_ppm,
+            path: Path::read(&link.path),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Reported {
     at_unix_s: u64,
-    links: Vec<LinkReport>,
+    links: Box<[Kept]>,
     history: VecDeque<Step>,
 }
 
@@ -53,7 +105,9 @@ impl Links {
         let known = self.0.entry(node).or_default();
         let before: BTreeMap<u64, (u64, u64)> =
             known.links.iter().map(|link| (link.peer, (link.rx_bytes, link.tx_bytes))).collect();
-        let (mut rx, mut tx, mut loss) = (0_u64, 0_u64, 0_u32);
+        let mut rx = 0_u64;
+        let mut tx = 0_u64;
+        let mut loss = 0_u32;
         for link in &links {
             // Of a counter that began anew nobody knows what went before.
             let (old_rx, old_tx) =
@@ -81,11 +135,12 @@ impl Links {
         while known.history.len() > STEPS_MAX {
             known.history.pop_front();
         }
-        (known.at_unix_s, known.links) = (now, links);
+        known.at_unix_s = now;
+        known.links = links.iter().map(Kept::from).collect();
     }
 
     /// What a node said last, and when, if that is not long ago.
-    pub(crate) fn of(&self, node: u64, now: u64) -> Option<(u64, &[LinkReport])> {
+    pub(crate) fn of(&self, node: u64, now: u64) -> Option<(u64, &[Kept])> {
         let known =
             self.0.get(&node).filter(|known| now < known.at_unix_s.saturating_add(FRESH_S))?;
         Some((known.at_unix_s, &known.links))
@@ -96,6 +151,16 @@ impl Links {
         let from = now.saturating_sub(STEP_S * STEPS_MAX as u64);
         let known = self.0.get(&node).map(|known| &known.history);
         known.into_iter().flatten().filter(|step| step.at >= from).copied().collect()
+    }
+
+    /// Forgets everything: nobody is to know any more.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether nothing was reported.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Forgets nodes that are there no more, and what is a day old.
@@ -136,6 +201,8 @@ mod tests {
         assert!((step.loss_max - 0.01).abs() < 1e-9);
         assert_eq!(links.of(1, end).unwrap().1.len(), 2);
         assert!(links.of(1, end + FRESH_S).is_none() && links.of(9, end).is_none());
+        assert!(size_of::<Kept>() <= 40, "{} bytes a link", size_of::<Kept>());
+        assert_eq!(links.of(1, end).unwrap().1[0].path.word(), "direct");
         // A counter that began anew counts nothing.
         links.take(1, vec![link(2, 5, 0)], end);
         assert_eq!(links.history(1, end).last().unwrap().rx_bytes, 0);

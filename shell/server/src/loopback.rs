@@ -266,7 +266,8 @@ async fn answer(desk: Arc<Desk>, request: Request<Incoming>) -> Result<Response<
         let why = format!("only pages of http://{} may ask here", desk.hosts[0]);
         return Ok(closing(refused(&Problem::new(403, "this is not for other pages", why))));
     }
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
     if [Method::GET, Method::HEAD].contains(&method)
         && let Some(page) = page(&request)
     {

@@ -1,9 +1,9 @@
 //! What the server holds in memory: the nodes as they were committed, who is in touch, and the
 //! changes of this epoch, from which every node's map and deltas are made.
 //!
-//! Nothing is changed here before the store committed it, and the store's lock is held meanwhile,
+//! Nothing is changed here before the store committed it, and the store's lock is held until then,
 //! so that changes have the order of the commits (threat CO-16). The log of changes is bounded;
-//! whoever is behind its beginning is told everything again.
+//! a node that is behind its beginning is told everything again.
 //!
 //! What a node may see follows from the policy and from all that it speaks of: users, nodes, tags,
 //! routes. When one of these changes a new generation begins, and the first question after that
@@ -149,7 +149,8 @@ impl Network {
     pub(crate) fn new(
         shared: Shared,
         epoch: u64,
-        (nodes, users): (Vec<Node>, Vec<User>),
+        nodes: Vec<Node>,
+        users: Vec<User>,
         book: Rulebook,
         now: Moment,
     ) -> Self {
@@ -249,6 +250,11 @@ impl Network {
         self.book.is_readable()
     }
 
+    /// Whether the policy lets nodes report how their links are.
+    pub(crate) fn takes_links(&self) -> bool {
+        self.book.takes_links()
+    }
+
     /// Routes that this node offers and that the policy approves, but nobody did yet.
     pub(crate) fn automatic_routes(&mut self, id: u64, now: u64) -> Vec<Prefix> {
         let Some(node) = self.nodes.get(&id).map(Arc::clone) else { return Vec::new() };
@@ -336,6 +342,11 @@ impl Network {
         self.machines.contains_key(machine)
     }
 
+    /// Whether a node is there only while it is in touch.
+    pub(crate) fn is_ephemeral(&self, id: u64) -> bool {
+        self.nodes.get(&id).is_some_and(|node| node.ephemeral)
+    }
+
     /// What a node last said of itself.
     pub(crate) fn host_of(&self, id: u64) -> Option<HostInfo> {
         self.nodes.get(&id).map(|node| node.host.clone())
@@ -388,7 +399,7 @@ impl Network {
             return News::Nothing;
         }
         let next = self.next(&viewer, now);
-        let delta = self.delta(&viewer, (&told, &next), (&changed, me), now);
+        let delta = self.delta(&viewer, &told, &next, &changed, me, now);
         if is_behind || delta.me.is_some() || delta.policy.is_some() || has_peers(&delta) {
             self.memory.note(viewer.id, next);
             return said(&Statement::Delta(Box::new(delta)));
@@ -399,8 +410,10 @@ impl Network {
     fn delta(
         &mut self,
         viewer: &Node,
-        (told, next): (&Told, &Told),
-        (changed, me): (&BTreeSet<u64>, bool),
+        told: &Told,
+        next: &Told,
+        changed: &BTreeSet<u64>,
+        me: bool,
         now: u64,
     ) -> Delta<PeerText> {
         let is_new = |id: &u64| changed.contains(id) || !told.peers.has(*id);
@@ -520,6 +533,7 @@ impl Network {
             tags: node.tags.clone(),
             routes: node.routes(),
             aliases: node.aliases(),
+            down: node.down(),
             online: self.presence(node.id).0,
             expires_unix_s: node.expires,
             gateway: node.gateway.map(NodeId),

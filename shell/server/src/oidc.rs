@@ -8,8 +8,9 @@
 //!    a word that only this browser has, in a cookie.
 //! 2. The browser comes back with a code. [`Oidc::finish`] takes the state out of the table, so
 //!    that it is good once; browser and issuer have to be those of the beginning.
-//! 3. The code is exchanged, and the ID token verified ([`jwt`]) with a key of the provider, which
-//!    are fetched again when one is unknown, once a minute at most.
+//! 3. The code is exchanged, and the ID token verified ([`jwt`]) with a key of the provider. Its
+//!    keys are fetched again after an hour, and when none of those that are known has signed a
+//!    token, but for that once a minute at most.
 //! 4. What is told of the person becomes a [`Person`]: (issuer, subject) is who it is, and nothing
 //!    else is. An address of mail counts only if the provider has verified it.
 //!
@@ -23,7 +24,7 @@
 
 mod config;
 mod fetch;
-mod jwt;
+pub(crate) mod jwt;
 mod person;
 
 use std::collections::BTreeMap;
@@ -46,15 +47,17 @@ use crate::clock::Moment;
 use crate::held::held;
 use crate::keys::SystemRandom;
 use crate::passwords::is_equal;
+use crate::percent::percent;
 use crate::store::Person;
 
 /// Sign-ins that are under way, all together.
 const BEGUN_MAX: usize = 1024;
 /// How long one may take, in seconds.
 pub(crate) const LAST_S: u64 = 600;
-/// What the provider said of itself is asked again after so long.
+/// What the provider said of itself, and of its keys, is asked again after so long: a key that it
+/// took back is believed no longer.
 const DISCOVERY_LASTS: Duration = Duration::from_secs(3600);
-/// Keys are fetched again no sooner, however many tokens have an unknown one.
+/// For tokens that no known key has signed keys are fetched again no sooner, however many come.
 const KEYS_PAUSE: Duration = Duration::from_secs(60);
 /// After a provider did not answer it is left alone for so long.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
@@ -64,6 +67,9 @@ const KEYS_BYTES_MAX: usize = 512 * 1024;
 const TOKENS_BYTES_MAX: usize = 512 * 1024;
 /// Bytes of a code and of a state that come back.
 const WORD_BYTES_MAX: usize = 4096;
+
+/// What stands in a form beside letters and digits (RFC 3986, section 2.3).
+const UNRESERVED: &[u8] = b"-_.~";
 
 /// The name of a sign-in, which comes back with the browser.
 type State = [u8; 16];
@@ -106,6 +112,8 @@ struct Tokens {
 struct Known {
     discovery: Option<(Instant, Discovery)>,
     keys: Option<(Instant, Keys)>,
+    /// When keys were fetched for a token that no known one had signed.
+    doubted: Option<Instant>,
     failed: Option<(Instant, String)>,
 }
 
@@ -159,6 +167,11 @@ impl Oidc {
         &self.provider.issuer
     }
 
+    /// Whether it says what people may do.
+    pub(crate) fn gives_roles(&self) -> bool {
+        !self.provider.roles.is_empty()
+    }
+
     /// How often groups are asked for again.
     pub(crate) fn refresh_s(&self) -> u64 {
         self.provider.refresh_minutes.max(1) * 60
@@ -172,7 +185,8 @@ impl Oidc {
     /// Begins a sign-in. May wait for the provider.
     pub(crate) fn begin(&self, back: &str, source: Source, now: Moment) -> Result<Sent, Failure> {
         let discovery = self.discovery()?;
-        let (state, browser) = (random::<16>(), random::<16>());
+        let state = random::<16>();
+        let browser = random::<16>();
         let nonce = to_base64url(&random::<16>());
         let verifier = to_base64url(&random::<32>());
         let challenge = to_base64url(digest(&SHA256, verifier.as_bytes()).as_ref());
@@ -202,7 +216,8 @@ impl Oidc {
         if let Some(lost) = lost {
             begun.remove(&lost);
         }
-        let (back, ends_up_s) = (back.to_owned(), now.up_s.saturating_add(LAST_S));
+        let back = back.to_owned();
+        let ends_up_s = now.up_s.saturating_add(LAST_S);
         begun.insert(state, Begun { browser, nonce, verifier, back, ends_up_s, place });
         Ok(Sent { to, browser: to_base64url(&browser) })
     }
@@ -210,7 +225,9 @@ impl Oidc {
     /// Ends a sign-in with what the browser came back with. May wait for the provider.
     pub(crate) fn finish(
         &self,
-        (state, code, issuer): (&str, &str, Option<&str>),
+        state: &str,
+        code: &str,
+        issuer: Option<&str>,
         browser: Option<&str>,
         now: Moment,
     ) -> Result<Came, Failure> {
@@ -244,7 +261,9 @@ impl Oidc {
         Ok(Came { person, refresh: tokens.refresh_token, back: begun.back })
     }
 
-    /// Asks again who somebody is, by a refresh token: and what to ask with the next time.
+    /// Asks again who somebody is, by a refresh token: and what to ask with next. The user is lost
+    /// where the grant is over or the person may not come in. A provider that refuses us, or says
+    /// what is not to be believed, has said nothing of the person.
     pub(crate) fn again(
         &self,
         refresh: &str,
@@ -253,12 +272,14 @@ impl Oidc {
     ) -> Result<(Person, Option<String>), Failure> {
         let discovery = self.discovery()?;
         let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh)];
-        let tokens = self.tokens(&discovery, &fields)?;
+        let tokens = self.tokens(&discovery, &fields).map_err(Failure::unsure)?;
         let claims = match &tokens.id_token {
-            Some(token) => self.claims(&discovery, token, None, now.unix_s)?,
-            None => serde_json::json!({ "iss": self.provider.issuer, "sub": subject }),
+            Some(token) => self.claims(&discovery, token, None, now.unix_s),
+            None => Ok(serde_json::json!({ "iss": self.provider.issuer, "sub": subject })),
         };
-        let claims = self.with_more(&discovery, claims, tokens.access_token.as_deref())?;
+        let claims = claims.map_err(Failure::unsure)?;
+        let claims = self.with_more(&discovery, claims, tokens.access_token.as_deref());
+        let claims = claims.map_err(Failure::unsure)?;
         let person = person::person(&self.provider, &claims).map_err(Failure::Refused)?;
         if person.subject != subject {
             return Err(Failure::Trouble("the provider told of somebody else".to_owned()));
@@ -327,7 +348,8 @@ impl Oidc {
 
     fn tokens(&self, discovery: &Discovery, fields: &[(&str, &str)]) -> Result<Tokens, Failure> {
         let place = Endpoint::parse(&discovery.token_endpoint)?;
-        let (id, secret) = (self.provider.client_id.as_str(), self.provider.secret());
+        let id = self.provider.client_id.as_str();
+        let secret = self.provider.secret();
         let methods = discovery.token_endpoint_auth_methods_supported.as_ref();
         let is_posted = methods.is_some_and(|known| {
             let has = |name: &str| known.iter().any(|method| method == name);
@@ -339,7 +361,7 @@ impl Oidc {
             Some(secret) if is_posted => all.extend([("client_id", id), ("client_secret", secret)]),
             Some(secret) => {
                 // Both are a form's values first (RFC 6749, section 2.3.1).
-                let pair = format!("{}:{}", percent(id), percent(secret));
+                let pair = format!("{}:{}", percent(id, UNRESERVED), percent(secret, UNRESERVED));
                 basic = Some(format!("Basic {}", control::text::to_base64(pair.as_bytes())));
             }
             None => all.push(("client_id", id)),
@@ -364,10 +386,11 @@ impl Oidc {
             now_unix_s,
         };
         let refused = |why: jwt::BadToken| Failure::Refused(format!("the ID token: {why}"));
-        let known = held(&self.known).keys.as_ref().map(|(at, keys)| (*at, keys.clone()));
-        if let Some((at, keys)) = known {
+        let known = held(&self.known).keys.clone();
+        if let Some((_, keys)) = known.filter(|(at, _)| at.elapsed() < DISCOVERY_LASTS) {
             match jwt::verify(token, &keys, &expected) {
-                Err(jwt::BadToken::Key) if at.elapsed() >= KEYS_PAUSE => {}
+                // Another key may have the name of an old one, or none.
+                Err(jwt::BadToken::Key | jwt::BadToken::Signature) if self.may_doubt() => {}
                 done => return done.map_err(refused),
             }
         }
@@ -375,6 +398,16 @@ impl Oidc {
         let keys = Keys::read(&body).map_err(|why| Failure::Trouble(why.to_owned()))?;
         held(&self.known).keys = Some((Instant::now(), keys.clone()));
         jwt::verify(token, &keys, &expected).map_err(refused)
+    }
+
+    /// Whether keys may be fetched once more for a token that no known one has signed.
+    fn may_doubt(&self) -> bool {
+        let mut known = held(&self.known);
+        let may = known.doubted.is_none_or(|at| at.elapsed() >= KEYS_PAUSE);
+        if may {
+            known.doubted = Some(Instant::now());
+        }
+        may
     }
 
     /// What the provider tells of the person only when it is asked.
@@ -412,19 +445,6 @@ impl Oidc {
 
 /// Pairs as a form has them.
 fn form(pairs: &[(&str, &str)]) -> String {
-    let pairs = pairs.iter().map(|(name, value)| format!("{name}={}", percent(value)));
+    let pairs = pairs.iter().map(|(name, value)| format!("{name}={}", percent(value, UNRESERVED)));
     pairs.collect::<Vec<_>>().join("&")
-}
-
-fn percent(text: &str) -> String {
-    let mut safe = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                safe.push(byte as char);
-            }
-            byte => safe += &format!("%{byte:02X}"),
-        }
-    }
-    safe
 }

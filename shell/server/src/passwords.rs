@@ -42,9 +42,11 @@ pub(crate) fn fault(password: &str) -> Option<String> {
 pub(crate) fn hash(password: &str) -> String {
     let mut salt = [0; SALT_LEN];
     SystemRandom.fill(&mut salt);
-    let (memory, passes) = (MEMORY_KIB, PASSES);
+    let memory = MEMORY_KIB;
+    let passes = PASSES;
     let hash = computed(password, &salt, memory, passes).expect("these costs are sound");
-    let (salt, hash) = (BASE64.encode(salt), BASE64.encode(hash));
+    let salt = BASE64.encode(salt);
+    let hash = BASE64.encode(hash);
     format!("$argon2id$v=19$m={memory},t={passes},p=1${salt}${hash}")
 }
 

@@ -55,6 +55,8 @@ pub(crate) fn check(
 ) -> Result<Checked, Vec<Finding>> {
     let (policy, mut warnings) = Policy::parse(text.as_bytes())?;
     let compiled = ::policy::check(with(&policy, groups).as_ref(), directory)?;
+    warnings.extend(compiled.remarks());
+    warnings.sort_by_key(|finding| finding.place);
     for refused in compiled.refused_routes() {
         let what = format!("node {} must not route {}", refused.node.0, refused.route);
         warnings.push(finding(what, "it is left out; approve other routes"));
@@ -110,7 +112,9 @@ impl Rulebook {
 
     /// Takes a policy that was checked and stored.
     pub(crate) fn set(&mut self, version: u64, policy: Policy) {
-        (self.version, self.policy, self.compiled) = (version, Some(policy), None);
+        self.version = version;
+        self.policy = Some(policy);
+        self.compiled = None;
     }
 
     pub(crate) const fn version(&self) -> u64 {
@@ -120,6 +124,11 @@ impl Rulebook {
     /// Every member may meet every other, and nothing is enforced.
     pub(crate) fn is_open(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.is_open)
+    }
+
+    /// Whether nodes may report how their links are.
+    pub(crate) fn takes_links(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| !policy.hides_links)
     }
 
     /// Whether a policy is in force; otherwise nothing may pass.
@@ -160,9 +169,11 @@ impl Rulebook {
     /// What becomes of a first packet; nothing if the policy cannot be read or asked.
     pub(crate) fn explain(
         &self,
-        (source, destination): (IpAddr, IpAddr),
-        (protocol, port): (u8, u16),
+        ends: (IpAddr, IpAddr),
+        service: (u8, u16),
     ) -> Option<Explanation> {
+        let (source, destination) = ends;
+        let (protocol, port) = service;
         let compiled = self.compiled.as_ref()?;
         Some(compiled.explain(source, destination, protocol, port))
     }
@@ -176,7 +187,8 @@ impl Rulebook {
         if let Some(tag) = tags.iter().find(is_unknown) {
             return Some(format!("the policy does not know {tag}; name it in tagOwners first"));
         }
-        let (user, compiled) = (user?, self.compiled.as_ref()?);
+        let user = user?;
+        let compiled = self.compiled.as_ref()?;
         let tag = tags.iter().find(|tag| !compiled.user_may_tag(user, tag))?;
         Some(format!("{user} may not give {tag}: tagOwners of the policy name others"))
     }

@@ -138,6 +138,7 @@ impl Asked {
             Request::Links { links } => Ok(self.links(links)),
             Request::Rotate { new_key } => Ok(blocking(move || self.rotate(new_key)).await?),
             Request::Logout => Ok(blocking(move || self.logout()).await?),
+            Request::Stop => Ok(blocking(move || self.stop()).await?),
             Request::Api(call) => {
                 Ok(Answer::Api(api::inside(self.app, self.way, self.machine, call).await))
             }
@@ -249,7 +250,7 @@ impl Asked {
                 }
                 held(&self.app.channels).promote(&self.name);
                 self.way.prove(Known::Machine(self.machine));
-                tracing::info!(node = node.id, name = node.name, is_new, "enrolled");
+                tracing::debug!(node = node.id, name = node.name, is_new, "enrolled");
                 self.app.approve_automatic(node.id);
                 let (name, approved) = (node.name, node.approved);
                 Answer::Enrolled(Enrolled { node: node.id, name, approved })
@@ -280,8 +281,10 @@ impl Asked {
         if before.as_ref() == Some(host) {
             return Answer::Done;
         }
-        // An approved route that is offered anew changes what the node itself is told.
-        let is_other = before.is_some_and(|before| before.routes != host.routes);
+        // An approved route that is offered anew changes what the node itself is told, and so does
+        // another name.
+        let is_other = before
+            .is_some_and(|before| before.routes != host.routes || before.hostname != host.hostname);
         match self.app.write_node(is_other, |store, now| store.report(id, host, now)) {
             Ok(_) => {
                 self.app.approve_automatic(id);
@@ -293,7 +296,8 @@ impl Asked {
 
     /// What a node says of its links; nothing depends on it, and it may be lost.
     fn links(&self, links: Vec<LinkReport>) -> Answer {
-        if !self.app.takes_links.load(Ordering::Relaxed) {
+        let is_let = self.app.takes_links.load(Ordering::Relaxed);
+        if !is_let || !self.app.network().takes_links() {
             return Answer::refused(Code::Invalid, "this network wants no reports of links");
         }
         if !self.may(Kind::Links) {
@@ -335,6 +339,22 @@ impl Asked {
                 Err(error) => refuse(&error),
             },
             Err(refused) => refused,
+        }
+    }
+
+    /// A node ends for now. One that is ephemeral leaves by that, and its name is free for who
+    /// comes by the same key (threat CO-15).
+    fn stop(&self) -> Answer {
+        let id = match self.member() {
+            Ok(id) => id,
+            Err(refused) => return refused,
+        };
+        if !self.app.network().is_ephemeral(id) {
+            return Answer::Stopped { has_left: false };
+        }
+        match self.app.remove_node(id, &format!("node:{id}")) {
+            Ok(()) => Answer::Stopped { has_left: true },
+            Err(error) => refuse(&error),
         }
     }
 

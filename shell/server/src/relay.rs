@@ -1,11 +1,12 @@
 //! The relay: streams of nodes that no UDP reaches, and the switch between them.
 //!
-//! The life of one connection: a node asks for `GET /relay` with `Upgrade: warren-relay`; it is
-//! answered 101 and the stream is taken from the HTTP library ([`upgrade`]). In it the node proves
+//! The life of one connection: a node asks for `GET /relay` with `Upgrade: warren-relay`, or with
+//! `websocket` behind proxies that pass nothing else; it is answered 101 and the stream is taken
+//! from the HTTP library ([`upgrade()`]). In it the node proves
 //! its WireGuard key within ten seconds ([`connection`]), and from then on frames go in and out,
 //! driven by one task that holds the socket and TLS ([`stream`]), with no lock held while either
 //! is used. Where UDP passes the same is said on a connection of QUIC ([`quic`], behind [`door`]),
-//! and frames travel in datagrams.
+//! and frames travel in datagrams; where nothing but ping does, in echoes ([`ping`]).
 //!
 //! All connections share one switch behind one lock. A reader takes the lock once for all frames
 //! that it read, a writer once for all that it is about to write. A task sleeps until its socket
@@ -15,16 +16,13 @@
 //! and, at once when the books change, who is no member any more (threat RL-01).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant as SystemInstant};
 
 use carrier::switch::{Admitted, Counters, Refusal};
 use carrier::{ConnectionId, Switch};
-use http_body_util::Full;
-use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode, Version};
 use noise::{Instant, PrivateKey, PublicKey};
 use tokio::sync::{Semaphore, watch};
 use wire::relay::Notice;
@@ -34,16 +32,23 @@ use crate::held::held;
 mod alone;
 mod connection;
 mod door;
+mod ping;
 mod place;
 mod quic;
 mod strangers;
 mod stream;
+mod upgrade;
+mod way;
 
 pub use alone::{RelayConfig, RelayServer};
-pub(crate) use door::{Door, QuicCounts};
+pub(crate) use door::Door;
+pub use door::IcmpAt;
+pub(crate) use upgrade::upgrade;
+pub(crate) use way::{Pipe, Pipes, QuicCounts};
 
-use self::door::Seen;
+use self::ping::PingSocket;
 use self::strangers::Strangers;
+use self::way::Seen;
 
 /// A connection that takes nothing for so long, while something waits for it, is cut.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
@@ -73,9 +78,14 @@ pub(crate) struct Relay {
     /// Connections over HTTPS without a proven key.
     strangers: Arc<Strangers>,
     by_quic: Seen,
+    by_ping: Seen,
+    /// Sockets of pings, at most one of a family.
+    pings: Mutex<Vec<Arc<PingSocket>>>,
     /// Places for the proofs of those who have proven nothing, each of which costs a thread.
     proofs: Arc<Semaphore>,
     started: SystemInstant,
+    /// It was told that a proxy passes no upgrade.
+    told_of_proxy: AtomicBool,
 }
 
 /// The switch, and for each of its connections the task that serves it.
@@ -113,8 +123,11 @@ impl Relay {
             floor: Mutex::default(),
             strangers: Arc::default(),
             by_quic: Seen::default(),
+            by_ping: Seen::default(),
+            pings: Mutex::default(),
             proofs: Arc::new(Semaphore::new(PROOFS_MAX)),
             started: SystemInstant::now(),
+            told_of_proxy: AtomicBool::new(false),
         })
     }
 
@@ -190,6 +203,34 @@ impl Relay {
         }
     }
 
+    /// What came by ping, if pings are answered.
+    fn icmp_counts(&self) -> Option<(QuicCounts, Pings)> {
+        let sockets = held(&self.pings);
+        if sockets.is_empty() {
+            return None;
+        }
+        let mut sum = carrier::icmp::ResponderCounters::default();
+        let mut refused = 0;
+        for (of, full) in sockets.iter().map(|socket| socket.counters()) {
+            sum.requests += of.requests;
+            sum.replies += of.replies;
+            sum.malformed += of.malformed;
+            sum.duplicates += of.duplicates;
+            sum.stale += of.stale + of.overflow + of.unasked;
+            sum.crowded += of.crowded;
+            refused += full;
+        }
+        let dropped = [
+            ("malformed", sum.malformed),
+            ("again", sum.duplicates),
+            ("no-request", sum.stale),
+            ("no-place", sum.crowded),
+            ("no-room", refused),
+        ];
+        let pings = Pings { requests: sum.requests, replies: sum.replies, dropped };
+        Some((self.by_ping.counts(), pings))
+    }
+
     /// What there is, and what was counted.
     pub(crate) fn counts(&self) -> Counts {
         let strangers = self.strangers.len();
@@ -200,6 +241,7 @@ impl Relay {
             queued_bytes: floor.switch.queued_bytes(),
             counters: *floor.switch.counters(),
             quic: self.by_quic.counts(),
+            icmp: self.icmp_counts(),
         }
     }
 }
@@ -212,56 +254,17 @@ pub(crate) struct Counts {
     pub(crate) queued_bytes: usize,
     pub(crate) counters: Counters,
     pub(crate) quic: QuicCounts,
+    /// The same by ping, and requests by reason that were not answered with a datagram.
+    pub(crate) icmp: Option<(QuicCounts, Pings)>,
 }
 
-/// Answers a request for [`control::relay::PATH`]: 101 with the stream taken over, or why not.
-pub(crate) fn upgrade(relay: &Arc<Relay>, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
-    if let Err(status) = check_request(&request) {
-        let mut refused = Response::new(Full::default());
-        *refused.status_mut() = status;
-        if status == StatusCode::UPGRADE_REQUIRED {
-            let protocol = HeaderValue::from_static(control::relay::PROTOCOL);
-            refused.headers_mut().insert(header::UPGRADE, protocol);
-        }
-        refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        return refused;
-    }
-    let upgraded = hyper::upgrade::on(&mut request);
-    tokio::spawn(connection::serve(Arc::clone(relay), upgraded));
-    let mut answer = Response::new(Full::default());
-    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let fields = answer.headers_mut();
-    fields.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    fields.insert(header::UPGRADE, HeaderValue::from_static(control::relay::PROTOCOL));
-    answer
-}
-
-/// Only what a node says word by word is taken, and nothing that a page can make a browser send
-/// (threat RL-16).
-fn check_request(request: &Request<Incoming>) -> Result<(), StatusCode> {
-    let fields = request.headers();
-    if request.method() != Method::GET {
-        return Err(StatusCode::METHOD_NOT_ALLOWED);
-    }
-    if fields.contains_key(header::ORIGIN) {
-        return Err(StatusCode::FORBIDDEN);
-    }
-    let says = |name, word| has_only(fields, name, word);
-    let asks =
-        says(header::UPGRADE, control::relay::PROTOCOL) && says(header::CONNECTION, "upgrade");
-    if request.version() != Version::HTTP_11 || !asks {
-        return Err(StatusCode::UPGRADE_REQUIRED);
-    }
-    if !request.body().is_end_stream() {
-        return Err(StatusCode::BAD_REQUEST);
-    }
-    Ok(())
-}
-
-fn has_only(fields: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
-    let mut values = fields.get_all(name).iter();
-    let first = values.next().and_then(|value| value.to_str().ok());
-    first.is_some_and(|value| value.eq_ignore_ascii_case(word)) && values.next().is_none()
+/// What became of pings that were ours.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pings {
+    pub(crate) requests: u64,
+    pub(crate) replies: u64,
+    /// What was dropped, by reason.
+    pub(crate) dropped: [(&'static str, u64); 5],
 }
 
 /// Regular work, and what changes of the books want, until the task is dropped.

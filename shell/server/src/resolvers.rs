@@ -1,10 +1,11 @@
 //! Which resolvers nodes ask for names that are not the network's: for some zones their own, for
-//! all others those that are general. What an administrator wrote is judged here, in one place.
+//! all others those that are general; and names of the network's own that are no node's. What an
+//! administrator wrote is judged here, in one place.
 
 use std::net::IpAddr;
 
-use control::limits::RESOLVERS_MAX;
-use control::name::is_domain;
+use control::limits::{RECORD_ADDRESSES_MAX, RECORDS_MAX, RESOLVERS_MAX};
+use control::name::{is_domain, is_reserved};
 use serde::{Deserialize, Serialize};
 
 /// Of one zone so many are asked, in their order; a node asks no more.
@@ -18,6 +19,18 @@ pub struct Resolvers {
     pub upstreams: Vec<IpAddr>,
     /// For names in these, the longest that fits.
     pub zones: Vec<Zone>,
+    /// Names below the network's domain that are no node's.
+    pub records: Vec<Record>,
+}
+
+/// A name that is no node's.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// In full, once it is kept.
+    pub name: String,
+    /// At least one.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A domain with resolvers of its own.
@@ -60,6 +73,7 @@ impl Resolvers {
             }
             check(resolvers, zone)?;
         }
+        self.records = records(self.records, domain)?;
         self.zones.sort_by(|a, b| a.zone.cmp(&b.zone));
         match self.zones.windows(2).find(|two| two[0].zone == two[1].zone) {
             Some(two) => {
@@ -67,6 +81,46 @@ impl Resolvers {
             }
             None => Ok(self),
         }
+    }
+}
+
+/// Names in full, in lower case and in order, each once and below the network's own domain.
+fn records(records: Vec<Record>, domain: &str) -> Result<Vec<Record>, String> {
+    if records.len() > RECORDS_MAX {
+        return Err(format!("a network has at most {RECORDS_MAX} names beside those of nodes"));
+    }
+    let mut kept = Vec::new();
+    for Record { name, addresses } in records {
+        let bare = name.strip_suffix('.').unwrap_or(&name).to_ascii_lowercase();
+        let is_full = bare.ends_with(&format!(".{domain}"));
+        let full = if is_full { bare } else { format!("{bare}.{domain}") };
+        if domain.is_empty() || !is_domain(&full) {
+            return Err(format!(
+                "{name:?} is no name below {domain:?}; give labels of letters, digits and hyphens, \
+                 as in nas or grafana.lab"
+            ));
+        }
+        let first = full.split('.').next().unwrap_or_default();
+        if is_reserved(first) {
+            return Err(format!(
+                "{full}: programs look for {first} in every domain to learn of proxies or of \
+                 themselves, so no node answers it; give another name, or `warren dns remove \
+                 {first}`"
+            ));
+        }
+        if !(1..=RECORD_ADDRESSES_MAX).contains(&addresses.len()) {
+            return Err(format!("{full}: give one to {RECORD_ADDRESSES_MAX} addresses"));
+        }
+        let is_nowhere = |at: &IpAddr| at.is_unspecified() || at.is_multicast() || at.is_loopback();
+        if let Some(at) = addresses.iter().find(|at| is_nowhere(at)) {
+            return Err(format!("{full}: {at} is another machine to everybody; give its own"));
+        }
+        kept.push(Record { name: full, addresses });
+    }
+    kept.sort_by(|a, b| a.name.cmp(&b.name));
+    match kept.windows(2).find(|two| two[0].name == two[1].name) {
+        Some(two) => Err(format!("{} is there twice; name all its addresses once", two[0].name)),
+        None => Ok(kept),
     }
 }
 
@@ -93,15 +147,49 @@ mod tests {
     }
 
     fn told(zones: Vec<Zone>) -> Result<Resolvers, String> {
-        Resolvers { upstreams: Vec::new(), zones }.checked("warren.internal")
+        Resolvers { zones, ..Resolvers::default() }.checked("warren.internal")
     }
 
     #[test]
     fn what_is_kept_has_one_form() {
         let kept = told(vec![zone("Z.example.", &["10.0.0.2"]), zone("a.example", &["fd00::1"])]);
         let zones = vec![zone("a.example", &["fd00::1"]), zone("z.example", &["10.0.0.2"])];
-        assert_eq!(kept, Ok(Resolvers { upstreams: Vec::new(), zones }));
+        assert_eq!(kept, Ok(Resolvers { zones, ..Resolvers::default() }));
         assert_eq!(Resolvers::default().checked(""), Ok(Resolvers::default()));
+    }
+
+    #[test]
+    fn names_that_are_no_nodes_are_kept_in_full_and_below_our_domain() {
+        let record = |name: &str, addresses: &[&str]| Record {
+            name: name.to_owned(),
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        };
+        let kept = |list: Vec<Record>| {
+            let all = Resolvers { records: list, ..Resolvers::default() };
+            all.checked("warren.internal").map(|kept| kept.records)
+        };
+        let told = kept(vec![record("NAS.", &["10.7.0.10"]), record("a.lab", &["fd00::1"])]);
+        let due = [
+            record("a.lab.warren.internal", &["fd00::1"]),
+            record("nas.warren.internal", &["10.7.0.10"]),
+        ];
+        assert_eq!(told, Ok(due.to_vec()));
+        assert_eq!(kept(due.to_vec()), Ok(due.to_vec()), "in full as well");
+        for (list, why) in [
+            (vec![record("<b>", &["10.0.0.1"])], "is no name below"),
+            (vec![record("", &["10.0.0.1"])], "is no name below"),
+            (vec![record("WPAD", &["10.0.0.1"])], "so no node answers it; give another name"),
+            (vec![record("isatap.lab", &["10.0.0.1"])], "no node answers it"),
+            (vec![record("nas", &[])], "one to 8 addresses"),
+            (vec![record("nas", &["127.0.0.1"])], "another machine to everybody"),
+            (vec![due[1].clone(), record("nas", &["10.0.0.1"])], "is there twice"),
+            (vec![due[1].clone(); RECORDS_MAX + 1], "at most 256"),
+        ] {
+            let said = kept(list).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        let nowhere = Resolvers { records: due.to_vec(), ..Resolvers::default() };
+        assert!(nowhere.checked("").is_err(), "without a domain there are no names");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A backup that takes the database's place, also while the server runs: it is looked at as a
 //! start would, laid beside the database, and taken by the next start. A server that runs sees it
-//! within a second and starts anew. What was there before is kept, so that a backup of the wrong
+//! within a second and starts again. What was there before is kept, so that a backup of the wrong
 //! day is no loss.
 
 use std::fs::{self, File, OpenOptions};
@@ -84,7 +84,8 @@ fn stage(data: &Path, from: &Path, part: &Path) -> io::Result<()> {
     let path = data.join(KEYS);
     match fs::read(&path) {
         Ok(there) if there != kept => {
-            let (from, path) = (from.display(), path.display());
+            let from = from.display();
+            let path = path.display();
             let why = "to become that server, take an empty directory";
             let why = format!("{from} is another server's: {path} has other keys; {why}");
             return refuse(io::ErrorKind::InvalidInput, why);
@@ -136,7 +137,9 @@ pub(crate) fn is_waiting(data: &Path) -> bool {
 /// # Errors
 /// If a file cannot be moved.
 pub(crate) fn take(data: &Path) -> io::Result<bool> {
-    let (waiting, database, before) = (data.join(WAITING), data.join(DATABASE), data.join(BEFORE));
+    let waiting = data.join(WAITING);
+    let database = data.join(DATABASE);
+    let before = data.join(BEFORE);
     if !waiting.exists() {
         return Ok(false);
     }
@@ -144,7 +147,8 @@ pub(crate) fn take(data: &Path) -> io::Result<bool> {
         clear(&before);
     }
     for suffix in PARTS {
-        let (from, to) = (beside(&database, suffix), beside(&before, suffix));
+        let from = beside(&database, suffix);
+        let to = beside(&before, suffix);
         match fs::rename(&from, &to) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&from)(error)),
             _ => {}
@@ -159,11 +163,12 @@ pub(crate) fn take(data: &Path) -> io::Result<bool> {
 
 /// Waits until a running server has started with it.
 fn wait(data: &Path, waiting: &Path) -> io::Result<()> {
-    let (begin, socket) = (Instant::now(), data.join(SOCKET));
+    let begin = Instant::now();
+    let socket = data.join(SOCKET);
     let is_up = || std::os::unix::net::UnixStream::connect(&socket).is_ok();
     while waiting.exists() || !is_up() {
         if begin.elapsed() > PATIENCE {
-            let why = "the server has not started anew; look at its log, and start it";
+            let why = "the server has not restarted; look at its log, and start it";
             return refuse(io::ErrorKind::TimedOut, why.to_owned());
         }
         std::thread::sleep(GLANCE);

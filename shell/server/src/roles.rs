@@ -5,6 +5,8 @@
 //! all but the copy of everything; an operator looks after nodes, keys and names; an auditor reads.
 //! A member has no scope: what is its own it sees and manages on those routes that say so.
 
+use serde::Deserialize;
+
 /// What a caller may do. The names are those in tokens.
 #[rustfmt::skip]
 pub(crate) const SCOPES: [&str; 16] = [
@@ -15,7 +17,8 @@ pub(crate) const SCOPES: [&str; 16] = [
 ];
 
 /// What somebody is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Sees and manages its own nodes.
     Member,
@@ -104,6 +107,16 @@ impl Role {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn co_09_the_document_has_the_scopes_of_each_role() {
+        let document: serde_json::Value = serde_json::from_str(crate::api::OPENAPI).unwrap();
+        let told = document["x-roles"].as_object().unwrap();
+        assert_eq!(told.len(), Role::ALL.len());
+        for role in Role::ALL {
+            assert_eq!(told[role.name()], serde_json::json!(role.scopes()), "{role:?}");
+        }
+    }
 
     #[test]
     fn co_09_a_role_has_what_lesser_ones_have_but_for_reading_and_no_scope_is_made_up() {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use control::limits::URLS_MAX;
 use control::{Prefix, Relay, ServerUrl};
-use lock::Lock;
+use lock::{Lock, SocketFile, private_directory};
 use tokio::net::{UdpSocket, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,11 +26,11 @@ use crate::hooks::{Hook, Hooks};
 use crate::keys::{Keys, SystemRandom};
 use crate::network::{Network, Shared};
 use crate::oidc::{Oidc, Provider};
-use crate::relay::Door;
+use crate::relay::{Door, IcmpAt, Pipes};
 use crate::resolvers::Resolvers;
 use crate::store::{Enrolment, Place, Store, StoreError};
 use crate::stun::{self, Stun};
-use crate::{backup, connection, http, relay, restore, signin, waits, watchdog};
+use crate::{backup, connection, http, place, relay, restore, signin, waits, watchdog};
 
 /// Threads that run tasks; waiting for the disk has threads of its own.
 const WORKERS: usize = 2;
@@ -53,6 +53,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Whether the relay answers QUIC at the same UDP port, if it is free.
     pub quic: bool,
+    /// Where nodes are answered by ping, if they are.
+    pub icmp: Option<IcmpAt>,
     /// What nodes are told to connect to; need not be `listen`. At least one.
     pub urls: Vec<ServerUrl>,
     /// Where STUN requests are answered.
@@ -95,8 +97,9 @@ pub struct Server {
     address: SocketAddr,
     stun: Vec<SocketAddr>,
     data: PathBuf,
-    socket: PathBuf,
-    door: Option<Door>,
+    socket: SocketFile,
+    doors: Vec<Door>,
+    has_quic: bool,
     _lock: Lock,
 }
 
@@ -107,13 +110,16 @@ impl Server {
     /// What could not be opened, why, and how to mend it.
     pub fn start(config: Config) -> io::Result<Self> {
         let data = &config.data;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(at(data))?;
+        if private_directory(data).map_err(at(data))? {
+            tracing::warn!("others could write into {}: no more", data.display());
+        }
         let lock = books::lock(data)?;
         let (mut store, keys) = open(&config)?;
         let stun = config.stun.bind(config.listen.ip())?;
         let stun_addresses =
             stun.iter().map(std::net::UdpSocket::local_addr).collect::<Result<Vec<_>, _>>()?;
-        let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
+        let files = config.tls.as_ref();
+        let acme = config.acme.as_ref();
         let (outer, tls, keeper) = acme::outer(data, &config.urls, files, acme, config.clock)?;
         let owner = fs::metadata(data).map_err(at(data))?.uid();
         let runtime = Builder::new_multi_thread()
@@ -123,15 +129,18 @@ impl Server {
             .enable_all()
             .build()?;
         let listener = runtime.block_on(async { connection::listen(config.listen) });
-        let listener = listener.map_err(named("--listen", config.listen))?;
+        let listener = listener.map_err(place::refused("--listen", config.listen))?;
         let address = listener.local_addr()?;
-        let door = config.quic.then(|| {
+        let (mut doors, quic) = {
             let _guard = runtime.enter();
-            Door::try_open(address, &outer)
-        });
-        let door = door.flatten();
-        let shared = shared(&config, &keys, &store, &stun_addresses, door.is_some());
-        let (clock, began) = (config.clock, Instant::now());
+            let doors = Door::by_ping("serve", config.icmp, &outer)?;
+            (doors, config.quic.then(|| Door::try_open(address, &outer)).flatten())
+        };
+        let ways = Ways { quic: quic.is_some(), icmp: !doors.is_empty() };
+        doors.extend(quic);
+        let shared = shared(&config, &keys, &store, &stun_addresses, ways);
+        let clock = config.clock;
+        let began = Instant::now();
         let clock: Clock =
             Box::new(move || Moment { unix_s: clock(), up_s: began.elapsed().as_secs() });
         let network = Network::read(&mut store, shared, clock()).map_err(failed)?;
@@ -141,10 +150,10 @@ impl Server {
         let hooks = Hooks::new(config.hooks.clone());
         let parts = (keys, copies, hooks);
         let app = App::new(store, network, parts, urls, config.terms, clock, outer);
-        let socket = data.join(SOCKET);
+        let (local, socket) = bind_local(&data.join(SOCKET))?;
         let (local, stun) = runtime.block_on(async {
             Ok::<_, io::Error>((
-                bind_local(&socket)?,
+                UnixListener::from_std(local)?,
                 stun.into_iter().map(UdpSocket::from_std).collect::<io::Result<Vec<_>>>()?,
             ))
         })?;
@@ -158,22 +167,31 @@ impl Server {
         }
         let sweeps = relay::sweep(Arc::clone(&app.relay), app.changes());
         watchdog::watch(&runtime, ends, "relay", sweeps);
-        if let Some(door) = door.clone() {
-            watchdog::watch(&runtime, ends, "QUIC", door.serve(Arc::clone(&app.relay)));
+        for door in doors.clone() {
+            let serve = door.serve(Arc::clone(&app.relay), Some(pipes(&app)));
+            watchdog::watch(&runtime, ends, "QUIC", serve);
         }
         look_after(&runtime, &app, &config)?;
         if let Some(keeper) = keeper {
             watchdog::watch(&runtime, ends, "certificate", keeper.keep());
         }
-        let (runtime, stun) = (Some(runtime), stun_addresses);
+        let runtime = Some(runtime);
+        let stun = stun_addresses;
         let data = data.clone();
-        Ok(Self { runtime, app, address, stun, data, socket, door, _lock: lock })
+        let has_quic = ways.quic;
+        Ok(Self { runtime, app, address, stun, data, socket, doors, has_quic, _lock: lock })
     }
 
     /// Where TCP connections are taken.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether the relay answers QUIC, too, at the UDP port of the same number.
+    #[must_use]
+    pub const fn has_quic(&self) -> bool {
+        self.has_quic
     }
 
     /// Where STUN requests are answered.
@@ -185,7 +203,7 @@ impl Server {
     /// The socket for administrators on this machine.
     #[must_use]
     pub fn socket(&self) -> &Path {
-        &self.socket
+        self.socket.path()
     }
 
     /// The key that tokens pin.
@@ -229,11 +247,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.socket);
         self.app.copies.clear();
         watchdog::rest(&self.app.ends);
         if let Some(runtime) = self.runtime.take() {
-            if let Some(door) = &self.door {
+            for door in &self.doors {
                 runtime.block_on(door.close());
             }
             // Writes that began end; polls that wait are cut.
@@ -243,11 +260,13 @@ impl Drop for Server {
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
-    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-fn named(flag: &str, at: SocketAddr) -> impl FnOnce(io::Error) -> io::Error {
-    move |error| io::Error::new(error.kind(), format!("{flag} {at}: {error}"))
+    move |error| {
+        let mend = match error.kind() {
+            io::ErrorKind::PermissionDenied => "; run it as root, or name a directory with --data",
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("{}: {error}{mend}", path.display()))
+    }
 }
 
 fn failed(error: StoreError) -> io::Error {
@@ -275,15 +294,10 @@ fn open(config: &Config) -> io::Result<(Store, Keys)> {
 }
 
 /// The socket is ours from its first moment: its folder is for its owner only.
-fn bind_local(path: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(at(path)(error)),
-    }
-    let listener = UnixListener::bind(path).map_err(at(path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(at(path))?;
-    Ok(listener)
+fn bind_local(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, SocketFile)> {
+    let bound = SocketFile::bind(path, 0o600).map_err(at(path))?;
+    bound.0.set_nonblocking(true)?;
+    Ok(bound)
 }
 
 /// The address that a URL names, if it names one; no node may route it (threat PF-12).
@@ -291,27 +305,41 @@ fn literal(url: &ServerUrl) -> Option<std::net::IpAddr> {
     url.host().trim_matches(['[', ']']).parse().ok()
 }
 
+/// By what the relay is reached beside HTTPS.
+#[derive(Clone, Copy, Debug)]
+struct Ways {
+    quic: bool,
+    icmp: bool,
+}
+
+/// Takes what nodes say by ping, as if it had come over HTTPS.
+fn pipes(app: &Arc<App>) -> Pipes {
+    let app = Arc::clone(app);
+    Arc::new(move |pipe| drop(tokio::spawn(http::serve_pipe(Arc::clone(&app), pipe))))
+}
+
 /// What all nodes of the network are told alike.
-fn shared(config: &Config, keys: &Keys, store: &Store, stun: &[SocketAddr], quic: bool) -> Shared {
+fn shared(config: &Config, keys: &Keys, store: &Store, stun: &[SocketAddr], ways: Ways) -> Shared {
     Shared {
         pool: store.pool(),
         domain: config.domain.clone(),
         stun: stun.iter().map(|at| stun::name(config.urls.first(), *at)).collect(),
         reserved: config.urls.iter().filter_map(literal).map(Prefix::host).collect(),
-        relays: own_relay(config, keys, quic),
+        relays: own_relay(config, keys, ways),
         urls: config.urls.iter().take(URLS_MAX).cloned().collect(),
         resolvers: Resolvers::default(),
     }
 }
 
 /// The relay in this process: it is where the server is, and has its key.
-fn own_relay(config: &Config, keys: &Keys, quic: bool) -> Vec<Relay> {
+fn own_relay(config: &Config, keys: &Keys, ways: Ways) -> Vec<Relay> {
     let own = |url: &ServerUrl| Relay {
         id: 0,
         url: url.clone(),
         key: keys.noise.public(),
         stun: Vec::new(),
-        quic,
+        quic: ways.quic,
+        icmp: ways.icmp,
     };
     config.urls.first().map(own).into_iter().collect()
 }
@@ -364,6 +392,7 @@ mod tests {
         let _ = fs::remove_dir_all(&data);
         let server = Server::start(Config {
             quic: false,
+            icmp: None,
             data: data.clone(),
             store: None,
             listen: ([127, 0, 0, 1], 0).into(),

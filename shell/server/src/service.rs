@@ -67,8 +67,14 @@ impl Service {
         let failed = |why: StoreError| why.to_string();
         let mut store = Store::open(&place, &pepper, None, random).map_err(failed)?;
         store.claim().map_err(failed)?;
-        let own =
-            Relay { id: 0, url: url.clone(), key: noise.public(), stun: Vec::new(), quic: false };
+        let own = Relay {
+            id: 0,
+            url: url.clone(),
+            key: noise.public(),
+            stun: Vec::new(),
+            quic: false,
+            icmp: false,
+        };
         let shared = Shared {
             pool: store.pool(),
             domain: "warren.internal".to_owned(),

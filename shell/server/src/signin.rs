@@ -12,7 +12,7 @@
 //! Whatever others wrote is escaped where it stands (threat WB-02), and the pages forbid scripts,
 //! frames, and everything that is not from here.
 
-mod form;
+pub(crate) mod form;
 mod html;
 mod provider;
 
@@ -69,7 +69,8 @@ struct Asked {
 
 /// Answers a browser.
 pub(crate) async fn answer(app: Arc<App>, request: Request<Incoming>, way: Way) -> Sent {
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
     if path == STYLE && method == Method::GET {
         return styled();
@@ -139,10 +140,12 @@ impl Asked {
     async fn sign_in(self, form: Form) -> Result<Sent, Problem> {
         self.is_ours()?;
         let back = form.back();
-        let (app, source) = (Arc::clone(&self.app), self.way.source);
+        let app = Arc::clone(&self.app);
+        let source = self.way.source;
         let before = self.session.clone();
         let work = move || {
-            let (name, password) = (form.word("user"), form.word("password"));
+            let name = form.word("user");
+            let password = form.word("password");
             let id = api::prove(&app, source, name, password)?;
             api::enter(&app, id, "password", before.as_ref())
         };
@@ -211,7 +214,8 @@ impl Asked {
         let Some(knock) = self.app.knocks.take(&code, self.app.moment()) else {
             return Ok(self.no_link());
         };
-        let (app, user) = (Arc::clone(&self.app), session.user.id);
+        let app = Arc::clone(&self.app);
+        let user = session.user.id;
         let work = move || admit(&app, &knock, user);
         let (name, approved) = waits::blocking(work).await.map_err(|_| Problem::busy())??;
         let text = match approved {
@@ -229,7 +233,7 @@ fn admit(app: &App, knock: &Knock, user: u64) -> Result<(String, bool), Problem>
     let node = app.write_node(true, |store, now| store.admit(&admission, app.terms, now));
     app.knocks.answer();
     let node = node?;
-    tracing::info!(node = node.id, name = node.name, user, "somebody let a machine in");
+    tracing::debug!(node = node.id, name = node.name, user, "somebody let a machine in");
     app.approve_automatic(node.id);
     Ok((node.name, node.approved))
 }

@@ -10,6 +10,7 @@
 mod audit;
 mod db;
 mod enrol;
+mod hostname;
 mod keys;
 mod life;
 mod naming;
@@ -39,7 +40,8 @@ use noise::Random;
 use ring::hmac;
 
 pub(crate) use audit::Verified;
-pub use audit::{Entry, PolicyText};
+pub use audit::{Entry, PolicyText, PolicyVersion};
+pub(crate) use db::Unwritten;
 use db::{Db, Tx};
 pub use enrol::{Admission, Enrolment, Joining, Registered};
 pub use keys::{ApiToken, Bearer, JoinKey, Made, NewApiToken, NewJoinKey};
@@ -136,6 +138,12 @@ impl Store {
         self.db.errors()
     }
 
+    /// Why the books cannot be written, if the last attempt failed, also for who has no lock.
+    #[must_use]
+    pub(crate) fn unwritten(&self) -> Arc<Unwritten> {
+        self.db.unwritten()
+    }
+
     /// Makes this server the only one with these books, as long as it has them open.
     ///
     /// # Errors
@@ -166,6 +174,7 @@ impl Store {
     /// [`StoreError::Unavailable`]; [`StoreError::Conflict`] if another server took over.
     pub fn look(&self) -> Stored<bool> {
         self.db.look()?;
+        self.db.try_to_write();
         Ok(self.db.is_uncertain())
     }
 

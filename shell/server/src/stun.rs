@@ -11,6 +11,8 @@ use std::time::Duration;
 use control::ServerUrl;
 use tokio::net::UdpSocket;
 
+use crate::place;
+
 const MAGIC: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
 const HEADER_LEN: usize = 20;
 /// Longer requests are not STUN as clients send it.
@@ -52,10 +54,7 @@ fn free(places: &[SocketAddr]) -> Vec<std::net::UdpSocket> {
     let had = places.iter().filter_map(|at| {
         bind(*at)
             .inspect_err(|error| {
-                tracing::error!(
-                    "{error}; STUN is not answered there: end what has the port, or name others \
-                     with --stun"
-                );
+                tracing::error!("{error}; STUN is not answered there");
             })
             .ok()
     });
@@ -64,8 +63,7 @@ fn free(places: &[SocketAddr]) -> Vec<std::net::UdpSocket> {
 
 /// A socket at which to answer.
 pub(crate) fn bind(at: SocketAddr) -> io::Result<std::net::UdpSocket> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("--stun {at}: {error}"));
-    let socket = std::net::UdpSocket::bind(at).map_err(named)?;
+    let socket = std::net::UdpSocket::bind(at).map_err(place::refused("--stun", at))?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }

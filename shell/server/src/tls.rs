@@ -119,7 +119,8 @@ impl Outer {
         if let Some((certificate, key)) = files {
             return Self::read(certificate, key, Origin::Files);
         }
-        let (certificate, key) = (data.join("tls.crt"), data.join("tls.key"));
+        let certificate = data.join("tls.crt");
+        let key = data.join("tls.key");
         make(&certificate, &key, urls)?;
         Self::read(&certificate, &key, Origin::Own)
     }
@@ -157,12 +158,12 @@ impl Outer {
         Ok(Arc::new(config))
     }
 
-    /// How TLS in QUIC is accepted with it, by the relay.
+    /// How TLS in QUIC is accepted with it, for those who want `protocols`.
     ///
     /// # Errors
     /// Those of the library.
-    pub(crate) fn quic(self: &Arc<Self>) -> io::Result<Arc<ServerConfig>> {
-        self.config(&[&TLS13], &[quic::ALPN])
+    pub(crate) fn quic(self: &Arc<Self>, protocols: &[&[u8]]) -> io::Result<Arc<ServerConfig>> {
+        self.config(&[&TLS13], protocols)
     }
 
     /// What accepts TLS for HTTP.

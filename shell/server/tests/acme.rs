@@ -259,6 +259,7 @@ fn co_20_a_relay_of_its_own_gets_a_certificate_too_and_relays_before_it_comes() 
     let folder = Folder::new();
     let config = RelayConfig {
         quic: false,
+        icmp: None,
         data: folder.0.clone(),
         listen: ([127, 0, 0, 1], 0).into(),
         url: "https://127.0.0.1:1".parse().unwrap(),

@@ -46,6 +46,8 @@ mod stage;
 mod surface;
 #[path = "service/trust.rs"]
 mod trust;
+#[path = "service/websocket.rs"]
+mod websocket;
 
 /// Books in the server's own folder, unlike those of tests/postgres.rs.
 const fn store(_: u32) -> Option<String> {

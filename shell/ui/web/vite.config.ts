@@ -7,6 +7,7 @@ export default defineConfig({
   plugins: [svelte()],
   build: {
     target: "es2022",
+    cssTarget: ["chrome123", "firefox120", "safari17.5"],
     outDir: "dist",
     emptyOutDir: true,
     modulePreload: false,

@@ -275,7 +275,7 @@ impl core::error::Error for BadPool {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::testing::Seeded;
+    use crate::channel::tests::testing::Seeded;
 
     fn pool(v4: &str) -> Pool {
         Pool::new(v4.parse().unwrap(), "fd00:1:2::/48".parse().unwrap()).unwrap()

@@ -102,7 +102,8 @@ impl Transcript {
 
     fn seal(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<(), BadChannel> {
         let mut sealed = plaintext.to_vec();
-        let (aad, nonce) = (self.hash, self.next_nonce());
+        let aad = self.hash;
+        let nonce = self.next_nonce();
         let key = self.key.as_ref().ok_or(BadChannel::Form)?;
         key.seal_in_place_append_tag(nonce, Aad::from(aad), &mut sealed)
             .map_err(|_| BadChannel::Form)?;
@@ -113,7 +114,8 @@ impl Transcript {
 
     fn open(&mut self, sealed: &[u8]) -> Result<Vec<u8>, BadChannel> {
         let mut plain = sealed.to_vec();
-        let (aad, nonce) = (self.hash, self.next_nonce());
+        let aad = self.hash;
+        let nonce = self.next_nonce();
         let key = self.key.as_ref().ok_or(BadChannel::Form)?;
         let len = key
             .open_in_place(nonce, Aad::from(aad), &mut plain)
@@ -349,7 +351,8 @@ impl Channel {
         if number > NUMBER_MAX {
             return Err(BadChannel::Exhausted);
         }
-        let (mut rest, mut plain) = (sealed, Vec::new());
+        let mut rest = sealed;
+        let mut plain = Vec::new();
         for place in 0..1 << 16 {
             let (len, later) = rest.split_at_checked(2).ok_or(BadChannel::Form)?;
             let len = usize::from(u16::from_be_bytes([len[0], len[1]]));
@@ -405,6 +408,4 @@ impl fmt::Display for BadChannel {
 impl core::error::Error for BadChannel {}
 
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

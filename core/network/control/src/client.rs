@@ -26,6 +26,7 @@ mod words;
 pub use crate::map::Changed;
 pub use words::{Ask, AskId, Event, Lane, Outcome, Settings, Trouble, Why};
 
+mod ending;
 mod joining;
 
 /// The path to which [`channel::open`]'s message is posted.
@@ -56,6 +57,7 @@ enum Asked {
     Links,
     Rotate(PublicKey),
     Logout,
+    Stop,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,7 @@ pub struct Client {
     /// Where somebody has to sign in, as was said last.
     link: Option<SignInLink>,
     is_logout_due: bool,
+    is_stop_due: bool,
     wants_whole: bool,
     is_ended: bool,
     /// The server says that our key is over; whether it may be renewed, the rotation will tell.
@@ -127,6 +130,7 @@ impl Client {
             rotate_to: settings.next_key,
             link: None,
             is_logout_due: false,
+            is_stop_due: false,
             wants_whole: false,
             is_ended: settings.urls.is_empty(),
             is_over: false,
@@ -203,11 +207,6 @@ impl Client {
         &self.settings.urls
     }
 
-    /// Wants to leave the network.
-    pub const fn handle_logout(&mut self) {
-        self.is_logout_due = true;
-    }
-
     /// The network changed: a pause that is under way is over, and so are waiting asks.
     pub fn handle_network_change(&mut self) {
         self.not_before = Instant::ZERO;
@@ -236,6 +235,7 @@ impl Client {
             Outcome::Answered(body) => body,
             Outcome::NoChannel => {
                 self.open = None;
+                self.patience.handle_return();
                 return self.fail(None, now, random);
             }
             Outcome::NotUnderstood => {
@@ -335,6 +335,9 @@ impl Client {
         }
         if self.is_logout_due {
             return Some((Asked::Logout, Request::Logout));
+        }
+        if self.is_stop_due {
+            return Some((Asked::Stop, Request::Stop));
         }
         let report = || {
             let host = self.settings.host.clone();
@@ -460,6 +463,7 @@ impl Client {
                 self.is_ended = true;
                 self.push(Event::LoggedOut);
             }
+            (Asked::Stop, Answer::Stopped { has_left }) => self.stopped(has_left),
             _ => return self.fail(Some(Trouble::Map(BadMap::Form)), now, random),
         }
         self.patience = Patience::default();
@@ -489,6 +493,10 @@ impl Client {
             self.links = None;
             self.wants_links = false;
             return;
+        }
+        if matches!(outstanding.asked, Asked::Stop) {
+            // An older server, which removes it later.
+            return self.stopped(false);
         }
         if refusal.code == Code::WrongKey {
             // The answer to an earlier rotation was lost, or it overtook this poll.
@@ -526,13 +534,12 @@ impl Client {
                 if map.machine != self.settings.machine.public() {
                     return Err(BadMap::Machine);
                 }
-                if self
-                    .map
-                    .as_ref()
-                    .is_some_and(|known| map.is_older_than(known.epoch, known.sequence))
-                {
+                let is_old = |known: &Arc<Map>| map.is_older_than(known.epoch, known.sequence);
+                if self.map.as_ref().is_some_and(is_old) {
                     return Err(BadMap::Old);
                 }
+                // Another policy may want what the one of before did not.
+                self.wants_links = true;
                 self.learn_urls(&map.urls);
                 self.map = Some(Arc::new(*map));
                 self.cached = vec![signed];
@@ -540,6 +547,7 @@ impl Client {
             }
             Statement::Delta(delta) => {
                 let changed = Changed::by(&delta);
+                self.wants_links |= delta.policy.is_some();
                 Arc::make_mut(self.map.as_mut().ok_or(BadMap::Gap)?).apply(*delta)?;
                 self.cached.push(signed);
                 self.push(Event::Changed(changed));
@@ -574,18 +582,6 @@ impl Client {
             self.is_in_touch = false;
             self.push(Event::Trouble(trouble));
         }
-    }
-
-    /// Drops what a node that is no member must not use.
-    fn forget(&mut self) {
-        self.map = None;
-        self.cached.clear();
-    }
-
-    fn end(&mut self, refusal: Refusal) {
-        self.is_ended = true;
-        self.is_in_touch = false;
-        self.push(Event::Ended(refusal));
     }
 
     fn push(&mut self, event: Event) {

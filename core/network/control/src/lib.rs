@@ -53,5 +53,5 @@ pub use message::{
     LinkReport, Poll, Refusal, Request, SignIn, SignInLink, VERSION, WireSecret,
 };
 pub use signed::{BadSignature, Signed, SigningKey, VerifyingKey};
-pub use token::{BadToken, Kind, Secret, SecretId, Token};
+pub use token::{BadToken, FRONT_LEN, Kind, Secret, SecretId, Token};
 pub use url::{BadUrl, ServerUrl};

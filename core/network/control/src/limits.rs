@@ -28,6 +28,10 @@ pub const RELAY_STUN_MAX: usize = 2;
 pub const RELAYS_MAX: usize = 64;
 /// Resolvers, and split zones, in one map.
 pub const RESOLVERS_MAX: usize = 64;
+/// Names of a network that are no node's.
+pub const RECORDS_MAX: usize = 256;
+/// Addresses of one of them.
+pub const RECORD_ADDRESSES_MAX: usize = 8;
 /// Bytes of a policy text and of the compiled rules in a map.
 pub const POLICY_BYTES_MAX: usize = 1024 * 1024;
 /// URLs in one token.

@@ -13,8 +13,8 @@ use noise::PublicKey;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    ENDPOINTS_MAX, PEERS_MAX, POLICY_BYTES_MAX, RELAY_STUN_MAX, RELAYS_MAX, RESOLVERS_MAX,
-    ROUTES_MAX, TAGS_MAX, URLS_MAX,
+    ENDPOINTS_MAX, PEERS_MAX, POLICY_BYTES_MAX, RECORD_ADDRESSES_MAX, RECORDS_MAX, RELAY_STUN_MAX,
+    RELAYS_MAX, RESOLVERS_MAX, ROUTES_MAX, TAGS_MAX, URLS_MAX,
 };
 use crate::name::{is_domain, is_label, is_tag};
 use crate::{Alias, Prefix, ServerUrl};
@@ -74,14 +74,16 @@ pub struct Peer {
     /// Which of these stand for others, and for which.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<Alias>,
+    /// Which of these lead nowhere now, by its own word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub down: Vec<Prefix>,
     /// It is in touch with the server.
     #[serde(default)]
     pub online: bool,
     /// When its key expires, in Unix seconds by the server's clock; enforced by the reader too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_s: Option<u64>,
-    /// The node through which alone it is reached, if it is a plain WireGuard peer without a
-    /// daemon of ours.
+    /// The node through which alone a plain WireGuard peer is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<NodeId>,
 }
@@ -102,6 +104,9 @@ pub struct Relay {
     /// It answers QUIC at the UDP port of its URL.
     #[serde(default, skip_serializing_if = "is_false")]
     pub quic: bool,
+    /// It answers QUIC in pings to the address of its URL.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub icmp: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
@@ -120,6 +125,9 @@ pub struct Dns {
     /// Domains with resolvers of their own.
     #[serde(default)]
     pub zones: Vec<(String, Vec<IpAddr>)>,
+    /// Names below the domain that are no node's, in full, with their addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub records: Vec<(String, Vec<IpAddr>)>,
 }
 
 /// The rules that both ends enforce. This crate passes them on and does not read them.
@@ -333,6 +341,7 @@ impl Peer {
             tags: Vec::new(),
             routes: Vec::new(),
             aliases: Vec::new(),
+            down: Vec::new(),
             online: false,
             expires_unix_s: None,
             gateway: None,
@@ -345,7 +354,7 @@ fn check_peers(peers: &[Peer]) -> Result<(), BadMap> {
     for peer in peers {
         check_node(&peer.name, &peer.addresses, &peer.tags, &peer.routes)?;
         bound("endpoints", peer.endpoints.len(), ENDPOINTS_MAX)?;
-        bound("aliases", peer.aliases.len(), ROUTES_MAX)?;
+        bound("aliases", peer.aliases.len().max(peer.down.len()), ROUTES_MAX)?;
     }
     if peers.windows(2).all(|pair| pair[0].id < pair[1].id) {
         Ok(())
@@ -393,6 +402,13 @@ impl Map {
             bound("resolvers", resolvers.len(), RESOLVERS_MAX)?;
             if !is_domain(zone) {
                 return Err(BadMap::Content("zone"));
+            }
+        }
+        bound("records", self.dns.records.len(), RECORDS_MAX)?;
+        for (name, addresses) in &self.dns.records {
+            bound("addresses", addresses.len(), RECORD_ADDRESSES_MAX)?;
+            if !is_domain(name) {
+                return Err(BadMap::Content("record"));
             }
         }
         if !self.dns.domain.is_empty() && !is_domain(&self.dns.domain) {
@@ -462,7 +478,8 @@ impl Map {
         if let Some(policy) = delta.policy {
             self.policy = policy;
         }
-        (self.sequence, self.made_unix_s) = (delta.to, delta.made_unix_s);
+        self.sequence = delta.to;
+        self.made_unix_s = delta.made_unix_s;
         Ok(())
     }
 }
@@ -483,113 +500,4 @@ impl fmt::Display for BadMap {
 impl core::error::Error for BadMap {}
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    pub(crate) fn peer(id: u64) -> Peer {
-        Peer {
-            addresses: vec![IpAddr::from([100, 64, 0, id as u8])],
-            online: true,
-            ..Peer::new(NodeId(id), format!("node-{id}"), PublicKey([id as u8; 32]))
-        }
-    }
-
-    pub(crate) fn map(peers: &[u64]) -> Map {
-        let addresses = vec![IpAddr::from([100, 64, 0, 1])];
-        Map {
-            sequence: 10,
-            made_unix_s: 1000,
-            peers: peers.iter().map(|id| peer(*id)).collect(),
-            dns: Dns { domain: "warren.internal".to_owned(), ..Dns::default() },
-            ..Map::new(
-                PublicKey([9; 32]),
-                3,
-                SelfNode { addresses, ..SelfNode::new(NodeId(1), "me") },
-            )
-        }
-    }
-
-    pub(crate) fn delta(from: u64, to: u64) -> Delta {
-        Delta { from, ..map(&[]).delta(to, 2000) }
-    }
-
-    #[test]
-    fn a_delta_changes_what_it_says_and_a_gap_changes_nothing() {
-        let mut ours = map(&[2, 3, 5]);
-        let mut change = delta(10, 12);
-        change.upsert = vec![Peer { online: false, ..peer(3) }, peer(4)];
-        change.remove = vec![NodeId(5), NodeId(77)];
-        change.policy = Some(Policy { version: 7, rules: "x".to_owned() });
-        ours.apply(change.clone()).unwrap();
-        let ids: Vec<u64> = ours.peers.iter().map(|peer| peer.id.0).collect();
-        assert_eq!((ids, ours.sequence, ours.made_unix_s), (vec![2, 3, 4], 12, 2000));
-        assert!(!ours.peer(NodeId(3)).unwrap().online);
-        assert_eq!(ours.policy.version, 7);
-        let peers = Changed::Peers { upserted: Vec::new(), removed: Vec::new() };
-        assert_eq!(Changed::by(&delta(1, 2)), peers);
-        assert_eq!(Changed::by(&change), Changed::Whole, "who has rules reads all anew");
-        let long = Some(Policy { version: 8, rules: "x".repeat(POLICY_BYTES_MAX + 1) });
-        let long = Delta { policy: long, ..delta(12, 13) };
-        assert_eq!(ours.apply(long), Err(BadMap::Bound("policy")));
-
-        let before = ours.clone();
-        for (from, to) in [(10, 12), (11, 13), (13, 14), (12, 12), (12, 11)] {
-            assert_eq!(ours.apply(delta(from, to)), Err(BadMap::Gap), "{from} {to}");
-        }
-        assert_eq!(ours.apply(Delta { epoch: 4, ..delta(12, 13) }), Err(BadMap::Gap));
-        let foreign = Delta { machine: PublicKey([8; 32]), ..delta(12, 13) };
-        assert_eq!(ours.apply(foreign), Err(BadMap::Machine));
-        assert_eq!(ours, before);
-    }
-
-    #[test]
-    fn co_19_what_is_too_long_or_no_name_is_refused() {
-        assert_eq!(map(&[2, 3]).check(), Ok(()));
-        let break_peer = |change: &dyn Fn(&mut Peer)| {
-            let mut ours = map(&[2, 3]);
-            change(&mut ours.peers[1]);
-            ours.check().unwrap_err()
-        };
-        for name in ["", "A", "-a", "a.b", "<b>", &"a".repeat(64)] {
-            let why = break_peer(&|peer| name.clone_into(&mut peer.name));
-            assert_eq!(why, BadMap::Content("name"), "{name}");
-        }
-        let why = break_peer(&|peer| peer.tags = vec!["robot".to_owned()]);
-        assert_eq!(why, BadMap::Content("tag"));
-        let route: Prefix = "10.0.0.0/8".parse().unwrap();
-        let why = break_peer(&|peer| peer.routes = vec![route; ROUTES_MAX + 1]);
-        assert_eq!(why, BadMap::Bound("routes"));
-        let why = break_peer(&|peer| peer.id = NodeId(2));
-        assert_eq!(why, BadMap::Content("order of peers"), "no number twice");
-        let many: Vec<u64> = (2..PEERS_MAX as u64 + 3).collect();
-        assert_eq!(map(&many).check(), Err(BadMap::Bound("peers")));
-        let mut ours = map(&[]);
-        ours.policy.rules = "x".repeat(POLICY_BYTES_MAX + 1);
-        assert_eq!(ours.check(), Err(BadMap::Bound("policy")));
-    }
-
-    proptest! {
-        /// Deltas against a model: a set of peers.
-        #[test]
-        fn deltas_lead_where_the_model_goes(
-            steps in prop::collection::vec((prop::collection::btree_set(2_u64..30, 0..6),
-                                            prop::collection::vec(2_u64..30, 0..6)), 0..20),
-        ) {
-            let mut ours = map(&[]);
-            let mut model = BTreeSet::new();
-            for (upsert, remove) in steps {
-                let mut change = delta(ours.sequence, ours.sequence + 1);
-                change.remove = remove.iter().map(|id| NodeId(*id)).collect();
-                change.upsert = upsert.iter().map(|id| peer(*id)).collect();
-                ours.apply(change).unwrap();
-                model.retain(|id| !remove.contains(id));
-                model.extend(upsert);
-                let ids: Vec<u64> = ours.peers.iter().map(|peer| peer.id.0).collect();
-                prop_assert_eq!(ids, model.iter().copied().collect::<Vec<_>>());
-                prop_assert_eq!(ours.check(), Ok(()));
-            }
-        }
-    }
-}
+pub(crate) mod tests;

@@ -71,6 +71,8 @@ pub enum Request {
     },
     /// To leave the network.
     Logout,
+    /// To end, for now: a node that is ephemeral leaves by that, another stays.
+    Stop,
     /// A call of the API, for programs that hold an API token and trust no certificate.
     Api(ApiRequest),
 }
@@ -139,6 +141,9 @@ pub struct HostInfo {
     /// Which of these stand for others, and for which: shown to who approves them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<Alias>,
+    /// Which of these lead nowhere now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub down: Vec<Prefix>,
     /// The relay on which it waits.
     pub relay: Option<u32>,
 }
@@ -202,6 +207,11 @@ pub enum Answer {
     Unchanged,
     /// What was asked for is done.
     Done,
+    /// It is known that the node ends.
+    Stopped {
+        /// It was ephemeral, and is in the books no more.
+        has_left: bool,
+    },
     /// It is not done.
     Refused(Refusal),
     /// The API's answer.
@@ -266,6 +276,9 @@ pub enum BadMessage {
     Version(u16),
     /// A field is too long or has characters that it must not have: which.
     Field(&'static str),
+    /// A WireGuard key has its top bit set: another spelling of a key, as which it would be taken
+    /// for a different one (threat CO-05).
+    Key,
 }
 
 impl Code {
@@ -297,15 +310,21 @@ impl Envelope {
             return Err(BadMessage::Version(version));
         }
         let envelope: Self = serde_json::from_slice(bytes).map_err(|_| BadMessage::Form)?;
+        check_key(&envelope.node_key)?;
         match &envelope.request {
             Request::Enrol(enrol) => enrol.host.check()?,
             Request::Report(host) => host.check()?,
             Request::SignIn(asked) => asked.host.check()?,
             Request::Links { links } => check_links(links)?,
-            Request::Poll(_) | Request::Rotate { .. } | Request::Logout | Request::Api(_) => {}
+            Request::Rotate { new_key } => check_key(new_key)?,
+            Request::Poll(_) | Request::Logout | Request::Stop | Request::Api(_) => {}
         }
         Ok(envelope)
     }
+}
+
+fn check_key(key: &PublicKey) -> Result<(), BadMessage> {
+    if key.has_top_bit() { Err(BadMessage::Key) } else { Ok(()) }
 }
 
 impl Answer {
@@ -400,7 +419,9 @@ impl HostInfo {
                 && self.routes.contains(&one.alias)
         };
         let fits = self.aliases.len() <= ROUTES_MAX && self.aliases.iter().all(is_alias);
-        field("aliases", fits)
+        field("aliases", fits)?;
+        let is_offered = |route: &Prefix| self.routes.contains(route);
+        field("down", self.down.len() <= ROUTES_MAX && self.down.iter().all(is_offered))
     }
 }
 
@@ -418,6 +439,10 @@ impl fmt::Display for BadMessage {
                 write!(f, "the message has version {version}, this program knows {VERSION}")
             }
             Self::Field(what) => write!(f, "{what}: too long, too many, or not plain text"),
+            Self::Key => f.write_str(
+                "this WireGuard key has its top bit set, as no key that was computed has; join \
+                 with a new key pair",
+            ),
         }
     }
 }
@@ -475,6 +500,25 @@ mod tests {
         }
         let later = br#"{"is":"refused","code":"of-tomorrow","detail":"x"}"#;
         assert_eq!(Answer::read(later), Ok(Answer::refused(Code::Unknown, "x")));
+    }
+
+    #[test]
+    fn co_05_a_key_with_the_bit_that_nobody_looks_at_is_refused() {
+        let mut key = [9; 32];
+        key[31] |= 0x80;
+        let key = PublicKey(key);
+        let host = HostInfo::default();
+        let enrol =
+            Request::Enrol(Enrol { id: [1; 8], secret: WireSecret([2; 16]), host: host.clone() });
+        let sign_in = Request::SignIn(SignIn { host, wait_ms: 0 });
+        for request in [enrol, sign_in, Request::Poll(Poll::default()), Request::Logout] {
+            assert!(Envelope::read(&envelope(request.clone()).print()).is_ok());
+            let other = Envelope { node_key: key, ..envelope(request) };
+            assert_eq!(Envelope::read(&other.print()).unwrap_err(), BadMessage::Key);
+        }
+        let rotate = |new_key| Envelope::read(&envelope(Request::Rotate { new_key }).print());
+        assert!(rotate(PublicKey([9; 32])).is_ok());
+        assert_eq!(rotate(key).unwrap_err(), BadMessage::Key);
     }
 
     #[test]

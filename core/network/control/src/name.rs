@@ -30,6 +30,13 @@ pub fn is_number(label: &str) -> bool {
     !label.is_empty() && label.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// Whether programs look for `label` in any domain, or take it for the machine itself: neither a
+/// node nor anything else has such a name.
+#[must_use]
+pub fn is_reserved(label: &str) -> bool {
+    RESERVED.contains(&label)
+}
+
 /// Whether `domain` is labels with dots between them, 253 characters at most.
 #[must_use]
 pub fn is_domain(domain: &str) -> bool {
@@ -132,12 +139,23 @@ pub fn label_of(hostname: &str) -> String {
     if label.is_empty() { NAMELESS.to_owned() } else { label.to_owned() }
 }
 
+/// Whether [`unique`] may have made `name` of this label.
+#[must_use]
+pub fn is_made_of(name: &str, label: &str) -> bool {
+    name == label
+        || name.rsplit_once('-').is_some_and(|(stem, number)| {
+            let most = LABEL_LEN_MAX.saturating_sub(number.len() + 1);
+            let cut = label[..label.len().min(most)].trim_end_matches('-');
+            is_number(number) && !number.starts_with('0') && stem == cut
+        })
+}
+
 /// `label` if it is free and no reserved one, else with the first of `-1`, `-2` … that is free; the
 /// label is shortened where it would be longer than 63 characters with its suffix. `taken` is
 /// asked once for each candidate, so at most once more than there are nodes.
 #[must_use]
 pub fn unique(label: &str, mut taken: impl FnMut(&str) -> bool) -> String {
-    if !RESERVED.contains(&label) && !taken(label) {
+    if !is_reserved(label) && !taken(label) {
         return label.to_owned();
     }
     let mut number = 1_u64;
@@ -193,6 +211,25 @@ mod tests {
             let name = unique(&long, |name| names.contains(name));
             assert!(is_label(&name), "{number}: {name}");
             assert!(names.insert(name));
+        }
+    }
+
+    #[test]
+    fn a_name_is_known_for_one_that_was_made_of_a_label() {
+        let long = "a".repeat(LABEL_LEN_MAX);
+        for label in ["dev", "dev-1", &long] {
+            for count in [0, 1, 12] {
+                let mut left = count;
+                let name = unique(label, |_| {
+                    left -= 1;
+                    left >= 0
+                });
+                assert!(is_made_of(&name, label), "{name} of {label}");
+                assert!(!is_made_of(&name, "other"));
+            }
+        }
+        for other in ["boss", "dev-", "dev-x", "dev-01", "devil", "-1", "de-1", "1"] {
+            assert!(!is_made_of(other, "dev"), "{other}");
         }
     }
 

@@ -22,6 +22,7 @@ const SHARE: u32 = 20;
 pub struct Patience {
     tries: u32,
     since: Option<Instant>,
+    is_back: bool,
 }
 
 impl Patience {
@@ -29,6 +30,14 @@ impl Patience {
     #[must_use]
     pub const fn is_tried(&self) -> bool {
         self.tries > 0
+    }
+
+    /// It answers, but has forgotten who asks, as after its restart: pauses begin anew. Of one that
+    /// does so again before anything succeeded, that is no sign of life.
+    pub fn handle_return(&mut self) {
+        if !self.is_back {
+            *self = Self { is_back: true, ..Self::default() };
+        }
     }
 
     /// The pause after a try that failed at `now`. Where there are several `ways`, each is tried
@@ -48,7 +57,7 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::testing::Seeded;
+    use crate::channel::tests::testing::Seeded;
 
     const NODES: usize = 1_000;
 
@@ -80,6 +89,23 @@ mod tests {
             sorted[i..].iter().take_while(|other| **other < *at + within).count()
         };
         sorted.iter().enumerate().map(from).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn co_10_who_is_forgotten_by_a_server_that_is_back_waits_as_after_a_first_try_and_once() {
+        let random = &mut Seeded(5);
+        let mut patience = Patience::default();
+        let mut now = Instant(1);
+        while now < Instant(1).after(Duration::from_secs(25)) {
+            now = now.after(patience.pause(1, now, random));
+        }
+        patience.handle_return();
+        assert!(patience.pause(1, now, random) <= FIRST);
+        for _ in 0..4 {
+            patience.handle_return();
+            now = now.after(patience.pause(1, now, random));
+        }
+        assert!(patience.pause(1, now, random) > FIRST, "it forgets each time");
     }
 
     #[test]

@@ -9,7 +9,10 @@
 //! What follows is not sealed again: each datagram is WireGuard's own ciphertext, and who
 //! intercepts TLS can drop or add datagrams as anyone on the path of UDP can.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use noise::{PrivateKey, PublicKey, Random};
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use wire::relay::Notice;
 
 use crate::channel::{self, BadChannel, Channel, Initiation, Opening};
@@ -18,6 +21,13 @@ use crate::channel::{self, BadChannel, Channel, Initiation, Opening};
 pub const PATH: &str = "/relay";
 /// The protocol that is asked for in the field `Upgrade`.
 pub const PROTOCOL: &str = "warren-relay";
+/// The protocol that is asked for where a proxy passes no other; [`PROTOCOL`] is spoken in it.
+pub const WEBSOCKET: &str = "websocket";
+/// What a server adds to a key of WebSocket to show that it knows what was asked (RFC 6455,
+/// section 1.3).
+const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Bytes of a key of WebSocket before it is text.
+pub const WEBSOCKET_KEY_LEN: usize = 16;
 /// The version of what is spoken after the upgrade.
 pub const VERSION: u8 = 1;
 
@@ -90,10 +100,37 @@ pub fn is_confirmed(channel: &Channel, confirm: &[u8]) -> bool {
     channel.receive(0, confirm, 16).is_ok()
 }
 
+/// A key of WebSocket as it is sent: `Sec-WebSocket-Key`.
+#[must_use]
+pub fn websocket_key(bytes: &[u8; WEBSOCKET_KEY_LEN]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// What a server answers to a key (RFC 6455, section 4.2.2); `None` if it is no key.
+#[must_use]
+pub fn websocket_accept(key: &str) -> Option<String> {
+    STANDARD.decode(key).ok().filter(|bytes| bytes.len() == WEBSOCKET_KEY_LEN)?;
+    // No secret depends on it: it tells a server from an echo.
+    let mut hash = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    hash.update(key.as_bytes());
+    hash.update(WEBSOCKET_GUID);
+    Some(STANDARD.encode(hash.finish()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::testing::Seeded;
+    use crate::channel::tests::testing::Seeded;
+
+    #[test]
+    fn a_websocket_is_accepted_as_in_the_example_of_rfc_6455() {
+        let accept = websocket_accept("dGhlIHNhbXBsZSBub25jZQ==").unwrap();
+        assert_eq!(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(websocket_key(b"the sample nonce"), "dGhlIHNhbXBsZSBub25jZQ==");
+        for none in ["", "dGhl", "dGhlIHNhbXBsZSBub25jZQ", "x"] {
+            assert_eq!(websocket_accept(none), None, "{none:?}");
+        }
+    }
 
     fn keys() -> (PrivateKey, PrivateKey) {
         (PrivateKey::generate(&mut Seeded(1)), PrivateKey::generate(&mut Seeded(2)))

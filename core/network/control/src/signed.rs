@@ -130,7 +130,7 @@ impl core::error::Error for BadSignature {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::testing::Seeded;
+    use crate::channel::tests::testing::Seeded;
 
     #[test]
     fn only_the_text_that_was_signed_verifies() {

@@ -40,17 +40,21 @@ pub fn rfc3339(unix_s: u64) -> String {
     const DAY_S: u64 = 86_400;
     // The year 9999 is the last that RFC 3339 can write.
     let unix_s = unix_s.min(253_402_300_799);
-    let (days, second) = (unix_s / DAY_S, unix_s % DAY_S);
+    let days = unix_s / DAY_S;
+    let second = unix_s % DAY_S;
     // Days since 0000-03-01, in eras of 400 years, so that the leap day is the last of its year.
     let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
+    let era = days / 146_097;
+    let of_era = days % 146_097;
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month + 2) / 5 + 1;
     let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     let year = era * 400 + year + carry;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let hour = second / 3600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

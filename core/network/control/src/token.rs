@@ -1,11 +1,13 @@
 //! The token: one line of text that lets a node join, or a program call the API, and that pins the
 //! server's key, so that no certificate has to be trusted.
 //!
-//! `warren-join-` or `warren-api-`, which scanners for leaked secrets can look for, then base64url
-//! without padding of: version (1 byte, 1), length of all of this (2, big endian), the server's
-//! public key (32), the look-up name (8), the secret (16), the number of URLs (1), each URL with
-//! its length (1) before it, and the first 4 bytes of the SHA-256 of the word before and of all of
-//! that. The length tells a token that was cut short; the checksum one that was mistyped.
+//! `warren-join-` or `warren-api-`, which scanners for leaked secrets can look for; the first 8
+//! digits of the look-up name, which lists show, and a hyphen; then base64url without padding of:
+//! version (1 byte, 1), length of all of this (2, big endian), the server's public key (32), the
+//! look-up name (8), the secret (16), the number of URLs (1), each URL with its length (1) before
+//! it, and the first 4 bytes of the SHA-256 of the word before and of all of that. The length tells
+//! a token that was cut short; the checksum one that was mistyped. Tokens of 0.1.0 have no digits
+//! in front, and are good: what follows begins with a capital letter, so the two are told apart.
 
 use core::fmt;
 use core::str::FromStr;
@@ -72,6 +74,8 @@ pub enum BadToken {
 const VERSION: u8 = 1;
 const FIXED_LEN: usize = 1 + 2 + 32 + 8 + 16 + 1;
 const CHECKSUM_LEN: usize = 4;
+/// Digits of the look-up name that stand in front.
+pub const FRONT_LEN: usize = 8;
 
 impl Kind {
     /// What a token of this kind begins with.
@@ -90,6 +94,12 @@ impl SecretId {
     pub fn to_hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
+
+    /// The digits that lists show, and that stand in front of a token: [`FRONT_LEN`] of them.
+    #[must_use]
+    pub fn front(self) -> String {
+        self.to_hex().chars().take(FRONT_LEN).collect()
+    }
 }
 
 impl Token {
@@ -101,7 +111,8 @@ impl Token {
         urls: &[ServerUrl],
         random: &mut dyn Random,
     ) -> Self {
-        let (mut id, mut secret) = ([0; 8], [0; 16]);
+        let mut id = [0; 8];
+        let mut secret = [0; 16];
         random.fill(&mut id);
         random.fill(&mut secret);
         let urls = urls.iter().take(URLS_MAX).cloned().collect();
@@ -127,8 +138,10 @@ impl Token {
         bytes[1..3].copy_from_slice(&len.to_be_bytes());
         let checksum = checksum(self.kind, &bytes);
         bytes.extend(checksum);
-        let text = self.kind.prefix().to_owned() + &to_base64url(&bytes);
+        let mut body = to_base64url(&bytes);
+        let text = format!("{}{}-{body}", self.kind.prefix(), self.id.front());
         bytes.zeroize();
+        body.zeroize();
         text
     }
 
@@ -147,6 +160,22 @@ fn checksum(kind: Kind, bytes: &[u8]) -> [u8; CHECKSUM_LEN] {
     let mut short = [0; CHECKSUM_LEN];
     short.copy_from_slice(&hash.as_ref()[..CHECKSUM_LEN]);
     short
+}
+
+/// The digits in front, where there are some, and what follows them.
+fn split_front(text: &str) -> Result<(Option<&str>, &str), BadToken> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if !text.bytes().next().is_some_and(is_digit) {
+        return Ok((None, text));
+    }
+    let Some((front, rest)) = text.split_at_checked(FRONT_LEN) else {
+        return Err(BadToken::Truncated(text.len(), 0));
+    };
+    let Some(body) = rest.strip_prefix('-') else {
+        let is_cut = rest.is_empty();
+        return Err(if is_cut { BadToken::Truncated(text.len(), 0) } else { BadToken::Damaged });
+    };
+    if front.bytes().all(is_digit) { Ok((Some(front), body)) } else { Err(BadToken::Damaged) }
 }
 
 /// Takes `len` bytes from the front of `rest`.
@@ -179,6 +208,7 @@ impl FromStr for Token {
         if !text.bytes().all(legal) {
             return Err(BadToken::Form);
         }
+        let (front, text) = split_front(text)?;
         let longest = FIXED_LEN + URLS_MAX * (1 + URL_BYTES_MAX) + CHECKSUM_LEN;
         let Some(head) = text.get(..4).and_then(from_base64url) else {
             return Err(BadToken::Truncated(text.len(), 0));
@@ -200,7 +230,11 @@ impl FromStr for Token {
         let mut bytes = from_base64url(text).ok_or(BadToken::Damaged)?;
         let token = read(kind, &bytes);
         bytes.zeroize();
-        token
+        let token = token?;
+        match front {
+            Some(front) if front != token.id.front() => Err(BadToken::Damaged),
+            _ => Ok(token),
+        }
     }
 }
 
@@ -267,7 +301,7 @@ impl core::error::Error for BadToken {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::testing::Seeded;
+    use crate::channel::tests::testing::Seeded;
 
     fn token(urls: &[&str]) -> Token {
         let urls: Vec<_> = urls.iter().map(|url| url.parse().unwrap()).collect();
@@ -283,6 +317,20 @@ mod tests {
         assert_eq!((back.server, &back.urls, back.id), (one.server, &one.urls, one.id));
         assert_eq!(back.secret.0, one.secret.0);
         assert!(line.len() < 200, "it still fits on two lines of a terminal: {}", line.len());
+        let front = one.id.front();
+        assert!(line.starts_with(&format!("warren-join-{front}-")), "lists show {front}: {line}");
+    }
+
+    #[test]
+    fn lc_17_a_token_of_0_1_0_has_no_digits_in_front_and_is_good() {
+        let one = token(&["https://warren.example"]);
+        let line = one.print();
+        let front = format!("{}-", one.id.front());
+        let before = line.replacen(&front, "", 1);
+        let back = Token::parse(&before, Kind::Join).unwrap();
+        assert_eq!((back.id, back.secret.0), (one.id, one.secret.0));
+        let other = line.replacen(&front, "00000000-", 1);
+        assert_eq!(Token::parse(&other, Kind::Join).unwrap_err(), BadToken::Damaged);
     }
 
     #[test]
@@ -297,7 +345,9 @@ mod tests {
             BadToken::Trailing(2)
         );
         let body = Kind::Join.prefix().len();
-        for at in body + 4..line.len() {
+        // Digits, hyphen, and what follows the version, which is told as one.
+        let version = body + FRONT_LEN + 1;
+        for at in (body + 1..version).chain(version + 4..line.len()) {
             let mut other = line.clone().into_bytes();
             other[at] = if other[at] == b'A' { b'B' } else { b'A' };
             let why = Token::parse(core::str::from_utf8(&other).unwrap(), Kind::Join).unwrap_err();

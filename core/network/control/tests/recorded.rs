@@ -4,7 +4,7 @@
 //! A record is a line: what it is, and its text. It is understood as it was meant, and what is said
 //! today for the same has at least all of it, so that the program of the record understands that,
 //! too: it passes over fields that it does not know. A record is never changed; what a later
-//! version says anew gets a record of its own.
+//! version says for the first time gets a record of its own.
 
 #![expect(clippy::unwrap_used, clippy::disallowed_macros, reason = "all of it is tests")]
 
@@ -31,6 +31,7 @@ fn host() -> HostInfo {
         endpoints: places(),
         routes: vec![prefix("10.7.0.0/16"), prefix("fd07::/64")],
         aliases: Vec::new(),
+        down: Vec::new(),
         relay: Some(3),
     }
 }
@@ -89,6 +90,7 @@ fn map() -> Map {
         key: PublicKey([6; 32]),
         stun: stun.iter().map(|text| (*text).to_owned()).collect(),
         quic,
+        icmp: false,
     };
     let me = SelfNode {
         addresses: vec![IpAddr::from([100, 64, 0, 1])],
@@ -106,6 +108,7 @@ fn map() -> Map {
             domain: "warren.internal".to_owned(),
             resolvers: vec![IpAddr::from([192, 0, 2, 53])],
             zones: vec![("corp.example".to_owned(), vec![IpAddr::from([10, 7, 0, 53])])],
+            records: Vec::new(),
         },
         policy: Policy { version: 4, rules: "rules".to_owned() },
         relays: vec![relay(0, &[], false), relay(3, &["vpn.example:3478"], true)],
@@ -215,6 +218,20 @@ fn says_as_much(now: &str, then: &str) -> bool {
     has_all(&value(now), &value(then))
 }
 
+/// A token without the digits that it begins with since, which lists show: the one thing that 0.1.0
+/// does not read (CHANGELOG).
+fn without_digits(now: &str) -> String {
+    for kind in ["warren-join-", "warren-api-", "warren-auth-"] {
+        if let Some((digits, rest)) = now.strip_prefix(kind).and_then(|rest| rest.split_once('-'))
+            && digits.len() == 8
+            && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+        {
+            return format!("{kind}{rest}");
+        }
+    }
+    now.to_owned()
+}
+
 #[test]
 #[ignore = "prints what today's program says, for the record of a new version"]
 fn prints_what_is_to_be_recorded() {
@@ -230,7 +247,8 @@ fn lc_17_what_0_1_0_said_is_understood_and_what_is_said_today_has_all_of_it() {
     for ((kind, then), (_, now)) in records().zip(&samples) {
         let again = understood(kind, then).unwrap_or_else(|| panic!("not understood: {then}"));
         assert_eq!(&again, now, "{kind} means something else now");
-        assert!(says_as_much(now, then), "0.1.0 would miss something: {now} for {then}");
+        let now = without_digits(now);
+        assert!(says_as_much(&now, then), "0.1.0 would miss something: {now} for {then}");
     }
 }
 

@@ -9,7 +9,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use translate::Table;
 
-use crate::query::HEADER_LEN;
+use crate::query::{HEADER_LEN, word};
 
 const A: u16 = 1;
 const AAAA: u16 = 28;
@@ -32,7 +32,7 @@ pub(crate) fn rename(tables: &[Table], from: IpAddr, answer: &mut [u8]) {
 /// Walks over all records; `None` at the end of what can be read.
 fn walk(answer: &mut [u8], alias: impl Fn(IpAddr) -> IpAddr) -> Option<()> {
     let questions = word(answer, 4)?;
-    let records = [6, 8, 10].into_iter().map(|at| word(answer, at));
+    let records = [6, 8, 10].into_iter().map(|at| word(answer, at).map(u32::from));
     let records = records.sum::<Option<u32>>()?;
     let mut at = HEADER_LEN;
     for _ in 0..questions {
@@ -40,12 +40,14 @@ fn walk(answer: &mut [u8], alias: impl Fn(IpAddr) -> IpAddr) -> Option<()> {
     }
     for _ in 0..records {
         at = behind_name(answer, at)?;
-        let (kind, class, len) = (word(answer, at)?, word(answer, at + 2)?, word(answer, at + 8)?);
+        let kind = word(answer, at)?;
+        let class = word(answer, at + 2)?;
+        let len = word(answer, at + 8)?;
         at += FIXED_LEN;
-        let data = answer.get_mut(at..at + len as usize)?;
+        let data = answer.get_mut(at..at + usize::from(len))?;
         at += data.len();
-        if class == u32::from(IN) {
-            put(kind as u16, data, &alias);
+        if class == IN {
+            put(kind, data, &alias);
         }
     }
     Some(())
@@ -75,11 +77,6 @@ fn behind_name(answer: &[u8], mut at: usize) -> Option<usize> {
         }
     }
     None
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let pair: &[u8; 2] = bytes.get(at..)?.first_chunk()?;
-    Some(u32::from(u16::from_be_bytes(*pair)))
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@
 //! 6. The answer goes back under the client's number. When nobody answers, the client is told
 //!    SERVFAIL; where there is nobody to ask, REFUSED.
 //!
+//! Beside that stands [`mdns`]: what is found by multicast on a gateway's LAN, told on to nodes.
+//!
 //! Everything is bounded: a name by 255 bytes, a query by [`QUERY_LEN_MAX`], open questions by
 //! [`PENDING_MAX`], of which the client that has most gives way. Nothing that arrives makes this
 //! panic. RFC 1035 is the format, RFC 6891 the OPT record, RFC 8482 why ANY is refused.
@@ -30,6 +32,8 @@
 #![forbid(unsafe_code)]
 
 mod alias;
+mod ask;
+pub mod mdns;
 mod name;
 mod names;
 mod pending;
@@ -37,6 +41,7 @@ mod query;
 mod reply;
 mod reverse;
 
+pub use ask::{Said, question, said};
 pub use name::{BadName, Name};
 pub use names::{BadNames, Forward, Names, Settings, Verdict};
 pub use pending::{Ask, Dropped, Evicted, Outcome, PENDING_MAX, Pending, TIMEOUT, is_answer};

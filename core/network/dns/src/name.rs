@@ -31,7 +31,8 @@ impl Name {
     /// # Errors
     /// [`BadName`].
     pub fn read(bytes: &[u8], at: usize) -> Result<(Self, usize), BadName> {
-        let (mut labels, mut end) = (Vec::new(), at);
+        let mut labels = Vec::new();
+        let mut end = at;
         loop {
             let len = usize::from(*bytes.get(end).ok_or(BadName::Short)?);
             end += 1;

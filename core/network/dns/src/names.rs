@@ -33,6 +33,9 @@ pub struct Settings {
     pub resolvers: Vec<IpAddr>,
     /// Domains with resolvers of their own.
     pub zones: Vec<(String, Vec<IpAddr>)>,
+    /// Names below the domain that are no node's, in full, with their addresses. A node's own name
+    /// comes first.
+    pub records: Vec<(String, Vec<IpAddr>)>,
     /// How addresses behind gateways are known here: a table for each, whose destinations are
     /// aliases before and a site's own after.
     pub aliases: Vec<Table>,
@@ -50,6 +53,7 @@ pub struct Names {
     ranges: Vec<Prefix>,
     resolvers: Vec<IpAddr>,
     zones: Vec<(Name, Vec<IpAddr>)>,
+    records: Vec<(Name, Vec<IpAddr>)>,
     aliases: Vec<Table>,
     serial: u32,
 }
@@ -115,7 +119,8 @@ impl Names {
         let others = |list: Vec<IpAddr>| -> Vec<IpAddr> {
             list.into_iter().filter(|a| !own.contains(a)).collect()
         };
-        let (mut hosts, mut owners) = (BTreeMap::new(), BTreeMap::new());
+        let mut hosts = BTreeMap::new();
+        let mut owners = BTreeMap::new();
         for (label, addresses) in settings.hosts {
             let label = label.to_ascii_lowercase();
             if RESERVED.contains(&label.as_str()) {
@@ -133,13 +138,34 @@ impl Names {
             zones.push((name, others(resolvers)));
         }
         zones.sort_by_key(|(zone, _)| core::cmp::Reverse(zone.labels().len()));
+        let mut records = Vec::new();
+        for (text, addresses) in settings.records {
+            let name = Name::from_text(&text).map_err(bad(&text))?;
+            let is_reserved = |label: &Vec<u8>| RESERVED.iter().any(|r| r.as_bytes() == label);
+            let before = domain.as_ref().and_then(|domain| name.below(domain));
+            if before.is_some_and(|before| before > 0) && !is_reserved(&name.labels()[0]) {
+                records.push((name, addresses));
+            }
+        }
         let top = domain.clone().or_else(|| Name::from_text("invalid").ok());
         let top = top.ok_or_else(|| bad(&settings.domain)(BadName::Label))?;
         let server = top.child(&settings.own).unwrap_or(top);
         let resolvers = others(settings.resolvers);
-        let (ranges, serial) = (settings.ranges, settings.serial);
+        let ranges = settings.ranges;
+        let serial = settings.serial;
         let aliases = settings.aliases;
-        Ok(Self { domain, server, hosts, owners, ranges, resolvers, zones, aliases, serial })
+        Ok(Self {
+            domain,
+            server,
+            hosts,
+            owners,
+            ranges,
+            resolvers,
+            zones,
+            records,
+            aliases,
+            serial,
+        })
     }
 
     /// Puts aliases in the place of addresses in an answer of the resolver `from`, if that one is
@@ -196,9 +222,14 @@ impl Names {
             return self.top(query, carrier);
         }
         let label = query.name.labels()[0].to_ascii_lowercase();
-        let addresses = self.hosts.get(&label).filter(|_| before == 1);
-        let Some(addresses) = addresses else {
-            return self.nothing(query, Rcode::NxDomain, before, carrier);
+        let host = self.hosts.get(&label).filter(|_| before == 1);
+        let mut records = self.records.iter();
+        let record = || records.find(|(name, _)| name.same(&query.name)).map(|(_, list)| list);
+        let Some(addresses) = host.or_else(record) else {
+            // A name above another one is there, and has nothing of its own.
+            let is_above = self.records.iter().any(|(name, _)| name.below(&query.name).is_some());
+            let rcode = if is_above { Rcode::NoError } else { Rcode::NxDomain };
+            return self.nothing(query, rcode, before, carrier);
         };
         let mut reply = Reply::new(query, Rcode::NoError, true);
         let mut found = false;

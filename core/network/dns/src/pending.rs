@@ -87,12 +87,14 @@ impl<C: Clone> Pending<C> {
     /// is full, the client with the most open questions loses its oldest.
     pub fn begin(
         &mut self,
-        (client, came): (SocketAddr, C),
-        (query, bytes): (Query, &[u8]),
+        asker: (SocketAddr, C),
+        asked: (Query, &[u8]),
         to: &[IpAddr],
         now: Instant,
         random: &mut dyn Random,
     ) -> (Outcome<C>, Option<Evicted<C>>) {
+        let (client, came) = asker;
+        let (query, bytes) = asked;
         let Some(first) = to.first().copied() else {
             let bytes = failure(&query, Rcode::Refused);
             return (Outcome::Reply { client, came, bytes }, None);

@@ -200,7 +200,7 @@ impl Query {
 }
 
 /// Whether the name at `at` is the root, and where it ends; a pointer ends it.
-fn skip_name(bytes: &[u8], at: usize) -> Option<(bool, usize)> {
+pub(crate) fn skip_name(bytes: &[u8], at: usize) -> Option<(bool, usize)> {
     let mut end = at;
     loop {
         let len = usize::from(*bytes.get(end)?);
@@ -211,6 +211,11 @@ fn skip_name(bytes: &[u8], at: usize) -> Option<(bool, usize)> {
             _ => return None,
         }
     }
+}
+
+/// Two bytes of a message as a number.
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|pair| u16::from_be_bytes(*pair))
 }
 
 #[cfg(test)]

@@ -42,7 +42,8 @@ pub(crate) fn network(name: &Name) -> Option<Prefix> {
 pub fn reverse_zones(range: &Prefix) -> Vec<String> {
     let (step, whole) = if range.address().is_ipv4() { (8, 32) } else { (4, 128) };
     let labels = u32::from(range.bits()).div_ceil(step);
-    let (bits, free) = (labels * step, labels * step - u32::from(range.bits()));
+    let bits = labels * step;
+    let free = labels * step - u32::from(range.bits());
     if range.is_default() {
         return Vec::new();
     }

@@ -70,14 +70,6 @@ impl Compiled {
         owners.is_some_and(|owners| owners.iter().any(|owner| is_user(&self.policy, owner, user)))
     }
 
-    /// Whether `tagOwners` let a node, by the tags it has, give `tag` to another.
-    #[must_use]
-    pub fn node_may_tag(&self, id: NodeId, tag: &str) -> bool {
-        let Some(at) = self.by_id.get(&id) else { return false };
-        let owners = self.policy.tag_owners.get(tag);
-        owners.is_some_and(|owners| owners.iter().any(|owner| self.acts_as(*at, owner)))
-    }
-
     /// Whether a node has this tag, or acts for a user who is meant.
     fn acts_as(&self, at: usize, selector: &Selector) -> bool {
         let node = &self.members[at].node;
@@ -139,7 +131,5 @@ mod tests {
         assert!(compiled.user_may_tag("ann", "tag:gw") && !compiled.user_may_tag("ann", "tag:web"));
         assert!(!compiled.user_may_tag("ben", "tag:gw") && compiled.user_may_tag("ben", "tag:web"));
         assert!(!compiled.user_may_tag("eve", "tag:gw") && !compiled.user_may_tag("ann", "tag:x"));
-        assert!(compiled.node_may_tag(NodeId(5), "tag:web"));
-        assert!(!compiled.node_may_tag(NodeId(4), "tag:web"));
     }
 }

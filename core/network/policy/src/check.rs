@@ -70,6 +70,7 @@ fn extend(policy: &Policy, directory: &Directory) -> Directory {
                 }));
             }
             Selector::Prefix(prefix) => routes.push(*prefix),
+            Selector::Set(ranges) => routes.extend(ranges.prefixes()),
             _ => (),
         }
     }
@@ -223,8 +224,12 @@ impl Trial {
     }
 
     fn addresses(&self, selector: &Selector) -> Vec<(u128, Option<String>)> {
-        if let Selector::Prefix(prefix) = selector {
-            let ranges = Ranges::of_prefixes([*prefix]);
+        let named = match selector {
+            Selector::Prefix(prefix) => Some(Ranges::of_prefixes([*prefix])),
+            Selector::Set(ranges) => Some(ranges.clone()),
+            _ => None,
+        };
+        if let Some(ranges) = named {
             let ends = ranges.as_slice().iter().flat_map(|range| [range.first, range.last]);
             let user = |address| {
                 let at = self.compiled.by_address.get(&address)?;
@@ -235,7 +240,8 @@ impl Trial {
         }
         // What was invented is meant by the name that it was invented for, and by wider ones only
         // where there is nobody else.
-        let (real, all) = (&self.compiled.members[..self.real], &self.compiled.members[..]);
+        let real = &self.compiled.members[..self.real];
+        let all = &self.compiled.members[..];
         let is_meant = |member: &&Member| self.compiled.is_meant(member, selector);
         let is_wide = matches!(selector, Selector::Any | Selector::Member | Selector::Tagged);
         let among = if is_wide && real.iter().any(|member| is_meant(&member)) { real } else { all };

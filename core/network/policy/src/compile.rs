@@ -120,6 +120,7 @@ pub struct Compiled {
     pub(crate) members: Vec<Member>,
     pub(crate) by_id: BTreeMap<NodeId, usize>,
     pub(crate) by_address: BTreeMap<u128, usize>,
+    joined: Vec<Joined>,
     by_user: BTreeMap<String, Vec<usize>>,
     /// Places of users by all that they answer to, in lower case.
     users: BTreeMap<String, usize>,
@@ -136,6 +137,7 @@ impl Compiled {
     pub fn new(policy: &Policy, directory: &Directory) -> Result<Self, DirectoryFault> {
         let mut compiled = Self {
             rules: Vec::new(),
+            joined: Vec::new(),
             members: Vec::new(),
             by_id: BTreeMap::new(),
             by_address: BTreeMap::new(),
@@ -149,7 +151,9 @@ impl Compiled {
         compiled.add_members();
         let mut meanings = Meanings::new(&compiled);
         let grants = policy.grants.iter();
-        compiled.rules = grants.flat_map(|grant| meanings.resolve(grant)).collect();
+        let rules = grants.flat_map(|grant| meanings.resolve(grant)).collect();
+        compiled.joined = policy.casts.iter().flat_map(|cast| meanings.join(cast)).collect();
+        compiled.rules = rules;
         Ok(compiled)
     }
 
@@ -174,7 +178,8 @@ impl Compiled {
             let mut add = |list: fn(&mut Rules) -> &mut Vec<Rule>, from: &Ranges, to: &Ranges| {
                 let (sources, destinations) = of_one_family(from, to);
                 if !sources.is_empty() && !destinations.is_empty() {
-                    let (services, line) = (rule.services.clone(), rule.place.line);
+                    let services = rule.services.clone();
+                    let line = rule.place.line;
                     let compress = rule.compress;
                     let rule = Rule { sources, destinations, services, line, compress };
                     list(&mut rules).push(rule);
@@ -196,6 +201,7 @@ impl Compiled {
             }
         }
         rules.inward.extend(self.names_for_carried(at));
+        rules.multicast = self.multicast_for(&member.addresses);
         rules
     }
 
@@ -259,6 +265,7 @@ impl Compiled {
                 reached.for_each(|&other| peers.insert(other));
             }
         }
+        self.add_joined(&self.members[at].addresses, &mut peers);
         peers
     }
 
@@ -359,7 +366,8 @@ impl Compiled {
         let routed = Ranges::of_prefixes(all.copied().filter(|route| usable(route)));
         let every = Ranges::of_addresses(nodes.iter().flat_map(|n| n.addresses.iter().copied()));
         let taken = Ranges::union([&routed, &every, &reserved]);
-        let (mut members, mut refused) = (Vec::new(), Vec::new());
+        let mut members = Vec::new();
+        let mut refused = Vec::new();
         for node in nodes {
             let addresses = Ranges::of_addresses(node.addresses.iter().copied());
             let (good, bad): (Vec<Prefix>, Vec<Prefix>) =
@@ -379,13 +387,15 @@ impl Compiled {
                 members[*gateway].answers = Ranges::union(both);
             }
         }
-        (self.members, self.refused) = (members, refused);
+        self.members = members;
+        self.refused = refused;
     }
 }
 
 /// What is left of both sides of a rule when families are taken away that only one of them has.
 fn of_one_family(from: &Ranges, to: &Ranges) -> (Ranges, Ranges) {
-    let (sources, destinations) = (from.families(), to.families());
+    let sources = from.families();
+    let destinations = to.families();
     if sources == destinations {
         return (from.clone(), to.clone());
     }
@@ -479,6 +489,7 @@ impl<'a> Meanings<'a> {
 fn meaning(compiled: &Compiled, selector: &Selector, with_routes: bool) -> Ranges {
     match selector {
         Selector::Prefix(prefix) => Ranges::of_prefixes([*prefix]),
+        Selector::Set(ranges) => ranges.clone(),
         Selector::DangerAll => Ranges::everything(),
         Selector::Internet => Ranges::internet(),
         Selector::OwnUser | Selector::Nobody => Ranges::default(),
@@ -516,5 +527,8 @@ pub(crate) fn is_user(policy: &Policy, selector: &Selector, user: &crate::direct
     }
 }
 
+mod multicast;
 #[cfg(test)]
 pub(crate) mod tests;
+
+use multicast::Joined;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use wire::prefix::Prefix;
 
 use crate::place::Place;
+use crate::ranges::Ranges;
 use crate::rules::Service;
 use crate::selector::Selector;
 
@@ -22,6 +23,8 @@ pub struct Policy {
     pub is_open: bool,
     /// `hosts`: what the file calls addresses.
     pub hosts: BTreeMap<String, Prefix>,
+    /// `ipsets`: what the file calls sets of addresses, by its name with `ipset:`.
+    pub sets: BTreeMap<String, Ranges>,
     /// `groups`: the users of each, by its name with `group:`.
     pub groups: BTreeMap<String, Vec<Selector>>,
     /// `tagOwners`: who may give each tag, by its name with `tag:`.
@@ -32,6 +35,10 @@ pub struct Policy {
     pub routes: Vec<(Prefix, Vec<Selector>)>,
     /// `autoApprovers`, `exitNode`.
     pub exits: Vec<Selector>,
+    /// `multicast`.
+    pub casts: Vec<Cast>,
+    /// `linkReports` is false: nodes are not to report how their links are.
+    pub hides_links: bool,
     /// `tests`.
     pub tests: Vec<Test>,
 }
@@ -86,6 +93,21 @@ pub struct Target {
     pub selectors: Vec<Selector>,
     /// The services.
     pub services: Vec<Service>,
+}
+
+/// One rule of `multicast`: what any source sends to a group is copied to every receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cast {
+    /// Where it begins.
+    pub place: Place,
+    /// `groups`, those with equal ports together.
+    pub targets: Vec<(Vec<Service>, Vec<Prefix>)>,
+    /// `src`.
+    pub sources: Vec<Selector>,
+    /// `dst`.
+    pub receivers: Vec<Selector>,
+    /// `rate`: what each source may send, in bytes a second.
+    pub rate_bytes_s: u64,
 }
 
 /// One entry of `tests`.

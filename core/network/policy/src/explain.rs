@@ -171,7 +171,8 @@ impl Compiled {
         if sender == receiver {
             return denied(Why::SameNode(sender));
         }
-        let (from, to) = (number(source), number(destination));
+        let from = number(source);
+        let to = number(destination);
         let port = if has_ports(protocol) { port } else { 0 };
         if let Some(rule) = self.allowing(from, to, protocol, port) {
             return Explanation::Allowed { rule, sender, receiver };

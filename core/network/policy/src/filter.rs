@@ -17,8 +17,9 @@ use wire::tcp::Flags;
 use crate::address;
 use crate::flows::{FLOWS_MAX, FRAGMENTS_MAX, Flow, Flows, Key, PEERS_MAX, Phase};
 use crate::judged::{Direction, Reason};
+use crate::multicast::Casts;
 use crate::ranges::number;
-use crate::rules::{Rule, Rules, has_ports};
+use crate::rules::{Multicast, Rule, Rules, has_ports};
 use crate::subject::{Hint, Subject, fragments_key, halves, joined, subject};
 
 /// Names a peer, as the node does: small and dense, below [`PEERS_MAX`].
@@ -39,6 +40,7 @@ pub enum Verdict {
 pub struct Filter {
     rules: Rules,
     flows: Flows,
+    casts: Casts,
     /// Whether any rule lets flows be compressed, and whether the packet judged last may be.
     compresses: bool,
     compress: bool,
@@ -58,8 +60,15 @@ impl Filter {
     #[must_use]
     pub fn with_flows_max(secret: [u64; 2], flows_max: usize) -> Self {
         let flows = Flows::new(secret, flows_max.clamp(1, FLOWS_MAX));
-        let (rules, drops) = (Rules::default(), [0; Reason::COUNT]);
-        Self { rules, flows, compresses: false, compress: false, passed: 0, drops }
+        Self {
+            rules: Rules::default(),
+            flows,
+            casts: Casts::default(),
+            compresses: false,
+            compress: false,
+            passed: 0,
+            drops: [0; Reason::COUNT],
+        }
     }
 
     /// Sets the rules, and cuts every flow that they would not let begin; how many those are
@@ -68,9 +77,11 @@ impl Filter {
         if rules == self.rules {
             return 0;
         }
+        self.casts.set(&rules.multicast);
         let mut all = rules.inward.iter().chain(&rules.outward);
         let compresses = all.any(|rule| rule.compress);
-        (self.rules, self.compresses) = (rules, compresses);
+        self.rules = rules;
+        self.compresses = compresses;
         let rules = &self.rules;
         self.flows.retain(|flow| {
             flow.compress = compresses && may_compress(rules, &flow.key, flow.began);
@@ -80,7 +91,45 @@ impl Filter {
 
     /// Forgets every flow with a peer, whose number may be another's soon; how many those were.
     pub fn forget(&mut self, peer: Peer) -> usize {
+        self.casts.forget(peer.0);
         self.flows.retain(|flow| flow.peer != peer.0)
+    }
+
+    /// Whether there are rules of multicast.
+    #[inline]
+    #[must_use]
+    pub fn has_multicast(&self) -> bool {
+        !self.casts.is_empty()
+    }
+
+    /// The rules of multicast, in the order of the numbers that [`Filter::judge_multicast`] tells.
+    #[must_use]
+    pub fn multicast(&self) -> &[Multicast] {
+        self.casts.rules()
+    }
+
+    /// Judges a packet of `len` bytes to a group, or a superpacket by its first header: the number
+    /// of the rule that lets it pass, and whose rate it was charged to. `peer` is who sealed it;
+    /// what this node sends is of no peer.
+    ///
+    /// # Errors
+    /// Why it goes no further; it was counted.
+    pub fn judge_multicast(
+        &mut self,
+        direction: Direction,
+        peer: Option<Peer>,
+        packet: &Packet<'_>,
+        len: usize,
+        now_ms: u64,
+    ) -> Result<usize, Reason> {
+        self.compress = false;
+        let peer = peer.map(|peer| peer.0);
+        let judged = self.casts.judge(direction, peer, packet, len, now_ms);
+        match judged {
+            Ok(_) => self.passed += 1,
+            Err(reason) => self.drops[reason.number()] += 1,
+        }
+        judged
     }
 
     /// The rules in force.
@@ -354,7 +403,8 @@ fn allowing<'a>(
     direction: Direction,
 ) -> impl Iterator<Item = &'a Rule> + use<'a> {
     let port = |half: u32| if has_ports(key.protocol) { half as u16 } else { 0 };
-    let (local, remote) = (joined(key.local), joined(key.remote));
+    let local = joined(key.local);
+    let remote = joined(key.remote);
     let (list, source, destination, port): (&[Rule], _, _, _) = match direction {
         Direction::In => (&rules.inward, remote, local, port(key.ports >> 16)),
         Direction::Out => (&rules.outward, local, remote, port(key.ports & 0xffff)),

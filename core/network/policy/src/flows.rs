@@ -257,7 +257,8 @@ impl Flows {
         }
         let bucket = self.bucket(&key);
         let next = self.heads[bucket];
-        let (newer, older) = (NONE, NONE);
+        let newer = NONE;
+        let older = NONE;
         let used_ms = now_ms;
         let pieces = 0;
         let flow = Flow { key, used_ms, peer, next, newer, older, pieces, phase, began, compress };
@@ -356,7 +357,8 @@ impl Flows {
             self.flows[older as usize].newer = at;
         }
         let flow = &mut self.flows[at as usize];
-        (flow.newer, flow.older) = (NONE, older);
+        flow.newer = NONE;
+        flow.older = older;
     }
 
     fn link_oldest(&mut self, at: u32, account: u32) {
@@ -369,7 +371,8 @@ impl Flows {
             self.flows[newer as usize].older = at;
         }
         let flow = &mut self.flows[at as usize];
-        (flow.newer, flow.older) = (newer, NONE);
+        flow.newer = newer;
+        flow.older = NONE;
     }
 
     fn unlink(&mut self, at: u32, account: u32) {
@@ -408,7 +411,8 @@ impl Flows {
                 self.accounts[first as usize].before = at;
             }
             let account = &mut self.accounts[at as usize];
-            (account.before, account.after) = (NONE, first);
+            account.before = NONE;
+            account.after = first;
         }
     }
 }

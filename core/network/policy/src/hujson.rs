@@ -178,7 +178,8 @@ impl<'a> Reader<'a> {
     fn object(&mut self, depth: usize) -> Result<Value, Finding> {
         const MEND: &str = "write \"key\": value, with a comma between fields and } at the end";
         self.bump();
-        let (mut fields, mut keys) = (Vec::new(), BTreeSet::new());
+        let mut fields = Vec::new();
+        let mut keys = BTreeSet::new();
         loop {
             self.skip_space()?;
             let place = self.place;

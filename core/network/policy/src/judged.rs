@@ -48,11 +48,13 @@ pub enum Reason {
     FragmentSurplus,
     /// A peer's number is not below [`crate::PEERS_MAX`].
     PeerNumber,
+    /// A sender to a group of hosts is above the rate of its rule.
+    GroupRate,
 }
 
 impl Reason {
     /// Every reason, in the order of their numbers, for tables of counters.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Denied,
         Self::NotUnicast,
         Self::Embedded,
@@ -66,6 +68,7 @@ impl Reason {
         Self::FragmentUnknown,
         Self::FragmentSurplus,
         Self::PeerNumber,
+        Self::GroupRate,
     ];
     /// How many reasons there are.
     pub const COUNT: usize = Self::ALL.len();
@@ -93,6 +96,7 @@ impl Reason {
             Self::FragmentUnknown => "fragment-unknown",
             Self::FragmentSurplus => "fragment-surplus",
             Self::PeerNumber => "peer-number",
+            Self::GroupRate => "group-rate",
         }
     }
 }

@@ -44,9 +44,11 @@ mod flows;
 mod hash;
 mod hujson;
 mod judged;
+mod multicast;
 mod place;
 mod ranges;
 mod read;
+mod remarks;
 mod rules;
 mod selector;
 mod subject;
@@ -58,7 +60,7 @@ pub use check::check;
 pub use compile::{Compiled, DirectoryFault, RefusedRoute};
 pub use directory::{Directory, NODES_MAX, Node, NodeId, User};
 pub use document::{
-    Grant, LIST_MAX, Policy, RULES_MAX, Section, TESTS_MAX, Target, Test, TestTarget,
+    Cast, Grant, LIST_MAX, Policy, RULES_MAX, Section, TESTS_MAX, Target, Test, TestTarget,
 };
 pub use explain::{Explanation, RuleName, Why, in_family, pair};
 pub use filter::{Filter, Peer, Verdict};
@@ -68,8 +70,9 @@ pub use flows::{
 };
 pub use hujson::{DEPTH_MAX, TEXT_MAX, VALUES_MAX};
 pub use judged::{Direction, Reason};
+pub use multicast::MULTICAST_MAX;
 pub use place::{Finding, Place};
 pub use ranges::{Range, Ranges};
-pub use rules::{Rule, Rules, Service};
+pub use rules::{Multicast, Rule, Rules, Service};
 pub use selector::{NAME_MAX, PORTS_MAX, Selector};
 pub use told::{BadRules, OPEN, TOLD_BYTES_MAX, TOLD_RANGES_MAX, TOLD_RULES_MAX};

@@ -55,7 +55,7 @@ impl fmt::Display for Range {
 }
 
 /// A set of addresses: ranges in order, none touching the next.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ranges(Vec<Range>);
 
 impl Ranges {
@@ -105,6 +105,33 @@ impl Ranges {
         Self::new(ranges.collect())
     }
 
+    /// The addresses from `first` to `last`; nothing where they are of two families.
+    pub(crate) fn between(first: IpAddr, last: IpAddr) -> Self {
+        let is_one_family = first.is_ipv4() == last.is_ipv4();
+        let range = Range { first: number(first), last: number(last) };
+        Self::new(Some(range).filter(|_| is_one_family).into_iter().collect())
+    }
+
+    /// The fewest prefixes that hold these addresses and no others.
+    pub(crate) fn prefixes(&self) -> Vec<Prefix> {
+        let mut prefixes = Vec::new();
+        for range in &self.0 {
+            let mut first = range.first;
+            while first <= range.last {
+                let left = range.last - first;
+                // As wide as its beginning is aligned and as there is room.
+                let room = if left == u128::MAX { 127 } else { (left + 1).ilog2() };
+                let host_bits = first.trailing_zeros().min(room).min(127);
+                let at = address(first);
+                let width: u8 = if at.is_ipv4() { 32 } else { 128 };
+                prefixes.extend(Prefix::new(at, width.saturating_sub(host_bits as u8)));
+                let Some(next) = first.checked_add(1 << host_bits) else { break };
+                first = next;
+            }
+        }
+        prefixes
+    }
+
     /// The ranges, in order.
     #[must_use]
     pub fn as_slice(&self) -> &[Range] {
@@ -147,7 +174,8 @@ impl Ranges {
         for range in &few.0 {
             let after = many.0.partition_point(|other| other.last < range.first);
             for other in many.0[after..].iter().take_while(|other| other.first <= range.last) {
-                let (first, last) = (range.first.max(other.first), range.last.min(other.last));
+                let first = range.first.max(other.first);
+                let last = range.last.min(other.last);
                 ranges.push(Range { first, last });
             }
         }

@@ -4,7 +4,7 @@
 //! `Ports`), because files in use have them. What would widen access if it were passed over, as a
 //! posture does, never is: its rule is left out, with a warning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wire::ip::protocol;
 use wire::prefix::Prefix;
@@ -27,14 +27,13 @@ type SrcAndDst = (Vec<Selector>, Vec<Target>);
 const FINDINGS_MAX: usize = 20;
 
 /// Keys of the file that mean something to others. What they ask for is not done here.
-const TOLERATED: [&str; 13] = [
+const TOLERATED: [&str; 12] = [
     "ssh",
     "sshtests",
     "nodeattrs",
     "attr",
     "attrconfig",
     "postures",
-    "ipsets",
     "derpmap",
     "disableipv4",
     "onecgnatroute",
@@ -65,7 +64,7 @@ impl Policy {
 fn policy(bytes: &[u8]) -> Result<(Policy, Vec<Finding>), Vec<Finding>> {
     let start = Place { line: 1, column: 1 };
     let mut reader = Reader::default();
-    let Some(json) = hujson::parse(bytes).map_err(|finding| vec![finding])? else {
+    let Some(json) = hujson::parse(bytes).map_err(|finding| vec![others::of_yaml(finding)])? else {
         reader.warn(start, "the file is empty, so everything is allowed", OPEN);
         return Ok((Policy::open(), reader.warnings));
     };
@@ -91,6 +90,8 @@ struct Reader {
     faults: Vec<Finding>,
     warnings: Vec<Finding>,
     policy: Policy,
+    /// Users whose names stand in groups without an `@`, as Headscale had them once.
+    old_users: BTreeSet<String>,
 }
 
 impl Reader {
@@ -102,7 +103,8 @@ impl Reader {
         }
     }
 
-    fn refuse(&mut self, place: Place, (what, mend): Refused) {
+    fn refuse(&mut self, place: Place, refused: Refused) {
+        let (what, mend) = refused;
         self.fault(place, what, mend);
     }
 
@@ -200,7 +202,7 @@ impl Reader {
 
     fn file(&mut self, json: &Json) -> Policy {
         let fields = self.object(json, "an object with the keys of a policy");
-        const KNOWN: [&str; 9] = [
+        const KNOWN: [&str; 12] = [
             "groups",
             "tagOwners",
             "hosts",
@@ -210,11 +212,16 @@ impl Reader {
             "tests",
             "defaultSrcPosture",
             "circuits",
+            "multicast",
+            "ipsets",
+            "linkReports",
         ];
-        let [groups, tags, hosts, acls, grants, approvers, tests, posture, circuits] =
-            self.sorted(fields, KNOWN, &TOLERATED);
+        let sorted = self.sorted(fields, KNOWN, &TOLERATED);
+        let [groups, tags, hosts, acls, grants, approvers, tests, posture, ..] = sorted;
+        let [.., circuits, multicast, sets, reports] = sorted;
         self.posture(posture);
         self.hosts(hosts);
+        self.sets(sets);
         self.names(groups, tags);
         self.groups(groups);
         self.tag_owners(tags);
@@ -223,6 +230,8 @@ impl Reader {
         }
         self.approvers(approvers);
         self.circuits(circuits);
+        self.multicast(multicast);
+        self.policy.hides_links = reports.is_some_and(|field| !self.boolean(&field.value));
         self.tests(tests);
         if acls.is_none() && grants.is_none() {
             self.warn(json.place, "neither acls nor grants: everything is allowed", OPEN);
@@ -331,35 +340,23 @@ impl Reader {
         entries.iter().filter_map(read).collect()
     }
 
-    /// Whether a name means something to others and nobody here. To leave it out narrows its rule.
-    fn is_of_others(&mut self, place: Place, text: &str, role: Role) -> bool {
-        let (what, mend) = match (text, role) {
-            (_, Role::Destination) if text.starts_with("svc:") => {
-                ("names a service of Tailscale's, and is left out", "name the nodes that offer it")
-            }
-            ("autogroup:internet", Role::Owner) => {
-                ("cannot own anything, and is left out", "name users, groups, tags or a role")
-            }
-            ("autogroup:shared", Role::Source) => {
-                ("means nobody here, for no network shares nodes", "name users or groups")
-            }
-            _ => return false,
-        };
-        self.warn(place, format!("{} {what}", quoted(text)), mend);
-        true
-    }
-
     fn selector(&mut self, place: Place, text: &str, role: Role) -> Option<Selector> {
         if self.is_of_others(place, text, role) {
             return None;
         }
-        let selector = match Selector::parse(text, &self.policy.hosts) {
+        let named = text.strip_prefix("ipset:").map(|_| self.set(text));
+        let old = named.is_none().then(|| self.old_user(place, text, role)).flatten().map(Ok);
+        let read = named.or(old).unwrap_or_else(|| Selector::parse(text, &self.policy.hosts));
+        let selector = match read {
             Ok(selector) => selector,
             Err(refused) => {
                 self.refuse(place, refused);
                 return None;
             }
         };
+        if let Selector::Group(name) = &selector {
+            self.note_synced(place, name);
+        }
         let undefined = match &selector {
             Selector::Group(name) => !self.policy.groups.contains_key(name),
             Selector::Tag(name) => !self.policy.tag_owners.contains_key(name),
@@ -367,7 +364,7 @@ impl Reader {
         };
         if undefined {
             let mend = match selector {
-                Selector::Group(_) => "define it in groups",
+                Selector::Group(_) => "define it in groups; [] is enough for one of a provider",
                 _ => "name its owners in tagOwners; [] is enough",
             };
             self.fault(place, format!("{} is not defined", quoted(text)), mend);
@@ -378,7 +375,9 @@ impl Reader {
             (_, Role::Member) => false,
             (Selector::Internet | Selector::OwnUser, role) => role == Role::Destination,
             (Selector::DangerAll, role) => role == Role::Source,
-            (Selector::Any | Selector::Prefix(_) | Selector::Tagged, role) => role != Role::Owner,
+            (Selector::Any | Selector::Prefix(_) | Selector::Set(_) | Selector::Tagged, role) => {
+                role != Role::Owner
+            }
             _ => true,
         };
         if !fits {
@@ -476,7 +475,11 @@ impl Reader {
 
     /// The numbers of `proto`; none where it is empty, as if it were not there.
     fn protocol(&mut self, json: &Json) -> Option<Vec<u8>> {
-        let text = self.text(json).filter(|text| !text.is_empty())?;
+        // A number without quotes is as clear.
+        let text = match &json.value {
+            Value::Number(number) => number,
+            _ => self.text(json).filter(|text| !text.is_empty())?,
+        };
         match protocols(text) {
             Ok(numbers) => Some(numbers),
             Err(refused) => {
@@ -519,21 +522,6 @@ impl Reader {
         services.sort_unstable();
         services.dedup();
         Some((sources, vec![Target { selectors, services }]))
-    }
-
-    fn approvers(&mut self, field: Option<&Field>) {
-        let Some(field) = field else { return };
-        let fields = self.object(&field.value, "an object with routes and exitNode");
-        let [routes, exits] = self.sorted(fields, ["routes", "exitNode"], &["services"]);
-        if let Some(exits) = exits {
-            self.policy.exits = self.selectors(&exits.value, Role::Owner);
-        }
-        let Some(routes) = routes else { return };
-        for route in self.object(&routes.value, "an object of prefixes and lists") {
-            let prefix = self.prefix(route.place, &route.key);
-            let owners = self.selectors(&route.value, Role::Owner);
-            self.policy.routes.extend(prefix.map(|prefix| (prefix, owners)));
-        }
     }
 
     fn tests(&mut self, field: Option<&Field>) {
@@ -594,7 +582,11 @@ impl Reader {
     }
 }
 
+mod approvers;
 mod circuits;
+mod multicast;
 mod nodes;
+mod others;
+mod sets;
 #[cfg(test)]
 mod tests;

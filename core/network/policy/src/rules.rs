@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use wire::ip::protocol;
 
+use crate::judged::Direction;
 use crate::place::quoted;
 use crate::ranges::{Ranges, number};
 
@@ -131,6 +132,25 @@ impl Rule {
     }
 }
 
+/// One rule of multicast as one node enforces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Multicast {
+    /// `Out` where the node sends, `In` where it gets copies.
+    pub direction: Direction,
+    /// The line of the policy file that says so.
+    pub line: u32,
+    /// The groups.
+    pub groups: Ranges,
+    /// Which of their ports.
+    pub services: Vec<Service>,
+    /// Who sends.
+    pub sources: Ranges,
+    /// Who gets copies.
+    pub receivers: Ranges,
+    /// What each sender may send, in bytes of packets a second, before it is copied.
+    pub rate_bytes_s: u64,
+}
+
 /// All that one node enforces. Without rules nothing passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -138,6 +158,16 @@ pub struct Rules {
     pub inward: Vec<Rule>,
     /// What it and the networks behind it may begin.
     pub outward: Vec<Rule>,
+    /// Which packets to groups pass, and who gets copies.
+    pub multicast: Vec<Multicast>,
+}
+
+impl Rules {
+    /// Rules without multicast.
+    #[must_use]
+    pub fn new(inward: Vec<Rule>, outward: Vec<Rule>) -> Self {
+        Self { inward, outward, multicast: Vec::new() }
+    }
 }
 
 #[cfg(test)]

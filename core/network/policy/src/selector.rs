@@ -7,6 +7,7 @@ use wire::ip::protocol;
 use wire::prefix::Prefix;
 
 use crate::place::quoted;
+use crate::ranges::Ranges;
 use crate::rules::{Service, has_ports, protocols};
 
 /// Bytes of a name, at most.
@@ -44,6 +45,8 @@ pub enum Selector {
     Tag(String),
     /// An address, a prefix, or a name of `hosts`.
     Prefix(Prefix),
+    /// A set of addresses by its name in `ipsets`.
+    Set(Ranges),
 }
 
 /// What is wrong with a text, and how to mend it.
@@ -59,7 +62,8 @@ impl Selector {
             let what = format!("a name of {} bytes", text.len());
             return Err((what, format!("names have 1 to {NAME_MAX}")));
         }
-        if let Some(prefix) = hosts.get(text) {
+        let by_case = || hosts.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+        if let Some(prefix) = hosts.get(text).or_else(|| by_case().map(|(_, prefix)| prefix)) {
             return Ok(Self::Prefix(*prefix));
         }
         if text == "*" {
@@ -97,7 +101,7 @@ impl Selector {
                     "write user:*@example.com, or a user without user:".into(),
                 )),
             },
-            "ipset" | "svc" | "host" => Err((
+            "svc" | "host" => Err((
                 format!("{} is not supported", quoted(text)),
                 "write addresses, prefixes or names of hosts".into(),
             )),
@@ -121,6 +125,11 @@ impl Selector {
             }
         })
     }
+}
+
+/// Whether `autogroup:` and this is known here.
+pub(crate) fn is_autogroup(name: &str) -> bool {
+    Selector::autogroup(name).is_ok()
 }
 
 fn name_rule() -> String {
@@ -237,6 +246,7 @@ mod tests {
         for (text, selector) in [
             ("*", Ok(Selector::Any)),
             ("db", prefix("10.0.0.5/32")),
+            ("DB", prefix("10.0.0.5/32")),
             ("10.0.0.0/8", prefix("10.0.0.0/8")),
             ("fd7a::1", prefix("fd7a::1/128")),
             ("[fd7a::1]", prefix("fd7a::1/128")),
@@ -261,7 +271,7 @@ mod tests {
             "group:*",
             "autogroup:everybody",
             "user:alice",
-            "ipset:x",
+            "svc:x",
             "10.0.0.0/33",
             "10.0.0",
             "a b@c",

@@ -8,21 +8,26 @@
 //! = 100.64.0.1
 //! in 4 6:80-81,17:* 0 1
 //! out 9 * 1 0 compress
+//! cast out 12 17:7400-7410 2 1 0 125000
 //! ```
 //!
 //! A rule is its direction, the line of the policy file, its services (protocol and ports, `*` for
 //! all), the number of its set of sources and that of its destinations, and `compress` where what
-//! it allows may be compressed. Where no policy was ever set the text is [`OPEN`]. A reader takes
-//! what this writer writes and nothing else: not a set that is unsorted or unused, not a number
-//! with a zero in front. Whatever is refused is to be enforced as rules that let nothing pass
-//! (PF-08).
+//! it allows may be compressed. A `cast` is a rule of multicast: its direction, the line, its
+//! ports, the sets of its groups, sources and receivers, and bytes a second.
+//!
+//! Where no policy was ever set the text is [`OPEN`]. A reader takes what this writer writes and
+//! nothing else: not a set that is unsorted or unused, not a number with a zero in front. Whatever
+//! is refused is to be enforced as rules that let nothing pass (PF-08).
 
 use core::fmt::{self, Write as _};
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
+use crate::judged::Direction;
+use crate::multicast::MULTICAST_MAX;
 use crate::ranges::{Range, Ranges, number};
-use crate::rules::{Rule, Rules, Service};
+use crate::rules::{Multicast, Rule, Rules, Service};
 
 /// What a node is told where no policy was ever set: everything passes.
 pub const OPEN: &str = "warren-rules 1 open\n";
@@ -62,31 +67,31 @@ impl Rules {
     /// The text for the node that is to enforce them; `None` if they are more than a node takes.
     #[must_use]
     pub fn print(&self) -> Option<String> {
-        let mut known: BTreeMap<&[Range], usize> = BTreeMap::new();
-        let (mut sets, mut rules) = (String::new(), String::new());
-        let (mut count, mut ranges) = (0, 0);
+        let mut known = Sets::default();
+        let mut rules = String::new();
+        let mut count = 0;
         let inward = self.inward.iter().map(|rule| ("in", rule));
         for (word, rule) in inward.chain(self.outward.iter().map(|rule| ("out", rule))) {
-            let places = [&rule.sources, &rule.destinations].map(|set| {
-                ranges += set.as_slice().len();
-                let next = known.len();
-                *known.entry(set.as_slice()).or_insert_with(|| {
-                    print_set(&mut sets, set);
-                    next
-                })
-            });
+            let mut place = |set| known.place(set);
+            let places = [place(&rule.sources), place(&rule.destinations)];
             let _ = write!(rules, "{word} {} ", rule.line);
             print_services(&mut rules, &rule.services);
             let compress = if rule.compress { " compress" } else { "" };
             let _ = writeln!(rules, " {} {}{compress}", places[0], places[1]);
             count += 1;
-            if sets.len() + rules.len() > TOLD_BYTES_MAX {
+            if known.text.len() + rules.len() > TOLD_BYTES_MAX {
                 return None;
             }
         }
-        let text = format!("{HEAD}\n{sets}{rules}");
+        for cast in &self.multicast {
+            print_cast(&mut rules, cast, &mut known);
+        }
+        let ranges = known.ranges;
+        let text = format!("{HEAD}\n{}{rules}", known.text);
         let fits = text.len() <= TOLD_BYTES_MAX;
-        (fits && count <= TOLD_RULES_MAX && ranges <= TOLD_RANGES_MAX).then_some(text)
+        let casts = self.multicast.len();
+        let is_bounded = count <= TOLD_RULES_MAX && casts <= 2 * MULTICAST_MAX;
+        (fits && is_bounded && ranges <= TOLD_RANGES_MAX).then_some(text)
     }
 
     /// Reads what [`Rules::print`] wrote; `None` is [`OPEN`]: there is nothing to enforce.
@@ -104,8 +109,10 @@ impl Rules {
         if lines.next() != Some(HEAD) {
             return Err(BadRules::Head);
         }
-        let (mut sets, mut rules) = (Vec::new(), Self::default());
-        let (mut ranges, mut count) = (0, 0);
+        let mut sets = Vec::new();
+        let mut rules = Self::default();
+        let mut ranges = 0;
+        let mut count = 0;
         for (at, line) in (2..).zip(lines) {
             if line.is_empty() {
                 continue;
@@ -113,6 +120,10 @@ impl Rules {
             let wrong = BadRules::Line(at);
             if let Some(set) = line.strip_prefix("= ") {
                 sets.push(read_set(set).ok_or(wrong)?);
+                continue;
+            }
+            if let Some(cast) = line.strip_prefix("cast ") {
+                rules.multicast.push(read_cast(cast, &sets).ok_or(wrong)?);
                 continue;
             }
             let (is_in, rule) = read_rule(line, &sets).ok_or(wrong)?;
@@ -134,6 +145,53 @@ impl Rules {
         let same = printed.split('\n').zip(text.split('\n')).take_while(|(a, b)| a == b);
         Err(BadRules::Line(same.count() + 1))
     }
+}
+
+/// The sets of addresses, each written once, and how many ranges all uses of them have together.
+#[derive(Default)]
+struct Sets<'a> {
+    places: BTreeMap<&'a [Range], usize>,
+    text: String,
+    ranges: usize,
+}
+
+impl<'a> Sets<'a> {
+    fn place(&mut self, set: &'a Ranges) -> usize {
+        self.ranges += set.as_slice().len();
+        let next = self.places.len();
+        *self.places.entry(set.as_slice()).or_insert_with(|| {
+            print_set(&mut self.text, set);
+            next
+        })
+    }
+}
+
+fn print_cast<'a>(text: &mut String, cast: &'a Multicast, sets: &mut Sets<'a>) {
+    let word = if cast.direction == Direction::In { "in" } else { "out" };
+    let _ = write!(text, "cast {word} {} ", cast.line);
+    print_services(text, &cast.services);
+    for set in [&cast.groups, &cast.sources, &cast.receivers] {
+        let _ = write!(text, " {}", sets.place(set));
+    }
+    let _ = writeln!(text, " {}", cast.rate_bytes_s);
+}
+
+fn read_cast(line: &str, sets: &[Ranges]) -> Option<Multicast> {
+    let mut words = line.split(' ');
+    let direction = match words.next()? {
+        "in" => Direction::In,
+        "out" => Direction::Out,
+        _ => return None,
+    };
+    let line = words.next()?.parse().ok()?;
+    let services = words.next()?.split(',').map(read_service).collect::<Option<Vec<_>>>()?;
+    let mut set = || sets.get(words.next()?.parse::<usize>().ok()?).cloned();
+    let groups = set()?;
+    let sources = set()?;
+    let receivers = set()?;
+    let rate_bytes_s = words.next()?.parse().ok()?;
+    let cast = Multicast { direction, line, groups, services, sources, receivers, rate_bytes_s };
+    words.next().is_none().then_some(cast)
 }
 
 fn print_set(text: &mut String, set: &Ranges) {
@@ -182,7 +240,8 @@ fn read_rule(line: &str, sets: &[Ranges]) -> Option<(bool, Rule)> {
     let line = words.next()?.parse().ok()?;
     let services = words.next()?.split(',').map(read_service).collect::<Option<Vec<_>>>()?;
     let mut set = || sets.get(words.next()?.parse::<usize>().ok()?).cloned();
-    let (sources, destinations) = (set()?, set()?);
+    let sources = set()?;
+    let destinations = set()?;
     let compress = match words.next() {
         None => false,
         Some("compress") => true,

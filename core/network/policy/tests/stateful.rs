@@ -173,7 +173,7 @@ fn rules(inward: u8, outward: u8) -> Rules {
         line: 1,
         compress: false,
     };
-    Rules { inward: vec![rule(&others, &us, inward)], outward: vec![rule(&us, &others, outward)] }
+    Rules::new(vec![rule(&others, &us, inward)], vec![rule(&us, &others, outward)])
 }
 
 fn packet(direction: Direction, other: u8, protocol: u8, ports: (u16, u16), flags: u8) -> Vec<u8> {

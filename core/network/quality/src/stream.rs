@@ -128,7 +128,8 @@ pub fn judge(len: usize, sent: &[Probe], arrivals: &[Arrival]) -> Result<Judged,
         let span = part[part.len() - 1].saturating_sub(part[0]).max(1);
         bits * (part.len() - 1) as f64 * 1e9 / span as f64
     };
-    let (head, tail) = (received.len() / 8, received.len() / 3);
+    let head = received.len() / 8;
+    let tail = received.len() / 3;
     let delays: Vec<f64> = events.iter().map(|event| event.delay_ns as f64).collect();
     Ok(Judged {
         rate_bps,

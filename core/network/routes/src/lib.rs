@@ -18,7 +18,7 @@
 //!    gain nothing. Only a better kind of path moves a prefix that works: from a relay to a
 //!    direct one that has been there for [`HOLD`], and longer the more often it fell.
 //! 5. Both are dead: the prefix stays where it was, so that its packets are dropped there and do
-//!    not leave this machine by another way, and [`Choices::is_reachable`] says so.
+//!    not leave this machine by another way.
 //!
 //! A gateway that falls again and again is avoided for a pause that doubles up to
 //! [`PENALTY_MAX`], as long as there is another.
@@ -129,7 +129,8 @@ impl Choices {
             let forgiven = now.since(record.alive_since) >= FORGIVEN;
             record.falls = if forgiven { 1 } else { (record.falls + 1).min(FALLS_MAX) };
         }
-        (record.health, record.since) = (health, now);
+        record.health = health;
+        record.since = now;
     }
 
     /// The next prefix that goes through another gateway; call until there is none.
@@ -162,13 +163,6 @@ impl Choices {
     #[must_use]
     pub fn chosen(&self, prefix: &Prefix) -> Option<Gateway> {
         self.routes.get(prefix)?.chosen
-    }
-
-    /// Whether anything can be reached in `prefix`: its gateway is not dead.
-    #[must_use]
-    pub fn is_reachable(&self, prefix: &Prefix) -> bool {
-        let chosen = self.chosen(prefix).and_then(|g| self.gateways.get(&g));
-        chosen.is_some_and(|record| record.health != Health::Dead)
     }
 }
 

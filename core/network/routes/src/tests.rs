@@ -4,6 +4,14 @@ use proptest::prelude::*;
 
 use super::*;
 
+impl Choices {
+    /// Whether anything can be reached in `prefix`: its gateway is not dead.
+    fn is_reachable(&self, prefix: &Prefix) -> bool {
+        let chosen = self.chosen(prefix).and_then(|g| self.gateways.get(&g));
+        chosen.is_some_and(|record| record.health != Health::Dead)
+    }
+}
+
 const START: Instant = Instant(1_000_000_000_000);
 
 fn prefix(text: &str) -> Prefix {

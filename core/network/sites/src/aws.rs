@@ -2,11 +2,8 @@
 //! address, and the less specific route of all sites to the gateway's interface.
 
 use crate::file::File;
-use crate::graph::{Id, Kind, Known, Resource, list, node_name, resource};
+use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, resource};
 use crate::number::Numbering;
-
-/// Where links between gateways are taken.
-const PORT: u16 = 41_820;
 
 /// Adds the resources of one site.
 pub(crate) fn desired(
@@ -26,7 +23,8 @@ pub(crate) fn desired(
     let internet = id(Kind::InternetGateway, "internet");
     let table = id(Kind::Table, "routes");
     let cidr = cidr.to_string();
-    let range = file.range.to_string();
+    let reached = numbering.routes_of(index);
+    let range = list(&reached);
     let mut add = |id: Id, properties: &[(&str, &str)], needs: &[&Id], why: &str| {
         let mut made = resource(id, [], needs.iter().map(|id| (*id).clone()).collect(), why);
         let owned = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -34,30 +32,36 @@ pub(crate) fn desired(
         all.push(made);
     };
     add(network.clone(), &[("cidr", &cidr)], &[], "the site's own private network");
-    add(internet.clone(), &[], &[&network], "the gateway is reached from outside");
+    let why = "the gateway is reached from outside";
+    add(internet.clone(), &[("attached", "yes")], &[&network], why);
     add(subnet.clone(), &[("cidr", &cidr)], &[&network], "the site's machines are in it");
-    let ports = format!("udp {PORT} 0.0.0.0/0,all {cidr},all {range}");
+    // In the order in which a provider's answer is written, too.
+    let ports = format!("all {cidr},udp {PORT} 0.0.0.0/0");
     let why = "links of other gateways come in, and what the site's machines send out";
     add(group.clone(), &[("ingress", &ports)], &[&network], why);
     let why = "machines in the default group answer other sites; without it they are silent";
     add(id(Kind::MachineRule, "default"), &[("from", &range)], &[&network], why);
     let why = "it holds the way out and the way to other sites";
-    add(table.clone(), &[("default", "internet")], &[&subnet, &internet], why);
+    let properties = [("default", "internet"), ("subnet", "subnet")];
+    add(table.clone(), &properties, &[&subnet, &internet], why);
     for gateway in 0..usize::from(site.gateways) {
         let name = node_name(file, index, gateway);
         let Some(address) = place.gateways.get(gateway) else { return };
         let address = address.to_string();
         let interface = id(Kind::Interface, &name);
-        let properties = [("address", address.as_str()), ("source_check", "off")];
+        let properties =
+            [("address", address.as_str()), ("group", "gateway"), ("source_check", "off")];
         let why = "it passes on packets of others, which a check of sources would drop";
         add(interface.clone(), &properties, &[&subnet, &group], why);
         let public = id(Kind::Address, &name);
-        add(public.clone(), &[], &[&interface, &internet], "the gateway keeps one public address");
+        let why = "the gateway keeps one public address";
+        add(public.clone(), &[("at", &name)], &[&interface, &internet], why);
         let machine = site.machine.as_deref().unwrap_or("t3.micro");
-        let image = site.image.as_deref().unwrap_or_default();
-        let properties = [("image", image), ("machine", machine), ("state", "running")];
+        let mut properties = vec![("machine", machine), ("member", "yes"), ("state", "running")];
+        // Without one the newest of Debian is taken when it is made, and it stays with that.
+        properties.extend(site.image.as_deref().map(|image| ("image", image)));
         let why = "the gateway; it joins by a key that works once";
-        add(id(Kind::Machine, &name), &properties, &[&interface, &public], why);
+        add(id(Kind::Machine, &name), &properties, &[&interface, &public, &table], why);
         let routes = list(&place.known_as);
         let properties = [("routes", routes.as_str())];
         let why = "other gateways reach the site through it";
@@ -65,7 +69,7 @@ pub(crate) fn desired(
     }
     let active = known.active.get(&site.name).copied().unwrap_or(0);
     let active = node_name(file, index, active.min(usize::from(site.gateways) - 1));
-    for prefix in numbering.routes_of(index) {
+    for prefix in reached {
         let to = prefix.to_string();
         let needs = [&table, &id(Kind::Interface, &active)];
         let why = "machines reach other sites through the gateway and need no Warren";

@@ -3,7 +3,7 @@
 use crate::file::{File, Provider};
 use crate::graph::{Known, Resource};
 use crate::number::Numbering;
-use crate::{aws, ssh};
+use crate::{aws, azure, openstack, ssh};
 
 /// What must exist for the whole file, in no order.
 #[must_use]
@@ -13,8 +13,8 @@ pub fn desired(file: &File, numbering: &Numbering, known: &Known) -> Vec<Resourc
         match file.sites[index].provider {
             Provider::Ssh => ssh::desired(file, numbering, index, known, &mut all),
             Provider::Aws => aws::desired(file, numbering, index, known, &mut all),
-            // Numbered and checked; nothing is made there yet.
-            Provider::Azure | Provider::OpenStack => {}
+            Provider::Azure => azure::desired(file, numbering, index, known, &mut all),
+            Provider::OpenStack => openstack::desired(file, numbering, index, known, &mut all),
         }
     }
     all

@@ -141,6 +141,8 @@ pub struct File {
     pub program: String,
     /// Where gateways keep their keys.
     pub state: String,
+    /// Where machines that are made get the program, if their image has none.
+    pub download: Option<String>,
     /// The configuration file of `ssh`, beside the site file unless it begins with `/`.
     pub ssh_config: Option<String>,
     /// The sites, as they stand in the file.
@@ -211,6 +213,8 @@ fn read(table: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<File> {
     });
     let program = path(keys.text("program", mistakes), "program", mistakes);
     let state = path(keys.text("state", mistakes), "state", mistakes);
+    let download = keys.text("download", mistakes);
+    let download = download.and_then(|(text, span)| url(text, span, "download", mistakes));
     let ssh_config = keys.text("ssh_config", mistakes).map(|(text, _)| text.to_owned());
     let sites = sites(&mut keys, mistakes);
     keys.finish(mistakes);
@@ -221,6 +225,7 @@ fn read(table: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<File> {
         site_bits: site_bits.unwrap_or(24),
         program: program.unwrap_or_else(|| "/usr/local/bin/warren".to_owned()),
         state: state.unwrap_or_else(|| "/var/lib/warren-node".to_owned()),
+        download,
         ssh_config,
         sites,
     })
@@ -270,7 +275,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
     let name = named.and_then(|(text, span)| name(text, span, "name", mistakes));
     let provider = keys.required("provider", "\"ssh\"", mistakes);
     let provider = choice(provider, "provider", &PROVIDERS, mistakes);
-    let region = keys.text("region", mistakes).map(|(text, _)| text.to_owned());
+    let region = word(keys.text("region", mistakes), "region", mistakes);
     let gateways = keys.number("gateways", 1..=2, mistakes).map_or(1, |(number, _)| number as u8);
     let subnets: Vec<(Prefix, Range<usize>)> = keys
         .texts("subnets", SUBNETS_MAX, mistakes)
@@ -284,14 +289,15 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
         .filter_map(|(text, span)| inner(text, span, &subnets, mistakes))
         .collect();
     let number = keys.number("number", 0..=255, mistakes);
-    let endpoint = keys.text("endpoint", mistakes).map(|(text, _)| text.to_owned());
+    let endpoint = keys.text("endpoint", mistakes);
+    let endpoint = endpoint.and_then(|(text, span)| url(text, span, "endpoint", mistakes));
     let hosts = keys.texts("hosts", HOSTS_MAX, mistakes);
     let hosts = hosts.into_iter().filter_map(|(text, span)| host(text, span, mistakes)).collect();
     let backends =
         [("warren", Backend::Warren), ("ipsec", Backend::Ipsec), ("openvpn", Backend::OpenVpn)];
     let backend = choice(keys.text("backend", mistakes), "backend", &backends, mistakes);
-    let machine = keys.text("machine", mistakes).map(|(text, _)| text.to_owned());
-    let image = keys.text("image", mistakes).map(|(text, _)| text.to_owned());
+    let machine = word(keys.text("machine", mistakes), "machine", mistakes);
+    let image = word(keys.text("image", mistakes), "image", mistakes);
     keys.finish(mistakes);
     let spans = Spans {
         site: at,
@@ -335,6 +341,17 @@ fn agree(site: &Site, span: Range<usize>, mistakes: &mut Mistakes<'_>) {
         }
         _ => {}
     }
+    if site.provider != Provider::Ssh && site.subnets.len() > 1 {
+        let told = format!("{name} has several subnets; a site at a cloud has one");
+        mistakes.add(start.clone(), told);
+    }
+    let is_wrong = |subnet: &&Prefix| !(16..=28).contains(&subnet.bits());
+    if site.provider != Provider::Ssh
+        && let Some(subnet) = site.subnets.iter().find(is_wrong)
+    {
+        let told = format!("{subnet} of {name}: clouds have networks of /16 to /28");
+        mistakes.add(start.clone(), told);
+    }
     if site.alias && site.subnets.is_empty() {
         let told = format!("{name} has an alias for no network; list its subnets");
         mistakes.add(start.clone(), told);
@@ -374,6 +391,33 @@ fn name(text: &str, span: Range<usize>, key: &str, mistakes: &mut Mistakes<'_>) 
              end with -"
         );
         mistakes.add(span, told);
+    }
+    is_good.then(|| text.to_owned())
+}
+
+/// A provider's own word: it becomes a part of a host's name or of a request.
+fn word(
+    told: Option<(&str, Range<usize>)>,
+    key: &str,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<String> {
+    let (text, span) = told?;
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || ":/._-".contains(c);
+    let is_good = (1..=128).contains(&text.len()) && text.chars().all(is_inner);
+    if !is_good {
+        mistakes.add(span, format!("{key} is a word of the provider: letters, digits and :/._-"));
+    }
+    is_good.then(|| text.to_owned())
+}
+
+/// An address of HTTPS that a shell reads as it stands.
+fn url(text: &str, span: Range<usize>, key: &str, mistakes: &mut Mistakes<'_>) -> Option<String> {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || ":/._-%~+=[]".contains(c);
+    let is_good = text.len() <= 255
+        && text.strip_prefix("https://").is_some_and(|rest| !rest.is_empty())
+        && text.chars().all(is_inner);
+    if !is_good {
+        mistakes.add(span, format!("{key} begins with https://, as in \"https://192.0.2.7:8443\""));
     }
     is_good.then(|| text.to_owned())
 }

@@ -5,9 +5,14 @@ use std::collections::BTreeMap;
 
 use crate::file::{File, Provider, Topology};
 
+/// Where links between gateways are taken.
+pub(crate) const PORT: u16 = 41_820;
+
 /// What a resource is. The order is the one of creation: each needs only what stands above it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
+    /// What holds everything of a site at Azure.
+    ResourceGroup,
     /// A private network at a cloud.
     Network,
     /// Its way to the Internet.
@@ -155,6 +160,7 @@ impl Kind {
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
+            Self::ResourceGroup => "resource-group",
             Self::Network => "network",
             Self::InternetGateway => "internet-gateway",
             Self::Subnet => "subnet",

@@ -33,11 +33,13 @@
 #![forbid(unsafe_code)]
 
 mod aws;
+mod azure;
 mod desired;
 mod file;
 mod graph;
 mod mistake;
 mod number;
+mod openstack;
 mod ssh;
 mod steps;
 mod table;
@@ -47,6 +49,7 @@ pub use file::{Backend, FILE_BYTES_MAX, File, Host, Provider, SITES_MAX, Site, T
 pub use graph::{Id, Kind, Known, Link, Properties, Resource, links, node_name};
 pub use mistake::{MISTAKES_MAX, Mistake};
 pub use number::{Capacity, Numbering, Place, Taken};
+pub use openstack::DMZ;
 pub use ssh::{PROTOCOL, TAG_FILE};
 pub use steps::{Action, Found, Report, Step, steps};
 

@@ -95,6 +95,28 @@ fn si_03_no_word_of_a_file_ends_a_word_of_a_shell() {
 }
 
 #[test]
+fn si_06_words_of_a_provider_are_words() {
+    let site = |line: &str| {
+        format!("{HEAD}[[site]]\nname = \"s\"\nprovider = \"aws\"\nregion = \"r\"\n{line}\n")
+    };
+    assert!(told(&site("image = \"ami-1\"\nmachine = \"t3.micro\"")).is_empty());
+    assert!(told(&site("endpoint = \"https://192.0.2.7:8443\"")).is_empty());
+    for bad in ["a b", "a;b", "$(a)", "a'b", "a?b", "a@b", "a\\nb", "", "é"] {
+        for key in ["image", "machine", "endpoint"] {
+            assert!(!told(&site(&format!("{key} = \"{bad}\""))).is_empty(), "{key} {bad}");
+        }
+        let text = site("").replace("\"r\"", &format!("\"{bad}\""));
+        assert!(!told(&text).is_empty(), "region {bad}");
+        let text = format!("download = \"https://h/{bad}'\"\n") + &site("");
+        assert!(!told(&text).is_empty(), "download {bad}");
+    }
+    assert!(!told(&site("endpoint = \"http://192.0.2.7\"")).is_empty(), "without TLS");
+    for wrong in ["\"10.9.0.0/24\", \"10.8.0.0/24\"", "\"10.9.0.0/29\"", "\"11.0.0.0/8\""] {
+        assert!(!told(&site(&format!("subnets = [{wrong}]"))).is_empty(), "{wrong}");
+    }
+}
+
+#[test]
 fn broken_toml_is_told_with_its_place() {
     let told = told("network = \"a\nrange = 5 5\n[[site]\n");
     assert!(told[0].starts_with("1:"), "{told:?}");

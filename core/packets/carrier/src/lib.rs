@@ -1,8 +1,8 @@
 //! What a datagram needs to cross a network that lets out nothing but streams, at both ends.
 //!
 //! TCP under TCP is poison when the lower one may keep as much as it likes: what the upper one
-//! sends waits for seconds, is sent again meanwhile, and arrives twice and late. So every queue in
-//! front of a stream is counted in milliseconds as well as in bytes, loses its oldest first, and
+//! sends waits for seconds, is sent again while it does, and arrives twice and late. So every queue
+//! in front of a stream is counted in milliseconds as well as in bytes, loses its oldest first, and
 //! is the only place where anything waits: whoever drives a stream takes from the queue no more
 //! than the kernel is about to send.
 //!

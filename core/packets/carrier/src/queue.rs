@@ -53,6 +53,11 @@ impl Queue {
         self.entries.front().map(|entry| entry.since)
     }
 
+    /// Bytes of the oldest frame.
+    pub(crate) fn first_len(&self) -> Option<usize> {
+        self.entries.front().map(|entry| entry.len as usize)
+    }
+
     /// Moves the oldest frame to the end of `out`; returns its length.
     pub(crate) fn pop_into(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         let len = self.entries.pop_front()?.len as usize;

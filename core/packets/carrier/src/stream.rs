@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use noise::Instant;
-use wire::relay::{DATAGRAM_HEADER_LEN, Frame, KEY_LEN, PING_LEN, datagram_header};
+use wire::relay::{Frame, KEY_LEN, PING_LEN, datagram_header};
 use wire::wireguard::{self, Message};
 
 use crate::queue::Queue;
@@ -126,12 +126,6 @@ impl StreamQueue {
     pub fn release(&mut self) {
         self.data.release();
     }
-}
-
-/// Bytes of the frame in which a datagram of `len` bytes travels.
-#[must_use]
-pub const fn framed_len(len: usize) -> usize {
-    DATAGRAM_HEADER_LEN + len
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! is in `hops`, what it does with packets in `packets`.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::layer::Mask;
 use crate::neighbour::{Neighbours, Owner, Side, Standing};
 use crate::reason::Counters;
 use crate::rewrite;
+use crate::turns::{Turns, Way};
 use crate::{Drop, End, ExitRules, HOPS_MAX, OWN_MAX, SENDS_MAX};
 
 /// A circuit of which nothing came for so long is forgotten by its hops.
@@ -48,8 +49,10 @@ pub enum Turn {
     Done,
     /// It goes on to another neighbour: this header, and that part of the frame that came.
     Relay {
-        /// To whom.
-        to: PeerId,
+        /// Of which circuit it is, and to whom it goes.
+        way: Way,
+        /// It is a control message.
+        is_word: bool,
         /// The header of the frame.
         header: [u8; Cell::HEADER_LEN],
         /// The body in the frame that came.
@@ -81,7 +84,13 @@ pub struct Circuits {
     asked: BTreeMap<(PeerId, u32), u32>,
     own: BTreeMap<CircuitId, Box<Circuit>>,
     exit: Exit,
+    machine: Option<Machine>,
     sends: VecDeque<(PeerId, Vec<u8>)>,
+    batch: Batch,
+    /// What waits for the line.
+    turns: Turns,
+    /// The longest that a circuit of ours sends nothing.
+    cover: Option<Duration>,
     next_hop: u32,
     next_own: u16,
     sweep_at: Instant,
@@ -90,7 +99,8 @@ pub struct Circuits {
 
 impl std::fmt::Debug for Circuits {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (own, hops) = (self.own.len(), self.hops.len());
+        let own = self.own.len();
+        let hops = self.hops.len();
         f.debug_struct("Circuits").field("own", &own).field("hops", &hops).finish_non_exhaustive()
     }
 }
@@ -188,7 +198,7 @@ impl Circuits {
         let mut mask = [0; 32];
         world.random.fill(&mut mask);
         let entry = Side { peer, ours, theirs: 0, mask: Mask::new(&mask) };
-        let mut circuit = Circuit::new(path.to_vec(), local(id), entry, mask, world.now);
+        let mut circuit = Circuit::new(path.to_vec(), local_address(id), entry, mask, world.now);
         let wants = circuit.ask(world.now, world.random);
         self.own.insert(id, Box::new(circuit));
         self.send_wanted(peer, wants);
@@ -279,17 +289,11 @@ impl Circuits {
         plain: &mut [u8],
         world: &mut World<'_>,
     ) -> Result<Turn, Drop> {
-        let relay = |to, header, len| {
-            Ok(Turn::Relay { to, header, body: Cell::HEADER_LEN..Cell::HEADER_LEN + len })
-        };
         match self.neighbours.owner(from, cell.index).ok_or(Drop::UnknownIndex)? {
             Owner::Forth(id) => {
                 let hop = self.hops.get_mut(&id).ok_or(Drop::UnknownIndex)?;
                 match hop.handle_forth(cell, plain, world.now)? {
-                    Came::Relayed(to, header, len) => {
-                        self.counters.relayed += 1;
-                        relay(to, header, len)
-                    }
+                    Came::Relayed(relayed) => self.pass(id, &relayed, plain, world.now),
                     Came::Packet(range) => self.leave(id, plain, range, world),
                     Came::Word(word, number) => {
                         self.counters.control += 1;
@@ -299,9 +303,8 @@ impl Circuits {
             }
             Owner::Back(id) => {
                 let hop = self.hops.get_mut(&id).ok_or(Drop::UnknownIndex)?;
-                let (to, header, len) = hop.handle_back(cell, plain)?;
-                self.counters.relayed += 1;
-                relay(to, header, len)
+                let relayed = hop.handle_back(cell, plain)?;
+                self.pass(id, &relayed, plain, world.now)
             }
             Owner::Own(id) => {
                 let circuit = self.own.get_mut(&CircuitId(id)).ok_or(Drop::UnknownIndex)?;
@@ -311,7 +314,9 @@ impl Circuits {
                         let range = Cell::HEADER_LEN..Cell::HEADER_LEN + len;
                         let local = circuit.local();
                         let address = circuit.address().ok_or(Drop::NoCircuit)?;
-                        let len = arrive(&mut plain[range], address, local)?;
+                        let machine = self.machine.as_ref();
+                        let machine = machine.filter(|of| of.circuit == Some(CircuitId(id)));
+                        let len = arrive(&mut plain[range], address, (local, machine))?;
                         self.counters.packets_in += 1;
                         Ok(Turn::Machine(Cell::HEADER_LEN..Cell::HEADER_LEN + len))
                     }
@@ -417,7 +422,9 @@ impl Circuits {
     fn send_wanted(&mut self, to: PeerId, wants: Option<Wants>) {
         match wants {
             Some(Wants::Build(build)) => self.send(to, &build),
-            Some(Wants::Frame(frame)) => self.push(to, Some(frame)),
+            Some(Wants::Frames(frames)) => {
+                frames.into_iter().for_each(|frame| self.push(to, Some(frame)));
+            }
             None => {}
         }
     }
@@ -446,10 +453,11 @@ impl Circuits {
 
     /// Does what is due: questions, repetitions, and the end of what is silent.
     pub fn handle_timeout(&mut self, now: Instant, random: &mut dyn Random) {
+        self.release_batch(now, random);
         for id in self.own.keys().copied().collect::<Vec<_>>() {
             let Some(circuit) = self.own.get_mut(&id) else { continue };
             let to = circuit.entry.as_ref().map(|entry| entry.peer);
-            let wants = circuit.handle_timeout(now, random);
+            let wants = circuit.handle_timeout(self.cover, now, random);
             if let Some(to) = to {
                 self.send_wanted(to, wants);
             }
@@ -475,9 +483,9 @@ impl Circuits {
         if !self.sends.is_empty() {
             return Some(Instant::ZERO);
         }
-        let own = self.own.values().filter_map(|circuit| circuit.poll_timeout()).min();
+        let own = self.own.values().filter_map(|circuit| circuit.poll_timeout(self.cover)).min();
         let sweep = (!self.hops.is_empty()).then_some(self.sweep_at);
-        own.into_iter().chain(sweep).min()
+        own.into_iter().chain(sweep).chain(self.batch.poll_timeout()).min()
     }
 }
 
@@ -508,12 +516,13 @@ fn address(id: u32) -> Ipv4Addr {
 }
 
 /// The address on this machine that a circuit of ours is used by.
-fn local(id: CircuitId) -> Ipv4Addr {
+#[must_use]
+pub fn local_address(id: CircuitId) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits() + u32::from(id.0))
 }
 
-fn of_local(address: Ipv4Addr) -> Option<CircuitId> {
-    let [198, 18, high, low] = address.octets() else { return None };
+fn of_local(address: IpAddr) -> Option<CircuitId> {
+    let [198, 18, high, low] = rewrite::four(address)?.octets() else { return None };
     let id = u16::from_be_bytes([high, low]);
     (1..=OWN_MAX as u16 * 4).contains(&id).then_some(CircuitId(id))
 }
@@ -528,23 +537,38 @@ fn draw_mask(random: &mut dyn Random) -> [u8; 32] {
 /// and its hop limit tells nothing.
 fn leave(packet: &mut [u8], address: Ipv4Addr) -> Result<(), Drop> {
     let seen = rewrite::look(packet)?;
-    rewrite::set_source(packet, &seen, address, rewrite::source_port(&seen));
-    rewrite::set_hop_limit(packet);
+    rewrite::set_source(packet, &seen, seen.ours(address), rewrite::source_port(&seen));
+    rewrite::set_hop_limit(packet, &seen);
     Ok(())
 }
 
 /// And the reverse, on the way back. Returns the packet's length.
-fn arrive(packet: &mut [u8], address: Ipv4Addr, local: Ipv4Addr) -> Result<usize, Drop> {
+fn arrive(
+    packet: &mut [u8],
+    address: Ipv4Addr,
+    (local, machine): (Ipv4Addr, Option<&Machine>),
+) -> Result<usize, Drop> {
     let seen = rewrite::look(packet)?;
-    if seen.destination != address {
+    let is_error = matches!(seen.what, rewrite::What::Error { .. });
+    let may_send = machine.is_none_or(|machine| machine.hears(seen.source, is_error));
+    if seen.destination != seen.ours(address) || !may_send {
         return Err(Drop::NotCarried);
     }
+    let local = match machine {
+        Some(machine) => machine.address(seen.is_six()).ok_or(Drop::NotCarried)?,
+        None => seen.ours(local),
+    };
     rewrite::set_destination(packet, &seen, local, rewrite::destination_port(&seen));
     rewrite::set_quoted_source(packet, &seen, local);
     Ok(seen.len)
 }
 
+mod batch;
 mod hops;
+mod machine;
 mod packets;
+use batch::Batch;
+pub use batch::{BATCH_TIME_MAX, COVER_RATE_MAX};
+pub use machine::Machine;
 #[cfg(test)]
 mod tests;

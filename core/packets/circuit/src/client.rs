@@ -23,6 +23,8 @@ pub const BUILD_WITHIN: Duration = Duration::from_secs(5);
 pub const PING_EVERY: Duration = Duration::from_millis(500);
 /// And so often while the last question has no answer.
 const PING_AGAIN: Duration = Duration::from_millis(250);
+/// A hop that was asked all that while and has not answered for so long is taken for silent.
+const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// Nothing came for so long, although it was asked for: the circuit is dead.
 pub const DEAD_AFTER: Duration = Duration::from_millis(2500);
 
@@ -50,6 +52,8 @@ pub struct Status {
     pub addresses: Vec<Ipv4Addr>,
     /// The largest packet that it takes.
     pub mtu: usize,
+    /// Whether packets of IPv6 leave at its end.
+    pub leads_six: bool,
     /// The last measured round trip to its last hop.
     pub rtt: Option<Duration>,
     /// From the first message to being open.
@@ -58,6 +62,8 @@ pub struct Status {
     pub pings: (u64, u64),
     /// Packets in cells, out and in.
     pub packets: (u64, u64),
+    /// The first hop that did not answer, where the circuit ended for that: its place on the path.
+    pub silent: Option<usize>,
     /// Since when it is in this state.
     pub since: Instant,
 }
@@ -67,6 +73,8 @@ struct Shared {
     forth: [Layer; 2],
     back: [Layer; 2],
     address: Ipv4Addr,
+    /// When this very hop said something last.
+    heard: Instant,
 }
 
 /// A handshake in flight.
@@ -85,6 +93,8 @@ pub(crate) struct Circuit {
     mask: [u8; 32],
     hops: Vec<Shared>,
     asked: Option<Asked>,
+    /// The exit has IPv6.
+    leads_six: bool,
     state: State,
     numbers: Numbers,
     seen: [Window; 2],
@@ -92,17 +102,20 @@ pub(crate) struct Circuit {
     since: Instant,
     built_in: Option<Duration>,
     heard: Instant,
+    /// When a cell was sent last.
+    sent: Instant,
     /// The last question: its token, when it was asked, and whether an answer came.
     ping: Option<(u64, Instant, bool)>,
     rtt: Option<Duration>,
     pings: (u64, u64),
     packets: (u64, u64),
+    silent: Option<usize>,
 }
 
 /// What a client wants sent to its entry.
 pub(crate) enum Wants {
     Build(Build),
-    Frame(Vec<u8>),
+    Frames(Vec<Vec<u8>>),
 }
 
 impl Circuit {
@@ -120,6 +133,7 @@ impl Circuit {
             mask,
             hops: Vec::new(),
             asked: None,
+            leads_six: false,
             state: State::Building(0),
             numbers: Numbers::begin(now),
             seen: [Window::new(), Window::new()],
@@ -127,10 +141,12 @@ impl Circuit {
             since: now,
             built_in: None,
             heard: now,
+            sent: now,
             ping: None,
             rtt: None,
             pings: (0, 0),
             packets: (0, 0),
+            silent: None,
         }
     }
 
@@ -154,10 +170,12 @@ impl Circuit {
             local: self.local,
             addresses: self.hops.iter().map(|hop| hop.address).collect(),
             mtu: self.room(),
+            leads_six: self.leads_six,
             rtt: self.rtt,
             built_in: self.built_in,
             pings: self.pings,
             packets: self.packets,
+            silent: self.silent,
             since: self.since,
         }
     }
@@ -167,14 +185,35 @@ impl Circuit {
         body::room(self.path.len())
     }
 
+    /// Whether its exit takes packets of IPv6.
+    pub(crate) const fn leads_six(&self) -> bool {
+        self.leads_six
+    }
+
     /// It has ended: its keys are forgotten here and now.
     pub(crate) fn close(&mut self, end: End, now: Instant) {
         if !matches!(self.state, State::Closed(_)) {
-            (self.state, self.since) = (State::Closed(end), now);
+            self.silent = self.silent_hop(end, now);
+            self.state = State::Closed(end);
+            self.since = now;
         }
         self.hops.clear();
-        (self.asked, self.ping) = (None, None);
+        self.asked = None;
+        self.ping = None;
         self.mask = [0; 32];
+    }
+
+    /// The first hop that does not answer, if the circuit ends for that.
+    fn silent_hop(&self, end: End, now: Instant) -> Option<usize> {
+        match (self.state, end) {
+            (State::Building(_), End::Silent | End::Unreachable | End::NotTheHop) => {
+                Some(self.hops.len())
+            }
+            (State::Open, End::Silent) => {
+                self.hops.iter().position(|hop| hop.heard.is_older_than(SILENT_AFTER, now))
+            }
+            _ => None,
+        }
     }
 
     /// Asks the next hop on the path, or the same one again.
@@ -193,11 +232,13 @@ impl Circuit {
         let entry = self.entry.as_ref()?;
         match self.hops.len().checked_sub(1) {
             None => {
-                let (index, mask) = (entry.ours, self.mask);
+                let index = entry.ours;
+                let mask = self.mask;
                 Some(Wants::Build(Build::Create { index, layered: false, mask, message }))
             }
             Some(last) => {
-                self.write_word(last, &Word::Extend { next, message }, now).map(Wants::Frame)
+                let word = Word::Extend { next, message };
+                self.write_word(last, &word, now).map(|frame| Wants::Frames(vec![frame]))
             }
         }
     }
@@ -215,9 +256,10 @@ impl Circuit {
             return Err(Drop::Tampered);
         };
         self.asked = None;
-        let (address, is_exit) = read_said(&said);
-        let (forth, back) = (Layer::pair(&forth), Layer::pair(&back));
-        self.hops.push(Shared { forth, back, address });
+        let Said { address, is_exit, leads_six } = Said::read(&said);
+        let forth = Layer::pair(&forth);
+        let back = Layer::pair(&back);
+        self.hops.push(Shared { forth, back, address, heard: now });
         self.heard = now;
         if self.hops.len() < self.path.len() {
             self.state = State::Building(self.hops.len());
@@ -227,7 +269,9 @@ impl Circuit {
             self.close(End::NotAnExit, now);
             return Ok(None);
         }
-        (self.state, self.since) = (State::Open, now);
+        self.leads_six = leads_six;
+        self.state = State::Open;
+        self.since = now;
         self.built_in = Some(now.since(self.began));
         Ok(self.ping(now, random))
     }
@@ -238,19 +282,24 @@ impl Circuit {
         // The exit learns on the way how large a packet may be.
         let room = self.room() as u64;
         let token = u64::from_le_bytes(token) & !0xffff | room;
+        let is_again = self.ping.is_some_and(|(_, _, answered)| !answered);
         self.ping = Some((token, now, false));
         self.pings.0 += 1;
         let last = self.hops.len().checked_sub(1)?;
-        self.write_word(last, &Word::Ping { token }, now).map(Wants::Frame)
+        // Where the last one is silent each is asked, so that it is known who is.
+        let asked = if is_again { 0..=last } else { last..=last };
+        let frames = asked.filter_map(|to| self.write_word(to, &Word::Ping { token }, now));
+        Some(Wants::Frames(frames.collect()))
     }
 
     /// Does what is due.
     pub(crate) fn handle_timeout(
         &mut self,
+        cover: Option<Duration>,
         now: Instant,
         random: &mut dyn Random,
     ) -> Option<Wants> {
-        if self.poll_timeout().is_none_or(|at| at > now) {
+        if self.poll_timeout(cover).is_none_or(|at| at > now) {
             return None;
         }
         match self.state {
@@ -267,12 +316,16 @@ impl Circuit {
                 self.close(End::Silent, now);
                 None
             }
+            State::Open if cover.is_some_and(|most| self.sent.is_older_than(most, now)) => {
+                let last = self.hops.len().checked_sub(1)?;
+                self.write_word(last, &Word::Cover, now).map(|frame| Wants::Frames(vec![frame]))
+            }
             State::Open => self.ping(now, random),
         }
     }
 
-    /// When that is.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    /// When that is, where nothing is sent for no longer than `cover`.
+    pub(crate) fn poll_timeout(&self, cover: Option<Duration>) -> Option<Instant> {
         match self.state {
             State::Closed(_) => None,
             State::Building(_) => {
@@ -281,7 +334,8 @@ impl Circuit {
             State::Open => {
                 let (_, at, answered) = self.ping.unwrap_or((0, self.since, true));
                 let ping = at.after(if answered { PING_EVERY } else { PING_AGAIN });
-                Some(ping.min(self.heard.after(DEAD_AFTER)).max(Instant(1)))
+                let cover = cover.map_or(Instant::MAX, |most| self.sent.after(most));
+                Some(ping.min(cover).min(self.heard.after(DEAD_AFTER)).max(Instant(1)))
             }
         }
     }
@@ -318,12 +372,14 @@ impl Circuit {
         let entry = self.entry.as_ref().ok_or(Drop::NoCircuit)?;
         let header = header(entry, number, &place[..at])?;
         frame[..Cell::HEADER_LEN].copy_from_slice(&header);
+        self.sent = now;
         self.packets.0 += 1;
         Ok(())
     }
 
     /// A control message for the hop `to`, as a frame for the entry.
     fn write_word(&mut self, to: usize, word: &Word, now: Instant) -> Option<Vec<u8>> {
+        self.sent = now;
         let number = self.numbers.next(1, now).ok()?;
         let mut at = word.len() + TAG_LEN;
         let len = at + to.saturating_sub(1) * TAG_LEN;
@@ -359,7 +415,11 @@ impl Circuit {
         if lane == 1 {
             let (from, word) = self.open_word(number, body)?;
             self.seen[1].accept(number);
-            self.heard = now;
+            self.hops[from].heard = now;
+            // That those before live does not tell whether it carries.
+            if from + 1 == self.hops.len() {
+                self.heard = now;
+            }
             return self.handle_word(from, word, now, random).map(Err);
         }
         if self.state != State::Open {
@@ -424,19 +484,33 @@ impl Circuit {
                 }
                 Ok(None)
             }
+            Word::Pong { .. } | Word::Covered => Ok(None),
             _ => Err(Drop::Unexpected),
         }
     }
 }
 
-/// What a hop says in its answer: the circuit's address there, and whether it is an exit.
-pub(crate) fn write_said(address: Ipv4Addr, is_exit: bool) -> [u8; SAID_LEN] {
-    let mut said = [0; SAID_LEN];
-    said[..4].copy_from_slice(&address.octets());
-    said[4] = u8::from(is_exit);
-    said
+/// What a hop says in its answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Said {
+    /// The circuit's address there.
+    pub(crate) address: Ipv4Addr,
+    /// Packets may leave there.
+    pub(crate) is_exit: bool,
+    /// And those of IPv6.
+    pub(crate) leads_six: bool,
 }
 
-fn read_said(said: &[u8; SAID_LEN]) -> (Ipv4Addr, bool) {
-    (Ipv4Addr::new(said[0], said[1], said[2], said[3]), said[4] & 1 == 1)
+impl Said {
+    pub(crate) fn write(self) -> [u8; SAID_LEN] {
+        let mut said = [0; SAID_LEN];
+        said[..4].copy_from_slice(&self.address.octets());
+        said[4] = u8::from(self.is_exit) | u8::from(self.leads_six) << 1;
+        said
+    }
+
+    fn read(said: &[u8; SAID_LEN]) -> Self {
+        let address = Ipv4Addr::new(said[0], said[1], said[2], said[3]);
+        Self { address, is_exit: said[4] & 1 != 0, leads_six: said[4] & 2 != 0 }
+    }
 }

@@ -6,7 +6,7 @@
 //! random, so two circuits of one client are not told by them.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use noise::{Instant, Random};
@@ -58,6 +58,32 @@ const PRIVATE: [(Ipv4Addr, u8); 12] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
+/// Of IPv6 only what the Internet has (2000::/3) is not private; and of that not the blocks in
+/// which an address of IPv4 hides (Teredo and 6to4).
+const PUBLIC_SIX: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+const PRIVATE_SIX: [(Ipv6Addr, u8); 2] = [
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
+];
+
+/// Whether an exit leads there by default: neither private, nor local, nor nobody's.
+#[must_use]
+pub fn leads_out(to: IpAddr) -> bool {
+    ExitRules::default().admits(to, None)
+}
+
+fn is_private(to: IpAddr) -> bool {
+    let is_in = |of: IpAddr, bits| Prefix::new(of, bits).is_some_and(|prefix| prefix.contains(to));
+    match to {
+        IpAddr::V4(_) => PRIVATE.iter().any(|&(of, bits)| is_in(IpAddr::V4(of), bits)),
+        IpAddr::V6(_) => {
+            let (public, bits) = PUBLIC_SIX;
+            !is_in(IpAddr::V6(public), bits)
+                || PRIVATE_SIX.iter().any(|&(of, bits)| is_in(IpAddr::V6(of), bits))
+        }
+    }
+}
+
 /// What an exit lets through.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExitRules {
@@ -67,15 +93,14 @@ pub struct ExitRules {
     pub allowed: Vec<Prefix>,
     /// Who is asked for names.
     pub name_server: Option<Ipv4Addr>,
+    /// Whether packets of IPv6 leave as well.
+    pub leads_six: bool,
 }
 
 impl ExitRules {
-    fn admits(&self, to: Ipv4Addr, port: Option<u16>) -> bool {
-        let address = IpAddr::V4(to);
-        let is_in = |list: &[Prefix]| list.iter().any(|prefix| prefix.contains(address));
-        let private = |&(of, bits)| Prefix::new(IpAddr::V4(of), bits);
-        let is_private = PRIVATE.iter().filter_map(private).any(|prefix| prefix.contains(address));
-        let is_refused = is_in(&self.refused) || (is_private && !is_in(&self.allowed));
+    fn admits(&self, to: IpAddr, port: Option<u16>) -> bool {
+        let is_in = |list: &[Prefix]| list.iter().any(|prefix| prefix.contains(to));
+        let is_refused = is_in(&self.refused) || (is_private(to) && !is_in(&self.allowed));
         !is_refused && port.is_none_or(|port| !REFUSED_PORTS.contains(&port))
     }
 }
@@ -85,7 +110,7 @@ impl ExitRules {
 struct Key {
     protocol: u8,
     port: u16,
-    remote: Ipv4Addr,
+    remote: IpAddr,
     remote_port: u16,
 }
 
@@ -144,9 +169,9 @@ struct Mapping {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Fragmented {
     circuit: Option<u32>,
-    remote: Ipv4Addr,
+    remote: IpAddr,
     protocol: u8,
-    id: u16,
+    id: u32,
 }
 
 /// The translator.
@@ -160,13 +185,18 @@ pub(crate) struct Exit {
     counts: BTreeMap<u32, usize>,
     /// What a first fragment became: the identification outside, or the circuit inside.
     fragmented: BTreeMap<Fragmented, (u32, bool, Instant)>,
-    next_id: u16,
+    next_id: u32,
     sweep_at: Instant,
 }
 
 impl Exit {
     pub(crate) fn set_rules(&mut self, rules: ExitRules) {
         self.rules = rules;
+    }
+
+    /// Whether packets of IPv6 leave.
+    pub(crate) const fn leads_six(&self) -> bool {
+        self.rules.leads_six
     }
 
     /// Flows there are.
@@ -184,8 +214,11 @@ impl Exit {
     ) -> Result<usize, Drop> {
         self.sweep(now);
         let seen = rewrite::look(bytes)?;
-        if seen.source != own {
+        if seen.source != seen.ours(own) {
             return Err(Drop::NotCarried);
+        }
+        if seen.is_six() && !self.rules.leads_six {
+            return Err(Drop::NoSix);
         }
         if seen.fragment == Fragment::Later {
             return self.fragment_out(circuit, bytes, &seen);
@@ -195,7 +228,7 @@ impl Exit {
             What::Echo { id, is_reply: false } => (id, None, 0),
             _ => return Err(Drop::NotCarried),
         };
-        let is_name = seen.destination == NAME_ADDRESS;
+        let is_name = seen.destination == IpAddr::V4(NAME_ADDRESS);
         let remote = self.destination(&seen, port)?;
         let inside = Inside { circuit, protocol: seen.protocol, port: inner };
         let remote_port = port.unwrap_or(0);
@@ -207,12 +240,12 @@ impl Exit {
             flow.stage.note(Flags(flags), true);
             flow.expires = now.after(time(key.protocol, &flow.stage));
         }
-        rewrite::set_source(bytes, &seen, EXIT_ADDRESS, port);
+        rewrite::set_source(bytes, &seen, seen.ours(EXIT_ADDRESS), port);
         if is_name {
             rewrite::set_destination(bytes, &seen, remote, remote_port);
         }
         let id = self.draw_id(random);
-        rewrite::set_id(bytes, id);
+        rewrite::set_id(bytes, &seen, id);
         if seen.is_part {
             let of = Fragmented {
                 circuit: Some(circuit),
@@ -220,7 +253,7 @@ impl Exit {
                 protocol: seen.protocol,
                 id: seen.id,
             };
-            self.remember(of, (u32::from(id), is_name), now);
+            self.remember(of, (id, is_name), now);
         }
         Ok(seen.len)
     }
@@ -251,10 +284,11 @@ impl Exit {
         if key.protocol == protocol::TCP {
             flow.expires = now.after(flow.stage.time());
         }
-        let (circuit, is_name) = (flow.inside.circuit, flow.is_name);
-        rewrite::set_destination(bytes, &seen, address, flow.inside.port);
+        let circuit = flow.inside.circuit;
+        let is_name = flow.is_name;
+        rewrite::set_destination(bytes, &seen, seen.ours(address), flow.inside.port);
         if is_name {
-            rewrite::set_source(bytes, &seen, NAME_ADDRESS, remote_port);
+            rewrite::set_source(bytes, &seen, IpAddr::V4(NAME_ADDRESS), remote_port);
         }
         if seen.is_part {
             let of = Fragmented {
@@ -275,10 +309,11 @@ impl Exit {
         }
     }
 
-    fn destination(&self, seen: &Seen, port: Option<u16>) -> Result<Ipv4Addr, Drop> {
-        if seen.destination == NAME_ADDRESS {
+    fn destination(&self, seen: &Seen, port: Option<u16>) -> Result<IpAddr, Drop> {
+        if seen.destination == IpAddr::V4(NAME_ADDRESS) {
+            let server = self.rules.name_server.map(IpAddr::V4);
             return match port {
-                Some(NAME_PORT) => self.rules.name_server.ok_or(Drop::NoNameServer),
+                Some(NAME_PORT) => server.ok_or(Drop::NoNameServer),
                 _ => Err(Drop::ExitRefused),
             };
         }
@@ -290,7 +325,7 @@ impl Exit {
     fn flow_out(
         &mut self,
         inside: Inside,
-        (remote, remote_port): (Ipv4Addr, u16),
+        (remote, remote_port): (IpAddr, u16),
         (is_name, wants): (bool, bool),
         now: Instant,
         random: &mut dyn Random,
@@ -330,9 +365,9 @@ impl Exit {
     }
 
     /// Identifications count on from a number that nobody knows, over all circuits.
-    fn draw_id(&mut self, random: &mut dyn Random) -> u16 {
+    fn draw_id(&mut self, random: &mut dyn Random) -> u32 {
         if self.next_id == 0 {
-            self.next_id = draw(random);
+            self.next_id = u32::from(draw(random)) << 16 | u32::from(draw(random));
         }
         self.next_id = self.next_id.wrapping_add(1);
         self.next_id
@@ -352,12 +387,12 @@ impl Exit {
             id: seen.id,
         };
         let &(id, is_name, _) = self.fragmented.get(&of).ok_or(Drop::NoFlow)?;
-        rewrite::set_source(bytes, seen, EXIT_ADDRESS, 0);
+        rewrite::set_source(bytes, seen, seen.ours(EXIT_ADDRESS), 0);
         if is_name {
             let server = self.rules.name_server.ok_or(Drop::NoNameServer)?;
-            rewrite::set_destination(bytes, seen, server, 0);
+            rewrite::set_destination(bytes, seen, IpAddr::V4(server), 0);
         }
-        rewrite::set_id(bytes, u16::try_from(id).unwrap_or(0));
+        rewrite::set_id(bytes, seen, id);
         Ok(seen.len)
     }
 
@@ -371,9 +406,9 @@ impl Exit {
             Fragmented { circuit: None, remote: seen.source, protocol: seen.protocol, id: seen.id };
         let &(circuit, is_name, _) = self.fragmented.get(&of).ok_or(Drop::NoFlow)?;
         let address = own(circuit).ok_or(Drop::NoFlow)?;
-        rewrite::set_destination(bytes, seen, address, 0);
+        rewrite::set_destination(bytes, seen, seen.ours(address), 0);
         if is_name {
-            rewrite::set_source(bytes, seen, NAME_ADDRESS, 0);
+            rewrite::set_source(bytes, seen, IpAddr::V4(NAME_ADDRESS), 0);
         }
         Ok((circuit, seen.len))
     }
@@ -387,13 +422,14 @@ impl Exit {
         own: impl Fn(u32) -> Option<Ipv4Addr>,
     ) -> Result<(u32, usize), Drop> {
         let quoted = packet::parse_quoted(&bytes[at..seen.len]).map_err(|_| Drop::NoFlow)?;
-        let (IpAddr::V4(source), IpAddr::V4(remote)) = (quoted.source(), quoted.destination())
-        else {
-            return Err(Drop::NoFlow);
-        };
+        let source = quoted.source();
+        let remote = quoted.destination();
         let start = at + quoted.header_len();
         let (place, port, remote_port) = match (quoted.protocol(), quoted.transport()) {
             (protocol::ICMP, Ok(Transport::Icmp(icmp))) => {
+                (start + 4, icmp.echo_identifier().ok_or(Drop::NoFlow)?, 0)
+            }
+            (protocol::ICMPV6, Ok(Transport::Icmp6(icmp))) => {
                 (start + 4, icmp.echo_identifier().ok_or(Drop::NoFlow)?, 0)
             }
             (protocol::TCP | protocol::UDP, _) => {
@@ -405,13 +441,14 @@ impl Exit {
             _ => return Err(Drop::NoFlow),
         };
         let key = Key { protocol: quoted.protocol(), port, remote, remote_port };
-        let flow = self.flows.get(&key).filter(|_| source == EXIT_ADDRESS).ok_or(Drop::NoFlow)?;
-        let address = own(flow.inside.circuit).ok_or(Drop::NoFlow)?;
-        bytes[at + 12..at + 16].copy_from_slice(&address.octets());
+        let is_ours = source == seen.ours(EXIT_ADDRESS);
+        let flow = self.flows.get(&key).filter(|_| is_ours).ok_or(Drop::NoFlow)?;
+        let address = seen.ours(own(flow.inside.circuit).ok_or(Drop::NoFlow)?);
+        rewrite::put_quoted(bytes, at, false, address);
         bytes[place..place + 2].copy_from_slice(&flow.inside.port.to_be_bytes());
         rewrite::set_destination(bytes, seen, address, 0);
         if flow.is_name {
-            bytes[at + 16..at + 20].copy_from_slice(&NAME_ADDRESS.octets());
+            rewrite::put_quoted(bytes, at, true, IpAddr::V4(NAME_ADDRESS));
         }
         rewrite::sum_icmp(bytes, seen);
         Ok((flow.inside.circuit, seen.len))
@@ -428,7 +465,9 @@ impl Exit {
 
     /// Ends the flows that `is_over` names, and gives their ports back.
     fn end(&mut self, is_over: impl Fn(&Flow) -> bool) {
-        let (mappings, outer, counts) = (&mut self.mappings, &mut self.outer, &mut self.counts);
+        let mappings = &mut self.mappings;
+        let outer = &mut self.outer;
+        let counts = &mut self.counts;
         self.flows.retain(|_, flow| {
             if !is_over(flow) {
                 return true;

@@ -46,9 +46,17 @@ pub(crate) struct Hop {
     room: usize,
 }
 
+/// A cell that goes on: to whom, its header, how long its body is, and whether it is control.
+pub(crate) struct Relayed {
+    pub(crate) to: PeerId,
+    pub(crate) header: [u8; Cell::HEADER_LEN],
+    pub(crate) len: usize,
+    pub(crate) is_word: bool,
+}
+
 /// What a cell that came from the client's side is.
 pub(crate) enum Came {
-    Relayed(PeerId, [u8; Cell::HEADER_LEN], usize),
+    Relayed(Relayed),
     Word(Word, u64),
     Packet(Range<usize>),
 }
@@ -111,7 +119,7 @@ impl Hop {
         match &self.next {
             Next::Made { side, .. } => {
                 let header = header(side, number, &body[..len])?;
-                Ok(Came::Relayed(side.peer, header, len))
+                Ok(Came::Relayed(Relayed { to: side.peer, header, len, is_word: lane == 1 }))
             }
             _ if lane == 0 => Ok(Came::Packet(Cell::HEADER_LEN..Cell::HEADER_LEN + len)),
             _ => Err(Drop::NoNext),
@@ -128,13 +136,8 @@ impl Hop {
         is_ours.then(|| Word::read(&copy[..copy.len() - TAG_LEN]).ok_or(Drop::Malformed))
     }
 
-    /// Takes a cell from the other side and adds our layer in place. Returns where it goes, its
-    /// header, and how long its body is now.
-    pub(crate) fn handle_back(
-        &mut self,
-        cell: Cell,
-        plain: &mut [u8],
-    ) -> Result<(PeerId, [u8; Cell::HEADER_LEN], usize), Drop> {
+    /// Takes a cell from the other side and adds our layer in place.
+    pub(crate) fn handle_back(&mut self, cell: Cell, plain: &mut [u8]) -> Result<Relayed, Drop> {
         let Next::Made { side, .. } = &self.next else { return Err(Drop::Unexpected) };
         let room = &mut plain[Cell::HEADER_LEN..];
         let number = side.mask.read(cell.number, &room[..cell.len]).ok_or(Drop::Malformed)?;
@@ -152,7 +155,7 @@ impl Hop {
             }
         }
         let header = header(&self.previous, number, &room[..len])?;
-        Ok((self.previous.peer, header, len))
+        Ok(Relayed { to: self.previous.peer, header, len, is_word: lane == 1 })
     }
 
     /// Bytes of the frame that a packet of `len` bytes for the client travels in.

@@ -102,7 +102,8 @@ impl Layer {
         let Some((plain, place)) = body.split_last_chunk_mut::<TAG_LEN>() else { return false };
         #[cfg(any(test, feature = "oracle"))]
         keys.ids[usize::from(kind == Kind::Own)].witness_once(number);
-        let (nonce, none) = (parts::nonce(number), Aad::empty());
+        let nonce = parts::nonce(number);
+        let none = Aad::empty();
         let Ok(tag) = keys.of(kind).seal_in_place_separate_tag(nonce, none, plain) else {
             return false;
         };
@@ -152,7 +153,8 @@ impl Layer {
     fn advance(&mut self, epoch: u64, chain: Secret, keys: Keys) {
         let before = core::mem::replace(&mut self.current, keys);
         self.previous = (epoch == self.epoch + 1).then_some(before);
-        (self.epoch, self.chain) = (epoch, chain);
+        self.epoch = epoch;
+        self.chain = chain;
     }
 
     /// Forgets the keys of the epoch before, once no cell of it would be taken.
@@ -160,12 +162,6 @@ impl Layer {
         if number >> EPOCH_BITS == self.epoch && number % (1 << EPOCH_BITS) > WINDOW {
             self.previous = None;
         }
-    }
-
-    /// Whether keys of the epoch before are still there.
-    #[cfg(test)]
-    pub(crate) fn remembers(&self) -> bool {
-        self.previous.is_some()
     }
 }
 
@@ -284,10 +280,10 @@ mod tests {
         let after = sealed(&mut one, Kind::Relay, end);
         assert!(two.open(Kind::Relay, end, &mut { after }), "a cell of the next epoch is enough");
         assert!(two.open(Kind::Relay, end - 2, &mut { late }), "one that was overtaken");
-        assert!(two.remembers());
+        assert!(two.previous.is_some());
         let later = sealed(&mut one, Kind::Relay, end + WINDOW + 2);
         assert!(two.open(Kind::Relay, end + WINDOW + 2, &mut { later }));
-        assert!(!two.remembers() && !one.remembers());
+        assert!(two.previous.is_none() && one.previous.is_none());
         assert!(!two.open(Kind::Relay, end - 2, &mut { late }), "its key is gone");
         assert!(!one.seal(Kind::Relay, end - 2, &mut [0; 32]), "and at the other end");
     }

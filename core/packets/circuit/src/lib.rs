@@ -1,9 +1,10 @@
 //! Circuits: a chain of hops of which none sees both ends; client, hop and exit as values.
 //!
 //! A client builds a telescope over machines of its network. The first hop, the entry, knows the
-//! client, since it has a link to it; every other hop knows only its two neighbours. Any packet of
-//! IPv4 goes through unchanged from end to end; no hop ends a connection, holds a cell back, or has
-//! a queue of its own. What a circuit does not hide stands in docs/circuits.md.
+//! client, since it has a link to it; every other hop knows only its two neighbours. Any packet
+//! goes through unchanged from end to end; no hop ends a connection, and none has a queue of its
+//! own but where its line is full: there circuits have turns by bytes (`turns`). What a circuit
+//! does not hide stands in docs/circuits.md.
 //!
 //! The life of one cell, from a client over A and B to the exit C:
 //!
@@ -50,19 +51,25 @@ mod layer;
 mod neighbour;
 mod reason;
 mod rewrite;
+mod turns;
 mod window;
 mod word;
 
 use std::net::Ipv4Addr;
 
 pub use body::{ROTATE_AFTER, room};
-pub use circuits::{Answer, CircuitId, Circuits, Claim, IDLE, Refused, Turn, World};
+pub use circuits::{
+    Answer, BATCH_TIME_MAX, COVER_RATE_MAX, CircuitId, Circuits, Claim, IDLE, Machine, Refused,
+    Turn, World, local_address,
+};
 pub use client::{BUILD_AGAIN, BUILD_WITHIN, DEAD_AFTER, PING_EVERY, State, Status};
-pub use exit::{ExitRules, FLOWS_MAX, FLOWS_PER_CIRCUIT_MAX, FRAGMENTED_MAX};
+pub use exit::{ExitRules, FLOWS_MAX, FLOWS_PER_CIRCUIT_MAX, FRAGMENTED_MAX, leads_out};
 pub use handshake::PROLOGUE;
 pub use layer::{EPOCH_BITS, TAG_LEN};
 pub use neighbour::Standing;
 pub use reason::{Counters, Drop, End};
+pub use rewrite::six;
+pub use turns::{WAIT_MAX, WAITING_MAX, Waiting, Way};
 pub use window::WINDOW;
 
 /// Hops of a circuit, at most.

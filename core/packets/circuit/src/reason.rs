@@ -23,8 +23,10 @@ pub enum Drop {
     NoCircuit,
     /// Out: the packet is larger than a cell holds.
     TooBig,
-    /// What is inside is no IPv4 packet, or one of a kind that circuits do not carry.
+    /// What is inside is no packet, or one of a kind that circuits do not carry.
     NotCarried,
+    /// It is of IPv6, and the exit has none.
+    NoSix,
     /// Exit: its destination is refused.
     ExitRefused,
     /// Exit: too many flows of this circuit, or of all.
@@ -37,11 +39,13 @@ pub enum Drop {
     Exhausted,
     /// There is no session with the neighbour that it was for, or no room to send.
     Unsent,
+    /// Too much of its circuit waits for the line, or it waited for too long.
+    Crowded,
 }
 
 impl Drop {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Malformed,
         Self::UnknownIndex,
         Self::Replayed,
@@ -53,12 +57,14 @@ impl Drop {
         Self::NoCircuit,
         Self::TooBig,
         Self::NotCarried,
+        Self::NoSix,
         Self::ExitRefused,
         Self::FlowsFull,
         Self::NoFlow,
         Self::NoNameServer,
         Self::Exhausted,
         Self::Unsent,
+        Self::Crowded,
     ];
 
     /// A stable name for logs, metrics and tests.
@@ -76,12 +82,14 @@ impl Drop {
             Self::NoCircuit => "no-circuit",
             Self::TooBig => "too-big",
             Self::NotCarried => "not-carried",
+            Self::NoSix => "no-ipv6",
             Self::ExitRefused => "exit-refused",
             Self::FlowsFull => "flows-full",
             Self::NoFlow => "no-flow",
             Self::NoNameServer => "no-name-server",
             Self::Exhausted => "exhausted",
             Self::Unsent => "unsent",
+            Self::Crowded => "crowded",
         }
     }
 }
@@ -129,6 +137,21 @@ impl End {
         }
     }
 
+    /// A word for programs, which stays.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Closed => "closed",
+            Self::Forbidden => "forbidden",
+            Self::Busy => "busy",
+            Self::Unreachable => "unreachable",
+            Self::Silent => "silent",
+            Self::NotAnExit => "not-an-exit",
+            Self::NotTheHop => "not-the-hop",
+        }
+    }
+
     /// For people.
     #[must_use]
     pub const fn text(self) -> &'static str {
@@ -165,7 +188,11 @@ pub struct Counters {
 
 impl Counters {
     pub(crate) fn drop(&mut self, reason: Drop) {
-        self.drops[reason as usize] += 1;
+        self.drop_all(reason, 1);
+    }
+
+    pub(crate) fn drop_all(&mut self, reason: Drop, count: u64) {
+        self.drops[reason as usize] += count;
     }
 
     /// How many were dropped for `reason`.

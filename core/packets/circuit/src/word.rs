@@ -23,13 +23,17 @@ pub(crate) enum Word {
     Ping { token: u64 },
     /// It does.
     Pong { token: u64 },
+    /// Nothing: it looks like a packet of the middle length.
+    Cover,
+    /// Nothing, in answer.
+    Covered,
 }
 
 impl Word {
     /// Bytes of it, padded.
     pub(crate) const fn len(&self) -> usize {
         match self {
-            Self::Extend { .. } | Self::Extended { .. } => LONG,
+            Self::Extend { .. } | Self::Extended { .. } | Self::Cover | Self::Covered => LONG,
             Self::Refused { .. } | Self::Ping { .. } | Self::Pong { .. } => SHORT,
         }
     }
@@ -60,6 +64,8 @@ impl Word {
                 rest[..8].copy_from_slice(&token.to_le_bytes());
                 5
             }
+            Self::Cover => 6,
+            Self::Covered => 7,
         };
     }
 
@@ -74,6 +80,8 @@ impl Word {
             3 => Some(Self::Refused { reason: *rest.first()? }),
             4 => Some(Self::Ping { token: u64::from_le_bytes(*rest.first_chunk()?) }),
             5 => Some(Self::Pong { token: u64::from_le_bytes(*rest.first_chunk()?) }),
+            6 => Some(Self::Cover),
+            7 => Some(Self::Covered),
             _ => None,
         }
     }
@@ -91,6 +99,8 @@ mod tests {
             Word::Refused { reason: 4 },
             Word::Ping { token: 5 },
             Word::Pong { token: 6 },
+            Word::Cover,
+            Word::Covered,
         ] {
             let mut bytes = vec![9; word.len()];
             word.write(&mut bytes);

@@ -7,7 +7,7 @@ const COUNT_MAX: u32 = 1_024;
 
 /// The law's memory. A signal is a mark, or a loss that is not mended.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Codel {
+pub struct Codel {
     /// Signals while this queue stands.
     count: u32,
     next_us: u64,
@@ -18,7 +18,7 @@ impl Codel {
     /// go away. One that lasts for less than an interval is that of a flow which begins. Signals
     /// come at intervals that shrink with the root of their number; each flow that gets one needs
     /// a round trip to heed it.
-    pub(crate) fn is_due(&mut self, standing_us: u64, now_us: u64) -> bool {
+    pub fn is_due(&mut self, standing_us: u64, now_us: u64) -> bool {
         if standing_us < INTERVAL_US {
             if now_us >= self.next_us {
                 self.count = 0;

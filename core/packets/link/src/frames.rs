@@ -10,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::piece::Judge;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
+use crate::tuning::Tuning;
 use crate::way::Way;
 
 /// What is not answered is said again after twice so long, and then after twice as long each time.
@@ -20,6 +21,7 @@ const GREETINGS_MAX: u32 = 6;
 /// What a link that speaks frames remembers.
 #[derive(Debug)]
 pub(crate) struct Frames {
+    tuning: &'static Tuning,
     /// What we say of ourselves; none once we speak no frames on new sessions.
     own: Option<Hello>,
     peer: u32,
@@ -80,11 +82,16 @@ impl Frames {
         own: Hello,
         budget: Budget,
         (order_us, repair_max): (u64, f64),
+        tuning: &'static Tuning,
     ) -> Self {
-        let (greeted, heard) = (PerSession::EMPTY, PerSession::EMPTY);
-        let (own, halves, unobserved) = (Some(own), None, None);
+        let greeted = PerSession::EMPTY;
+        let heard = PerSession::EMPTY;
+        let own = Some(own);
+        let halves = None;
+        let unobserved = None;
         let untold = Untold::default();
         Self {
+            tuning,
             own,
             peer,
             salt,
@@ -101,8 +108,11 @@ impl Frames {
 
     /// Forgets the peer: every session has ended.
     pub(crate) fn clear(&mut self) {
-        (self.greeted, self.heard) = (PerSession::EMPTY, PerSession::EMPTY);
-        (self.halves, self.unobserved, self.untold) = (None, None, Untold::default());
+        self.greeted = PerSession::EMPTY;
+        self.heard = PerSession::EMPTY;
+        self.halves = None;
+        self.unobserved = None;
+        self.untold = Untold::default();
         // Whoever hears another number than before knows that all is forgotten here.
         self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
     }
@@ -174,9 +184,9 @@ impl Frames {
 
     fn make_halves(&mut self) -> &mut Halves {
         self.halves.get_or_insert_with(|| {
-            let mut sender = Sender::new(self.salt);
+            let mut sender = Sender::new(self.salt, self.tuning);
             sender.set_repair_max(self.repair_max);
-            let mut receiver = Receiver::new(self.peer, &self.budget);
+            let mut receiver = Receiver::new(self.peer, &self.budget, self.tuning);
             receiver.set_order_us(self.order_us);
             // In jitter younger ones than the first that is observed may have come: not lost.
             if let Some((index, counter)) = self.unobserved.take() {
@@ -203,7 +213,8 @@ impl Frames {
         }
         let Some(own) = self.own else { return };
         let heard = self.hello(index).is_some();
-        let (second_index, first_number) = (way.session.second_index(), self.salt);
+        let second_index = way.session.second_index();
+        let first_number = self.salt;
         let hello = Hello { heard, second_index, first_number, ..own };
         if way.seal(Hello::LEN, |plain| plain.copy_from_slice(&hello.build())).is_ok() {
             self.greeted.set(index, (times + 1, now));
@@ -423,7 +434,8 @@ impl Frames {
                 halves.sender.discard(now_us);
             }
         }
-        let (datagrams, bytes) = (way.datagrams, way.bytes);
+        let datagrams = way.datagrams;
+        let bytes = way.bytes;
         peer.data_sent(now, datagrams, 0);
         bytes
     }
@@ -465,10 +477,14 @@ pub fn features() -> Features {
 mod tests {
     use super::*;
 
+    fn silent() -> Frames {
+        Frames::new(1, 2, Hello::default(), Budget::new(0), (0, 0.5), &Tuning::DEFAULT)
+    }
+
     /// The Hello of a peer whose datagrams overtake each other may come behind its data.
     #[test]
     fn what_came_before_the_hello_is_not_taken_for_lost() {
-        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0), (0, 0.5));
+        let mut frames = silent();
         let bare = |frames: &mut Frames, counters: &[u64], ms: u64| {
             for &counter in counters {
                 frames.note_bare(Index(5), counter, true, Instant(ms * 1_000_000));
@@ -484,7 +500,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_read_bundles_gets_none() {
-        let mut frames = Frames::new(1, 2, Hello::default(), Budget::new(0), (0, 0.5));
+        let mut frames = silent();
         for (features, expected) in
             [(Features::REPAIR, Some(false)), (features(), Some(true)), (Features::BUNDLES, None)]
         {

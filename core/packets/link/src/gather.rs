@@ -12,9 +12,6 @@ use wire::packet::{Packet, Transport};
 
 use crate::manner::Manner;
 
-/// Payload of the longest packet of TCP or UDP that is somebody's keystroke, in bytes.
-const KEYSTROKE_LEN_MAX: usize = 64;
-
 /// What is wanted for what goes to a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wishes {
@@ -26,13 +23,13 @@ pub(crate) struct Wishes {
 
 /// Whether somebody may be waiting for this packet to move: all but TCP and UDP, and of these what
 /// is as short as a keystroke and not empty (source 004's `-q`).
-pub(crate) fn is_urgent(packet: &Packet<'_>) -> bool {
+pub(crate) fn is_urgent(packet: &Packet<'_>, keystroke_len: usize) -> bool {
     let len = match (packet.protocol(), packet.transport()) {
         (protocol::TCP, Ok(Transport::Tcp(tcp))) => tcp.payload().len(),
         (protocol::UDP, Ok(Transport::Udp(udp))) => udp.payload().len(),
         _ => return true,
     };
-    (1..=KEYSTROKE_LEN_MAX).contains(&len)
+    (1..=keystroke_len).contains(&len)
 }
 
 /// What waits, as it would stand in a bundle.
@@ -114,7 +111,8 @@ impl Gathered {
     /// Forgets what waited; its memory stays.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        (self.count, self.manner) = (0, None);
+        self.count = 0;
+        self.manner = None;
     }
 
     /// Gives memory back where nothing waits.

@@ -177,7 +177,8 @@ impl Inbox {
         self.entries.clear();
         self.units.clear();
         self.own.clear();
-        (self.last, self.bytes) = (None, 0);
+        self.last = None;
+        self.bytes = 0;
     }
 
     /// Empties the inbox and returns every IP packet by itself, superpackets cut again: for whoever

@@ -72,9 +72,12 @@ mod sender;
 mod squeeze;
 mod staged;
 mod strays;
+mod treatment;
+mod tuning;
 mod way;
 mod weather;
 
+pub use self::codel::Codel;
 pub use self::frames::features;
 pub use self::inbox::{Inbox, OWN_BYTES_MAX};
 pub use self::link::{Link, Own, Wake, World};
@@ -87,12 +90,13 @@ pub use self::preshared::{KeyStatus, OverlapTooLong, Preshared, Schedule};
 pub use self::receiver::{ORPHANS_MAX, UNITS_MAX};
 pub use self::squeeze::{PORTS_LEFT_ALONE, Squeezes, open as open_squeezed};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
+pub use self::tuning::Tuning;
 pub use self::weather::Weather;
 pub use repair::budget::Budget;
 pub use repair::code::CHUNK_LEN_MAX;
 
 /// How long a piece of TCP waits for an older one at most, unless somebody asks for another time.
-pub const ORDER: Duration = Duration::from_micros(repair::order::WAIT_US_MAX);
+pub const ORDER: Duration = Duration::from_micros(Tuning::DEFAULT.repair.waiting.order_us);
 /// How much repair may be sent for what is sent, at most, percent, unless less is asked for.
 pub const REPAIR_PERCENT: u8 = (100 / repair::control::CAP) as u8;
 /// And the most that can be asked for.

@@ -29,6 +29,7 @@ use crate::piece::Judge;
 use crate::preshared::{KeyStatus, Keys, Preshared};
 use crate::roomy::Roomy;
 use crate::staged::Staged;
+use crate::tuning::Tuning;
 use crate::way::Way;
 
 /// What a link needs from outside for anything that may send: our keys and indices, randomness,
@@ -70,6 +71,7 @@ impl std::fmt::Debug for World<'_> {
 
 /// One peer, and what is between us.
 pub struct Link {
+    tuning: &'static Tuning,
     peer: Peer,
     /// While more than one preshared key may hold.
     keys: Option<Box<Keys>>,
@@ -126,11 +128,18 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// A link to the peer with `key`, which the node calls `id`. What waits in it is of `budget`.
     #[must_use]
-    pub fn new(id: PeerId, key: PublicKey, budget: Budget, random: &mut dyn Random) -> Self {
+    pub fn new(
+        id: PeerId,
+        key: PublicKey,
+        budget: Budget,
+        tuning: &'static Tuning,
+        random: &mut dyn Random,
+    ) -> Self {
         let peer = Peer::new(id, key, random);
         let mut salt = [0; 4];
         random.fill(&mut salt);
         Self {
+            tuning,
             peer,
             keys: None,
             endpoint: None,
@@ -143,8 +152,8 @@ impl Link {
             budget,
             aes: false,
             wishes: Wishes::default(),
-            order_us: repair::order::WAIT_US_MAX,
-            repair_max: repair::limits::Limits::default().share,
+            order_us: tuning.repair.waiting.order_us,
+            repair_max: repair::limits::SHARE_MAX,
             answer: None,
             paths: None,
             room: usize::MAX,
@@ -160,9 +169,10 @@ impl Link {
         match (&mut self.frames, own) {
             (Some(frames), own) => frames.set_own(own),
             (None, Some(own)) => {
-                let (peer, budget) = (self.peer.id().0, self.budget.clone());
+                let peer = self.peer.id().0;
+                let budget = self.budget.clone();
                 let limits = (self.order_us, self.repair_max);
-                let frames = Frames::new(peer, self.salt, own, budget, limits);
+                let frames = Frames::new(peer, self.salt, own, budget, limits, self.tuning);
                 self.frames = Some(Box::new(frames));
             }
             (None, None) => {}
@@ -314,7 +324,8 @@ impl Link {
             let room = self.roomy.room(&to, mtu);
             let mut way = Way::new(session, to, out).paced(sender.gap_ns());
             let outcome = sender.send(header, packet, (now, mtu, room), wishes, &mut way);
-            let (datagrams, bytes) = (way.datagrams, way.bytes);
+            let datagrams = way.datagrams;
+            let bytes = way.bytes;
             if sender.take_beyond() {
                 self.roomy.note_used();
             }
@@ -322,7 +333,8 @@ impl Link {
             self.peer.data_sent(now, datagrams, bytes);
             return outcome;
         }
-        let (mut bytes, mut datagrams) = (0, 0);
+        let mut bytes = 0;
+        let mut datagrams = 0;
         for i in 0..packet.segments() {
             match seal_segment(session, packet, i, mtu, &to, out) {
                 Ok(len) => {

@@ -3,11 +3,6 @@
 
 use repair::table::{Sent, Upper};
 
-/// Share of what was believed that a report leaves of it.
-const KEPT: f64 = 0.7;
-/// What came so long ago counts half in what is shown, microseconds.
-const HALF_US: f64 = 30e6;
-
 /// Outwards: what was sent since the last report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
@@ -23,12 +18,12 @@ impl Load {
         self.sent.count(in_block);
     }
 
-    /// What was sent since this was asked.
-    pub(crate) fn take(&mut self) -> Sent {
+    /// What was sent since this was asked; `kept` is the share of what was believed that it leaves.
+    pub(crate) fn take(&mut self, kept: f64) -> Sent {
         let sent = std::mem::take(&mut self.sent);
         if sent.all > 0 {
             let share = sent.all_in_blocks() as f64 / sent.all as f64;
-            self.protected = self.protected * KEPT + share * (1.0 - KEPT);
+            self.protected = self.protected * kept + share * (1.0 - kept);
         }
         sent
     }
@@ -60,9 +55,16 @@ impl Harvest {
 
     /// A report tells of so many datagrams judged and lost, and of so many pieces of blocks that
     /// were missing and rebuilt.
-    pub(crate) fn handle_report(&mut self, lost: [u32; 2], rebuilt: [u32; 2], now_us: u64) {
+    /// What came `half_us` ago counts half.
+    pub(crate) fn handle_report(
+        &mut self,
+        lost: [u32; 2],
+        rebuilt: [u32; 2],
+        half_us: f64,
+        now_us: u64,
+    ) {
         let since_us = now_us.saturating_sub(self.told_us).min(1_000_000);
-        let kept = (-(since_us as f64) / HALF_US).exp2();
+        let kept = (-(since_us as f64) / half_us).exp2();
         let [protected, bare] = std::mem::take(&mut self.came);
         let new = [protected, bare, lost[0], lost[1], rebuilt[0], rebuilt[1]];
         self.sums = std::array::from_fn(|n| self.sums[n] * kept + f64::from(new[n]));
@@ -80,7 +82,8 @@ impl Harvest {
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let loss = share(lost, judged).min(0.99);
         // Of what is in blocks these know; what travels bare is lost as everything is.
-        let (kept, gone) = (missing - rebuilt, bare * loss / (1.0 - loss));
+        let kept = missing - rebuilt;
+        let gone = bare * loss / (1.0 - loss);
         (loss, share(kept + gone, protected + missing + bare + gone))
     }
 }
@@ -94,16 +97,16 @@ mod tests {
         let near = |found: f64, due: f64| (found - due).abs() < 1e-9;
         let mut load = Load::default();
         (0..100).for_each(|_| load.count(None));
-        assert_eq!(load.take(), Sent { all: 100, ..Sent::default() });
+        assert_eq!(load.take(0.7), Sent { all: 100, ..Sent::default() });
         assert!(near(load.left(0.02, 1.0), 0.02), "nothing of it was repaired");
         for _ in 0..100 {
             (0..30).for_each(|_| load.count(None));
             (0..70).for_each(|_| load.count(Some(Upper::Other)));
-            assert_eq!(load.take(), Sent { all: 100, in_blocks: [0, 70] });
+            assert_eq!(load.take(0.7), Sent { all: 100, in_blocks: [0, 70] });
         }
         assert!(near(load.left(0.02, 0.9), 0.02 * 0.37));
         let before = load.left(0.02, 0.9);
-        assert_eq!(load.take(), Sent::default());
+        assert_eq!(load.take(0.7), Sent::default());
         assert!(near(load.left(0.02, 0.9), before), "silence says nothing");
     }
 
@@ -116,7 +119,7 @@ mod tests {
             let missing = lost * (100 - bare) / 100;
             (0..100 - bare - missing).for_each(|_| harvest.count(true));
             (0..bare + missing - lost).for_each(|_| harvest.count(false));
-            harvest.handle_report([100, lost], [missing, rebuilt], at * 100_000);
+            harvest.handle_report([100, lost], [missing, rebuilt], 30e6, at * 100_000);
             let (before, after) = harvest.losses();
             ((before * 1e6).round() / 1e6, (after * 1e6).round() / 1e6)
         };

@@ -30,11 +30,7 @@ pub(crate) struct Manner {
 impl Manner {
     /// Bytes of the largest plaintext that is sent whole in this manner.
     pub(crate) fn limit(&self) -> usize {
-        if self.protect {
-            self.room.saturating_sub(frame::Repair::FIXED_LEN).min(CHUNK_LEN_MAX)
-        } else {
-            self.room
-        }
+        limit(self.protect, self.room)
     }
 
     /// Whether packets of both manners may share a bundle: those that can wait for repair share
@@ -67,4 +63,10 @@ impl Manner {
     pub(crate) const fn order_len(&self) -> usize {
         if self.tag.is_some() { Ordered::FIXED_LEN } else { 0 }
     }
+}
+
+/// Bytes of the largest plaintext that is sent whole where a frame has room for `room`: a repair
+/// chunk of what is in a block says more than it.
+pub(crate) fn limit(in_block: bool, room: usize) -> usize {
+    if in_block { room.saturating_sub(frame::Repair::FIXED_LEN).min(CHUNK_LEN_MAX) } else { room }
 }

@@ -2,6 +2,8 @@
 
 use repair::report::Report;
 
+use crate::tuning::Tuning;
+
 /// What reports say of how much was sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overrun {
@@ -10,12 +12,6 @@ pub struct Overrun {
     /// Data chunks that were sent since it was said before.
     pub sent: u64,
 }
-
-/// Datagrams that must have been judged to say how much of them was too many: of a slow line that
-/// is more than one report tells of.
-const JUDGED: u32 = 100;
-/// What is lost beyond the weather is no chance if it is so many standard deviations.
-const DEVIATIONS: f64 = 2.0;
 
 /// What a path is expected to lose by itself.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +41,7 @@ impl Tally {
         seen: &Report,
         sent: u64,
         expected: Expected,
+        tuning: &Tuning,
     ) -> Option<Overrun> {
         self.judged = self.judged.saturating_add(seen.judged());
         // A queue lets something through: where only losses are said to be of one, nobody saw it.
@@ -55,11 +52,11 @@ impl Tally {
             self.variance += expected.loss * expected.burst_len * judged;
         }
         self.sent = self.sent.saturating_add(sent);
-        if self.judged < JUDGED {
+        if self.judged < tuning.overrun_judged {
             return None;
         }
         let Self { judged, over, variance, sent } = std::mem::take(self);
-        let sure = over - DEVIATIONS * variance.sqrt();
+        let sure = over - tuning.overrun_deviations * variance.sqrt();
         Some(Overrun { share: (sure / f64::from(judged)).max(0.0), sent })
     }
 }
@@ -68,6 +65,8 @@ impl Tally {
 mod tests {
     use super::*;
     use repair::report::Losses;
+
+    const TUNING: &Tuning = &Tuning::DEFAULT;
 
     fn report(judged: u32, lost: u32) -> Report {
         Report { queued: Losses { judged, lost, ..Losses::default() }, ..Report::default() }
@@ -78,22 +77,24 @@ mod tests {
         let weather = |loss| Expected { loss, burst_len: 1.0, trust: 1.0 };
         let mut tally = Tally::default();
         assert_eq!(
-            tally.handle_report(&report(200, 60), 150, weather(0.0)),
+            tally.handle_report(&report(200, 60), 150, weather(0.0), TUNING),
             Some(Overrun { share: 0.3, sent: 150 })
         );
-        assert_eq!(tally.handle_report(&report(40, 20), 30, weather(0.0)), None);
-        assert_eq!(tally.handle_report(&report(40, 20), 30, weather(0.0)), None);
+        assert_eq!(tally.handle_report(&report(40, 20), 30, weather(0.0), TUNING), None);
+        assert_eq!(tally.handle_report(&report(40, 20), 30, weather(0.0), TUNING), None);
         assert_eq!(
-            tally.handle_report(&report(40, 20), 30, weather(0.0)),
+            tally.handle_report(&report(40, 20), 30, weather(0.0), TUNING),
             Some(Overrun { share: 0.5, sent: 90 })
         );
         assert_eq!(
-            tally.handle_report(&report(120, 1), 90, weather(0.02)),
+            tally.handle_report(&report(120, 1), 90, weather(0.02), TUNING),
             Some(Overrun { share: 0.0, sent: 90 })
         );
         let most = report(u32::MAX, u32::MAX);
         assert!(
-            tally.handle_report(&most, u64::MAX, weather(0.0)).is_some_and(|all| all.share <= 1.0)
+            tally
+                .handle_report(&most, u64::MAX, weather(0.0), TUNING)
+                .is_some_and(|all| all.share <= 1.0)
         );
     }
 
@@ -103,7 +104,7 @@ mod tests {
         let clear = Losses { judged: 4_000, ..Losses::default() };
         let blind = Report { clear, ..report(80, 80) };
         let weather = Expected { loss: 0.0, burst_len: 1.0, trust: 1.0 };
-        let told = Tally::default().handle_report(&blind, 4_000, weather);
+        let told = Tally::default().handle_report(&blind, 4_000, weather, TUNING);
         assert_eq!(told, Some(Overrun { share: 0.0, sent: 4_000 }));
     }
 
@@ -113,7 +114,7 @@ mod tests {
     fn what_chance_adds_to_the_weather_is_no_overrun() {
         let share = |lost, burst_len, trust| {
             let expected = Expected { loss: 0.04, burst_len, trust };
-            let told = Tally::default().handle_report(&report(400, lost), 400, expected);
+            let told = Tally::default().handle_report(&report(400, lost), 400, expected, TUNING);
             told.map_or(f64::NAN, |told| told.share * 400.0)
         };
         assert_eq!((share(24, 1.0, 1.0), share(25, 1.0, 1.0)), (0.0, 1.0));

@@ -7,26 +7,24 @@
 //! So datagrams toward a line that was filled lately leave at its rate. What waits here for that
 //! would have waited in the line's queue.
 
-/// A line that takes more than so many chunks a second (300 Mbit/s) passes a burst in less time
-/// than a loop needs to wake up for its parts.
-const RATE_MAX: f64 = 25_000.0;
-/// The gap toward a slow line. The shell holds nothing for longer than a burst may wait anyway.
-const GAP_NS_MAX: f64 = 2.5e6;
-/// What is sent while a queue fills is so many times what the line takes, as seen in the model and
-/// on the wire: 97 instead of 120 us at 100 Mbit/s.
-const OVERSHOOT: f64 = 1.25;
+use crate::tuning::Tuning;
 
 /// Nanoseconds between two datagrams, 0 = none: toward a line that took `line_rate` chunks a second
 /// while a queue stood there, when `sent_rate` are sent. What takes more by now is not held to it.
-pub(crate) fn gap_ns(line_rate: Option<f64>, sent_rate: f64) -> u32 {
+pub(crate) fn gap_ns(line_rate: Option<f64>, sent_rate: f64, tuning: &Tuning) -> u32 {
     let rate = line_rate.map(|rate| rate.max(sent_rate));
-    rate.filter(|rate| *rate <= RATE_MAX)
-        .map_or(0, |rate| (1e9 * OVERSHOOT / rate.max(1.0)).min(GAP_NS_MAX) as u32)
+    let gap_ns = |rate: f64| 1e9 * tuning.pace_overshoot / rate.max(1.0);
+    rate.filter(|rate| *rate <= tuning.pace_rate_max)
+        .map_or(0, |rate| gap_ns(rate).min(tuning.pace_gap_ns_max) as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn gap_ns(line_rate: Option<f64>, sent_rate: f64) -> u32 {
+        super::gap_ns(line_rate, sent_rate, &Tuning::DEFAULT)
+    }
 
     #[test]
     fn datagrams_leave_at_the_rate_of_a_line_that_was_full() {

@@ -67,7 +67,8 @@ impl Pool {
     /// Gives the memory back if nothing is kept.
     pub(crate) fn trim(&mut self) {
         if self.free.len() == self.places() {
-            (self.bytes, self.free) = (Vec::new(), Vec::new());
+            self.bytes = Vec::new();
+            self.free = Vec::new();
             self.part.release();
         }
     }

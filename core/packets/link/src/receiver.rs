@@ -11,8 +11,7 @@ use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::budget::Budget;
 use repair::code::CHUNK_LEN_MAX;
 use repair::observe::Observer;
-use repair::order::{Order, WAIT_US_MAX};
-use repair::spread::ORDERED_US;
+use repair::order::Order;
 use translate::Table;
 use wire::frame::{self, Bundle, Chunk, Elsewhere, Frame, Ordered, Protected, Squeezed};
 use wire::ip::protocol;
@@ -25,6 +24,7 @@ use crate::orphans::Orphans;
 use crate::piece::{At, Counters, Judge, Open, Ordinal, Origin, Part, Piece};
 use crate::pool::Pool;
 use crate::squeeze;
+use crate::tuning::Tuning;
 
 /// Units whose chunks may still come.
 pub const UNITS_MAX: usize = 1_024;
@@ -33,17 +33,14 @@ pub const ORPHANS_MAX: usize = 512;
 /// For how long a head is heeded: chunks come within a round trip or two, repair included.
 const UNIT_US: u64 = 1_000_000;
 /// How long they wait: as long as a block.
-const ORPHAN_US: u64 = repair::block::PATIENCE_US_MAX;
+const ORPHAN_US: u64 = repair::block::PATIENCE_US;
 /// Memory is given back after a pause of so long.
 const KEEP_US: u64 = 1_000_000;
-/// A block fills for 24 ms, and its repair leaves within some more: then it is out.
-const REPAIRED_US: u64 = ORDERED_US + 6_000;
-/// A gap's block may be known so much later than the piece behind the gap: blocks take turns.
-const OPENED_US: u64 = 1_000;
 
 /// The receiving half.
 #[derive(Debug)]
 pub(crate) struct Receiver {
+    tuning: &'static Tuning,
     peer: u32,
     observer: Observer,
     /// The newest session and its ordinal; the one before has the ordinal before.
@@ -64,7 +61,7 @@ pub(crate) struct Receiver {
     counters: Counters,
     report_number: u16,
     report_us: Option<u64>,
-    /// When a new path had brought the first number of [`reports::FRESH`].
+    /// When a new path had brought the first [`Tuning::fresh`].
     fresh_us: u64,
     harvest: Harvest,
     /// What the assembler had counted at the last report.
@@ -82,15 +79,16 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(peer: u32, budget: &Budget) -> Self {
+    pub(crate) fn new(peer: u32, budget: &Budget, tuning: &'static Tuning) -> Self {
         Self {
+            tuning,
             peer,
-            observer: Observer::new(),
+            observer: Observer::new(&tuning.repair),
             epochs: [(None, 0); 2],
             ordinal: 0,
             highest: 0,
             assembler: Assembler::sharing(BYTES_MAX, budget),
-            order: Order::new(),
+            order: Order::new(&tuning.repair.waiting),
             units: Vec::new(),
             serial: 0,
             orphans: Orphans::default(),
@@ -502,7 +500,10 @@ impl Receiver {
     /// chunks may be late themselves, and to give up too early costs a flow more than to wait in
     /// vain.
     fn wait_us(&self, now_us: u64) -> u64 {
-        if self.ordered_us.is_some_and(|at_us| at_us + WAIT_US_MAX >= now_us) {
+        if self
+            .ordered_us
+            .is_some_and(|at_us| at_us + self.tuning.repair.waiting.order_us >= now_us)
+        {
             return u64::MAX;
         }
         self.late_us()
@@ -511,7 +512,7 @@ impl Receiver {
     /// How late a piece may come behind younger ones.
     fn late_us(&self) -> u64 {
         let late_us = u64::from(self.observer.reorder_us());
-        late_us + late_us / 4
+        late_us + late_us / self.tuning.late_part
     }
 
     /// What is at hand is nothing that a peer sends.
@@ -536,8 +537,13 @@ impl Receiver {
             return;
         }
         let late_us = self.late_us();
-        let settled_us = self.assembler.settled_us(REPAIRED_US + late_us, now_us);
-        self.order.handle_settled(settled_us.saturating_sub(OPENED_US), late_us, now_us);
+        // A block fills, and its repair leaves within some more: then it is out.
+        let waiting = &self.tuning.repair.waiting;
+        let repaired_us = waiting.ordered_us + waiting.leave_us;
+        let settled_us = self.assembler.settled_us(repaired_us + late_us, now_us);
+        // A gap's block may be known a little later than the piece behind it: blocks take turns.
+        let settled_us = settled_us.saturating_sub(waiting.pause_us);
+        self.order.handle_settled(settled_us, late_us, now_us);
     }
 
     /// Lets nobody wait for a piece that will not be passed on.

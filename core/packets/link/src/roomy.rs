@@ -4,8 +4,8 @@
 //! They are what a packet's place in its flow and its repair take. Where they pass, each such
 //! packet is one datagram, else a head and a chunk; on slow lines, where flows come in packets and
 //! pairs, that is a third of all datagrams. A link may be narrower than both ends think, so they
-//! are asked for: once on a new way, and again while it is used. Whoever sets another MTU knows
-//! why, and nothing larger is sent (source 004.5 (11)). Unlike a larger MTU's probe
+//! are asked for: once on a new way, and again while it is used. Where another MTU is set
+//! there is a reason, and nothing larger is sent (source 004.5 (11)). Unlike a larger MTU's probe
 //! ([`crate::paths`]) this one may be fragmented: then what it stands for would be as well, and as
 //! two fragments costs what two datagrams do.
 
@@ -42,7 +42,8 @@ pub(crate) struct Roomy {
 
 impl Default for Roomy {
     fn default() -> Self {
-        let (asked, nonce) = (None, None);
+        let asked = None;
+        let nonce = None;
         Self { asked, passed: false, nonce, tries: 0, next: Instant::ZERO, used: false }
     }
 }
@@ -72,7 +73,9 @@ impl Roomy {
             return None;
         }
         if self.tries >= TRIES_MAX {
-            (self.passed, self.nonce, self.tries) = (false, None, 0);
+            self.passed = false;
+            self.nonce = None;
+            self.tries = 0;
             self.next = now + RAISE;
             return None;
         }
@@ -87,7 +90,10 @@ impl Roomy {
         if self.nonce != Some(answer.nonce) || usize::from(answer.len) != WHOLE {
             return false;
         }
-        (self.passed, self.nonce, self.tries, self.used) = (true, None, 0, false);
+        self.passed = true;
+        self.nonce = None;
+        self.tries = 0;
+        self.used = false;
         self.next = now + CHECK;
         true
     }
@@ -99,7 +105,9 @@ impl Roomy {
 
     /// Nobody can be asked now, and so nothing is due, until more than the MTU is sent again.
     pub(crate) fn rest(&mut self) {
-        (self.nonce, self.tries, self.used) = (None, 0, false);
+        self.nonce = None;
+        self.tries = 0;
+        self.used = false;
     }
 
     /// When [`Roomy::poll`] has something, if nothing changes.

@@ -5,6 +5,9 @@
 //! and `lone` cut it, `gather` lets a small one wait for others and `close` sends them as a bundle
 //! (`bundled`), `piece` compresses one plaintext where that is wanted, `emit` protects and seals
 //! it, `flush` sends repair chunks.
+//!
+//! What is chosen for a packet is tested row by row in `treatment::tests`. What leaves has no tests
+//! beside this file: two whole nodes test it, in `node::tests::frames` and its neighbours.
 
 use std::time::Duration;
 
@@ -19,7 +22,6 @@ use wire::frame::{self, Chunk, Head, Ordered, Protected};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
 use wire::superpacket::Superpacket;
-use wire::unit::CHUNKS_MAX;
 use wire::{tcp, virtio, wireguard};
 
 use crate::gather::{self, Gathered, Wishes};
@@ -32,30 +34,15 @@ use crate::pacing;
 use crate::report::seen;
 use crate::squeeze::{Squeezer, Squeezes, Ticket, Tried};
 use crate::strays::Strays;
+use crate::treatment::{Alone, Class, Loss, Shape, Size, Treatment};
+use crate::tuning::Tuning;
 use crate::way::Way;
 
-use flow::{flow_tag, upper_of};
+use flow::flow_tag;
 use streams::congested;
 
-/// A superpacket of fewer segments travels as its packets: a head would be one in six or more.
-const UNIT_SEGMENTS_MIN: usize = 6;
-/// The same where each of its packets would be cut in two.
-const UNIT_CUT_MIN: usize = 2;
-/// One of so many packets that would travel as they are tells its delay where delays are wanted.
-const TOLD_EVERY: u8 = 4;
-/// Where nothing is repaired and fewer are sent a second (24 Mbit/s), each does: six make a delay
-/// ([`repair::observe`]), and while 24 pass, a queue fills and overflows that nobody told of.
-const TOLD_EACH_RATE: f64 = 2_000.0;
-/// From so many segments on a unit's head goes out twice where nothing protects it: at the end
-/// again, so that its loss does not cost all segments.
-const HEAD_TWICE: usize = 8;
 /// A report that is older than the last one by less is late; by more, the peer began anew.
 const REPORTS_LATE_MAX: u16 = 64;
-/// What was lost on a path that was left is reported within so long and two round trips: it is
-/// judged after 150 ms at most, and told every 100 ms.
-const SETTLE: Duration = Duration::from_millis(350);
-/// Below this disorder is none: neighbours that changed places.
-const DISORDER_US_MIN: u32 = 100;
 /// What is assumed of the largest packet when nobody said: the smallest IPv6 link.
 const MTU_UNKNOWN: usize = 1280;
 /// Bytes of a lone packet that go into its head when it is cut: all headers up to the transport's,
@@ -65,6 +52,7 @@ const CUT_AT: usize = Head::HEADER_LEN_MAX;
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Sender {
+    tuning: &'static Tuning,
     control: Control,
     limits: Limits,
     spread: Spread,
@@ -113,11 +101,12 @@ pub(crate) struct Sender {
 impl Sender {
     /// Nothing sent yet. Numbers begin at `salt`, so that a peer which remembers an earlier life of
     /// ours does not take what is new for something old.
-    pub(crate) fn new(salt: u32) -> Self {
+    pub(crate) fn new(salt: u32, tuning: &'static Tuning) -> Self {
         Self {
-            control: Control::new(),
-            limits: Limits::default(),
-            spread: Spread::new(),
+            tuning,
+            control: Control::new(&tuning.repair),
+            limits: Limits::usual(&tuning.repair.waiting),
+            spread: Spread::new(&tuning.repair),
             next_block: salt,
             next_unit: salt as u16,
             session: None,
@@ -136,7 +125,7 @@ impl Sender {
             gap_ns: 0,
             by_stream: false,
             comes_by_stream: None,
-            strays: Strays::NONE,
+            strays: Strays::new(tuning.strays),
             settled_at: Instant::ZERO,
             chunk_len: 0,
             data_bytes: 0,
@@ -151,7 +140,7 @@ impl Sender {
     pub(crate) fn begin(&mut self, current: Index) {
         if self.session != Some(current) {
             self.session = Some(current);
-            self.spread = Spread::new();
+            self.spread = Spread::new(&self.tuning.repair);
             self.spread.heed(&self.control);
         }
     }
@@ -165,7 +154,8 @@ impl Sender {
 
     /// Says whether the other end reads bundles, and what is compressed.
     pub(crate) fn set_reads(&mut self, bundles: bool, squeezed: bool) {
-        (self.bundles, self.reads_squeezed) = (bundles, squeezed);
+        self.bundles = bundles;
+        self.reads_squeezed = squeezed;
     }
 
     /// Sends a packet or superpacket as `wishes` say. On the path of every packet.
@@ -179,43 +169,36 @@ impl Sender {
     ) -> Outcome {
         let is_tcp = packet.packet().protocol() == protocol::TCP;
         let upper = if is_tcp { Upper::Tcp } else { Upper::Other };
-        let protect = !self.control.is_calm(upper) && !self.is_in_streams();
-        let disorder = protect || self.control.estimate().reorder_us >= DISORDER_US_MIN;
-        let manner = Manner {
-            tag: if disorder { flow_tag(packet.packet()) } else { None },
-            upper,
-            is_tcp,
-            protect,
-            ticket: if wishes.squeeze { self.ticket(packet.packet()) } else { None },
-            now_us: now.0 / 1_000,
-            mtu,
-            room: if mtu == 0 { MTU_UNKNOWN } else { room.min(CHUNK_LEN_MAX) },
+        let loss = self.loss(upper);
+        let has_disorder = self.control.estimate().reorder_us >= self.tuning.disorder_us;
+        let tag = match loss {
+            Loss::None if !has_disorder => None,
+            _ => flow_tag(packet.packet()),
         };
+        let class = match tag {
+            Some(_) => Class::Ordered,
+            // Elsewhere it makes no difference, and this is the path of every packet.
+            None if loss == Loss::Assumed && tcp::is_syn(packet.packet().bytes()) => Class::Opening,
+            None => Class::Other,
+        };
+        let now_us = now.0 / 1_000;
+        let ticket = if wishes.squeeze { self.ticket(packet.packet()) } else { None };
+        let room = if mtu == 0 { MTU_UNKNOWN } else { room.min(CHUNK_LEN_MAX) };
+        let size = Size::of(header, packet, class);
+        let is_unit = size.is_unit(loss, class, room, self.tuning);
+        let treatment = Treatment::of(loss, class, is_unit, || self.tells_delay(now_us));
+        let protect = treatment.is_in_block();
+        let manner = Manner { tag, upper, is_tcp, protect, ticket, now_us, mtu, room };
+        let shape = Shape::of(size, is_unit, treatment, room, self.bundles);
         let segments = packet.segments();
         let mut outcome = Outcome::default();
-        let framed_len = packet.segment_size() + Chunk::FIXED_LEN + frame::Repair::FIXED_LEN;
-        let is_known = self.control.estimate().known;
-        let len = manner.order_len() + packet.segment_len(0);
-        let is_cut = protect && (is_known || manner.tag.is_some()) && len > manner.limit();
-        let segments_min = if is_cut { UNIT_CUT_MIN } else { UNIT_SEGMENTS_MIN };
-        let is_unit = framed_len <= manner.room
-            && (segments_min..=CHUNKS_MAX).contains(&segments)
-            && packet.header().len() <= Head::HEADER_LEN_MAX
-            && packet.packet().protocol() == upper_of(header)
-            && !packet.packet().is_routed();
-        // On a path that is not known, what is no part of a flow travels as it is. What opens one
-        // is: its loss costs a second.
-        let is_trusted =
-            is_known || is_unit || manner.tag.is_some() || tcp::is_syn(packet.packet().bytes());
-        let tells = !protect && !is_unit && self.tells_delay(manner.now_us);
-        let manner = Manner { protect: tells || (protect && is_trusted), ..manner };
-        if self.bundles && segments == 1 && gather::is_small(len, manner.limit()) {
-            self.gather(packet, len, (manner, wishes.hold), way, &mut outcome);
+        if shape == Shape::Small {
+            self.gather(packet, size.len(), (manner, wishes.hold), way, &mut outcome);
             return outcome;
         }
-        self.close(manner.now_us, way, &mut outcome);
+        self.close(now_us, way, &mut outcome);
         let before = outcome.sent;
-        let result = if is_unit {
+        let result = if shape == Shape::Unit {
             self.unit(header, packet, manner, way, &mut outcome)
         } else {
             self.lone(packet, manner, way, &mut outcome)
@@ -224,6 +207,17 @@ impl Sender {
             outcome.refuse(refusal, segments as u64 - (outcome.sent - before));
         }
         outcome
+    }
+
+    /// What the path loses of packets of this kind.
+    fn loss(&self, upper: Upper) -> Loss {
+        if self.control.is_calm(upper) || self.is_in_streams() {
+            Loss::None
+        } else if self.control.estimate().known {
+            Loss::Measured
+        } else {
+            Loss::Assumed
+        }
     }
 
     /// Whether a packet that would travel as it is tells its delay, while that is wanted: each on a
@@ -235,8 +229,8 @@ impl Sender {
         }
         self.untold = self.untold.wrapping_add(1);
         let is_bare = self.control.is_calm(Upper::Other);
-        let is_each = is_bare && self.control.sent_rate() < TOLD_EACH_RATE;
-        is_each || self.untold.is_multiple_of(TOLD_EVERY)
+        let is_each = is_bare && self.control.sent_rate() < self.tuning.told_each_rate;
+        is_each || self.untold.is_multiple_of(self.tuning.told_every)
     }
 
     /// A superpacket as a head and a chunk for each segment.
@@ -262,7 +256,7 @@ impl Sender {
             self.chunk(head.unit, index, packet.segment_payload(index), manner, way)?;
             outcome.sent += 1;
         }
-        if !manner.protect && segments >= HEAD_TWICE {
+        if !manner.protect && segments >= self.tuning.head_twice {
             self.emit(head.len(), manner, way, |out| head.write(out))?;
         }
         Ok(())
@@ -276,30 +270,39 @@ impl Sender {
         way: &mut Way<'_, O>,
         outcome: &mut Outcome,
     ) -> Result<(), Refusal> {
-        let spent = if manner.protect { frame::Repair::FIXED_LEN } else { 0 };
         for index in 0..packet.segments() {
             let len = packet.segment_len(index);
-            let order_len = manner.order_len();
-            let framed = manner.protect || manner.tag.is_some();
-            if !framed {
-                self.bare(len, manner, way, |plain| {
+            match Alone::of(&manner, len) {
+                Alone::Bare => self.bare(len, manner, way, |plain| {
                     packet.write_segment(index, plain);
-                })?;
-            } else if order_len + len + spent <= manner.room {
-                self.beyond |= order_len + len + spent > manner.mtu;
-                let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
-                self.piece(order_len + len, manner, way, |out| {
-                    if let Some((tag, number)) = number {
-                        Ordered::write_fixed(tag, number, out);
-                    }
-                    packet.write_segment(index, &mut out[order_len..]);
-                })?;
-            } else {
-                self.cut(packet, index, manner, way)?;
+                })?,
+                Alone::Whole => self.whole(packet, index, manner, way)?,
+                Alone::Cut => self.cut(packet, index, manner, way)?,
             }
             outcome.sent += 1;
         }
         Ok(())
+    }
+
+    /// A packet in one frame, with its place in its flow if it has one.
+    fn whole<O: Outbox>(
+        &mut self,
+        packet: &Superpacket<'_>,
+        index: usize,
+        manner: Manner,
+        way: &mut Way<'_, O>,
+    ) -> Result<(), Refusal> {
+        let order_len = manner.order_len();
+        let len = order_len + packet.segment_len(index);
+        let spent = if manner.protect { frame::Repair::FIXED_LEN } else { 0 };
+        self.beyond |= len + spent > manner.mtu;
+        let number = manner.tag.map(|tag| (tag, self.number(tag, 1)));
+        self.piece(len, manner, way, |out| {
+            if let Some((tag, number)) = number {
+                Ordered::write_fixed(tag, number, out);
+            }
+            packet.write_segment(index, &mut out[order_len..]);
+        })
     }
 
     /// A packet that is too large to be protected whole: its headers as a head, the rest as a
@@ -440,7 +443,8 @@ impl Sender {
         if age < REPORTS_LATE_MAX {
             return;
         }
-        (self.report, self.told) = (Some(report.number), Some(now));
+        self.report = Some(report.number);
+        self.told = Some(now);
         let now_us = now.0 / 1_000;
         if report.held_us != u32::MAX {
             let rtt_us = (now_us as u32).wrapping_sub(report.echo_us).wrapping_sub(report.held_us);
@@ -452,8 +456,10 @@ impl Sender {
         let mut seen = seen(report);
         if now < self.settled_at {
             // Which path that was of, nobody can say; nor that this one loses nothing.
-            (seen.clear, seen.queued) = (Losses::default(), Losses::default());
-            (seen.missing, seen.rebuilt) = (0, 0);
+            seen.clear = Losses::default();
+            seen.queued = Losses::default();
+            seen.missing = 0;
+            seen.rebuilt = 0;
         }
         self.strays.discount(&mut seen, now);
         self.comes_by_stream = Some(report.by_stream);
@@ -461,17 +467,20 @@ impl Sender {
             self.limits.wait_us = u64::from(ms) * 1_000;
             self.control.set_limits(self.limits);
         }
-        let sent = self.load.take();
+        let sent = self.load.take(self.tuning.load_kept);
         let weather = if self.is_in_streams() { congested(&seen) } else { seen };
         self.control.handle_report(&weather, sent, now_us);
-        self.gap_ns = pacing::gap_ns(self.control.line_rate(), self.control.sent_rate());
+        self.gap_ns =
+            pacing::gap_ns(self.control.line_rate(), self.control.sent_rate(), self.tuning);
         self.spread.heed(&self.control);
         // Weather that repair does not help against may be none: a flood that overruns a line many
         // times loses much that no queue was seen around.
         let model = self.control.estimate().model;
-        let (loss, burst_len) = (model.loss, model.burst());
+        let loss = model.loss;
+        let burst_len = model.burst();
         let expected = Expected { loss, burst_len, trust: self.control.trust() };
-        self.overrun = self.tally.handle_report(&seen, sent.all, expected).or(self.overrun);
+        let overrun = self.tally.handle_report(&seen, sent.all, expected, self.tuning);
+        self.overrun = overrun.or(self.overrun);
     }
 
     /// What a report said of more having been sent than could be taken, once.
@@ -484,13 +493,14 @@ impl Sender {
         // Just after another change nothing was learnt yet; and a peer that changes with each
         // datagram must not cost a table for each.
         if now >= self.settled_at {
-            (self.tally, self.gap_ns) = (Tally::default(), 0);
-            self.control = Control::within(self.limits);
+            self.tally = Tally::default();
+            self.gap_ns = 0;
+            self.control = Control::within(self.limits, &self.tuning.repair);
             self.spread.heed(&self.control);
         }
         self.comes_by_stream = None;
         let rtt = Duration::from_micros(self.rtt_us.take().unwrap_or(0).into());
-        self.settled_at = now + SETTLE + rtt * 2;
+        self.settled_at = now + self.tuning.settle() + rtt * 2;
     }
 
     /// A datagram went another way: its loss is none of this path's.

@@ -5,24 +5,25 @@ use std::time::Duration;
 use noise::Instant;
 use repair::report::Report;
 
-/// What goes another way is reported lost within so long or twice that, if it is: it is judged
-/// after 150 ms at most, and told every 100 ms.
-const WINDOW: Duration = Duration::from_millis(500);
-
 /// How many may be reported lost still.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strays {
     /// Sent in this window and in the one before, and not known to have come.
     counts: [u32; 2],
     since: Instant,
+    /// What goes another way is reported lost within so long or twice that, if it is.
+    window: Duration,
 }
 
 impl Strays {
-    pub(crate) const NONE: Self = Self { counts: [0; 2], since: Instant::ZERO };
+    /// None was sent.
+    pub(crate) const fn new(window: Duration) -> Self {
+        Self { counts: [0; 2], since: Instant::ZERO, window }
+    }
 
     fn turn(&mut self, now: Instant) {
-        if self.since.is_older_than(WINDOW, now) {
-            let is_long_ago = self.since.is_older_than(WINDOW * 2, now);
+        if self.since.is_older_than(self.window, now) {
+            let is_long_ago = self.since.is_older_than(self.window * 2, now);
             self.counts = [0, if is_long_ago { 0 } else { self.counts[0] }];
             self.since = now;
         }
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn only_what_went_another_way_lately_and_was_not_answered_is_taken_out() {
         let at = |ms: u64| Instant::ZERO + Duration::from_millis(10_000 + ms);
-        let mut strays = Strays::NONE;
+        let mut strays = Strays::new(Duration::from_millis(500));
         assert_eq!(left(&mut strays, 5, at(0)), 5);
         (0..3).for_each(|_| strays.note(at(0)));
         assert_eq!((left(&mut strays, 2, at(300)), left(&mut strays, 2, at(600))), (0, 1), "once");

@@ -1,7 +1,6 @@
 //! The weather of a link's path as it is shown, and what the link does about it.
 
 use noise::{Cipher, Instant};
-use repair::spread::lane_chunks;
 use repair::table::Upper;
 
 use crate::piece::Counters;
@@ -97,8 +96,9 @@ impl Weather {
         let estimate = control.estimate();
         let (pieces, blocks, order) = receiver.counters();
         let (data_bytes, repair_bytes) = sender.bytes();
-        let ((loss_out, left_out), (loss_in, left_in)) = (sender.losses(), receiver.losses());
-        let full = lane_chunks(control.depth());
+        let (loss_out, left_out) = sender.losses();
+        let (loss_in, left_in) = receiver.losses();
+        let full = control.full_chunks();
         Self {
             cipher: cipher.map_or("none", Cipher::name),
             is_idle: false,

@@ -1,5 +1,5 @@
 //! Datagrams of ours that come back to be sealed once more: routes lead a link into itself, or into
-//! another one that leads back (threat NT-07). Each turn would add a header, for ever.
+//! another one that leads back (threat NT-07). Each turn would add a header, without end.
 //!
 //! That a peer's endpoint lies inside another peer's link is no fault, and allowed IPs do not tell
 //! the two apart, since routes decide. So what was seen decides: which endpoint's datagrams were

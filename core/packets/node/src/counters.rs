@@ -29,6 +29,10 @@ pub enum Reason {
     Circuit,
     /// Out: its addresses cannot be rewritten for the peer; `Node::refusals` knows why.
     NotTranslatedOut,
+    /// Out: more waits for the line than there is room for in its class.
+    LineFull,
+    /// Out: a queue for the line stands, and its flow is told so (RFC 8289).
+    LineQueue,
     /// In: refused by the protocol.
     Protocol(Drop),
     /// In: what was sealed is not a whole IP packet.
@@ -50,9 +54,9 @@ pub enum Reason {
     NotTranslatedIn,
 }
 
-const OWN: usize = 19;
+const OWN: usize = 21;
 /// How many of them are outwards.
-const OUT: usize = 11;
+const OUT: usize = 13;
 
 impl Reason {
     /// Every reason once, in the order of their numbers.
@@ -69,6 +73,8 @@ impl Reason {
             Self::PolicyOut,
             Self::Circuit,
             Self::NotTranslatedOut,
+            Self::LineFull,
+            Self::LineQueue,
             Self::InnerMalformed,
             Self::UnknownFrame,
             Self::SourceNotAllowed,
@@ -94,14 +100,16 @@ impl Reason {
             Self::PolicyOut => 8,
             Self::Circuit => 9,
             Self::NotTranslatedOut => 10,
-            Self::InnerMalformed => 11,
-            Self::UnknownFrame => 12,
-            Self::SourceNotAllowed => 13,
-            Self::HandshakesFull => 14,
-            Self::NoIdentity => 15,
-            Self::PolicyIn => 16,
-            Self::Congestion => 17,
-            Self::NotTranslatedIn => 18,
+            Self::LineFull => 11,
+            Self::LineQueue => 12,
+            Self::InnerMalformed => 13,
+            Self::UnknownFrame => 14,
+            Self::SourceNotAllowed => 15,
+            Self::HandshakesFull => 16,
+            Self::NoIdentity => 17,
+            Self::PolicyIn => 18,
+            Self::Congestion => 19,
+            Self::NotTranslatedIn => 20,
             Self::Protocol(drop) => OWN + drop.number(),
         }
     }
@@ -128,6 +136,8 @@ impl Reason {
             Self::PolicyIn => "policy-in",
             Self::Congestion => "congestion",
             Self::NotTranslatedOut => "not-translated-out",
+            Self::LineFull => "line-full",
+            Self::LineQueue => "line-queue",
             Self::NotTranslatedIn => "not-translated-in",
             Self::Protocol(drop) => drop.name(),
         }

@@ -44,7 +44,9 @@ mod counters;
 mod node;
 mod overrun;
 mod peers;
+mod rate;
 mod reach;
+mod shape;
 mod slumber;
 mod stamps;
 mod timers;
@@ -57,9 +59,12 @@ pub use config::*;
 pub use counters::{Counters, Reason};
 pub use link::{Candidate, Carried, Carrier, Destination, Endpoint, Inbox, Outbox, PathStatus};
 pub use link::{KeyStatus, OverlapTooLong, Preshared, Schedule};
-pub use link::{ORDER, ORDER_MAX, REPAIR_PERCENT, Weather, World};
+pub use link::{ORDER, ORDER_MAX, REPAIR_PERCENT, Tuning, Weather, World};
 pub use link::{Relayed, Source};
-pub use node::{ConfigError, HANDSHAKES_MAX, Node, PEERS_MAX, SHARE_MAX, WAITING_BYTES_MAX};
+pub use node::{
+    ConfigError, GUESTS_MAX, HANDSHAKES_MAX, Node, PEERS_MAX, SHARE_MAX, WAITING_BYTES_MAX,
+};
+pub use rate::{BadRate, LineRate};
 pub use reach::{ENDPOINTS_MAX, Reach, ReachStatus, SERVERS_MAX};
 pub use slumber::Slumber;
 pub use stamps::Stamps;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use circuit::Circuits;
 use link::{
     Budget, Destination, Endpoint, Inbox, Judge, Link, ORDER, Outbox, Outcome, PieceCounters,
-    REPAIR_PERCENT, Refusal, World,
+    REPAIR_PERCENT, Refusal, Tuning, World,
 };
 use noise::{
     Admission, Drop, Gate, Identity, Index, Indices, Instant, PeerId, Random, read_initiation,
@@ -30,6 +30,7 @@ use crate::counters::{Counters, Reason};
 use crate::overrun::Overruns;
 use crate::peers::Peers;
 use crate::reach::Asker;
+use crate::shape::{Held, Shaper};
 use crate::timers::Timers;
 
 /// Peers of a node, at most, as for the kernel's WireGuard.
@@ -60,6 +61,8 @@ pub struct Node {
     circles: Circles,
     guard: Guard,
     tables: Tables,
+    receivers: Receivers,
+    shaper: Shaper,
     turn: Turn,
     /// Counts changes of what peers may send: of the policy, or of who owns which addresses.
     rules: u32,
@@ -79,11 +82,13 @@ pub struct Node {
     hold: Duration,
     order: Duration,
     repair_percent: u8,
+    tuning: &'static Tuning,
     /// Memory for what waits in all links.
     budget: Budget,
     overrun: Overruns,
     reach: Asker,
     circuits: Circuits,
+    guests: Guests,
     /// What our own machine is told about packets that do not fit.
     replies: VecDeque<Vec<u8>>,
     counters: Counters,
@@ -116,6 +121,8 @@ impl Node {
             circles: Circles::default(),
             guard: Guard::default(),
             tables: Tables::default(),
+            receivers: Receivers::default(),
+            shaper: Shaper::default(),
             turn: Turn::default(),
             rules: 0,
             handshakes: VecDeque::new(),
@@ -132,10 +139,12 @@ impl Node {
             hold: Duration::ZERO,
             order: ORDER,
             repair_percent: REPAIR_PERCENT,
+            tuning: &Tuning::DEFAULT,
             budget: Budget::new(WAITING_BYTES_MAX),
             overrun: Overruns::default(),
             reach: Asker::default(),
             circuits: Circuits::default(),
+            guests: Guests::default(),
             replies: VecDeque::new(),
             counters: Counters::default(),
             pieces_gone: PieceCounters::default(),
@@ -154,10 +163,11 @@ impl Node {
         &self.counters
     }
 
-    /// Segments that wait for sessions, of all peers.
+    /// Segments that wait for sessions, of all peers, or for the line.
     #[must_use]
     pub fn staged(&self) -> u64 {
-        self.peers.iter().map(|(_, link)| link.staged()).sum()
+        let staged: u64 = self.peers.iter().map(|(_, link)| link.staged()).sum();
+        staged + self.shaper.held() as u64
     }
 
     /// Takes a packet or superpacket that the machine sends. On the path of every packet.
@@ -180,6 +190,9 @@ impl Node {
         if let Some(claim) = self.circuits.claims(packet.source(), packet.destination()) {
             return self.handle_claimed(claim, &packet, now, out);
         }
+        if self.guard.is_multicast(packet.destination()) {
+            return self.handle_multicast(header, &packet, now, out);
+        }
         let owner = self.allowed.lookup(packet.destination());
         let found = owner.and_then(|id| Some((id, self.peers.link(id)?)));
         let Some((id, link)) = found else {
@@ -198,8 +211,10 @@ impl Node {
             return;
         }
         let squeeze = self.guard.lets_compress();
-        let circle = reachable::own_datagram(packet.packet(), self.listen_port).and_then(|to| {
-            let via = link.endpoint()?.udp()?.remote;
+        let carrier = link.endpoint().and_then(|at| at.carrier());
+        let own = reachable::own_datagram(packet.packet(), self.listen_port, carrier);
+        let circle = own.and_then(|to| {
+            let via = link.endpoint()?.endpoint()?.remote;
             let via = SocketAddr::new(via.ip(), via.port());
             Some(self.circles.handle_own(to, via, now))
         });
@@ -216,13 +231,7 @@ impl Node {
             };
             packet = clamped;
         }
-        let outcome = link.send(header, &packet, (now, self.mtu), squeeze, out);
-        let room = link.room();
-        self.count(&outcome);
-        self.touch(id);
-        if let Some((Refusal::TooBig, _)) = outcome.refused {
-            self.refuse_size(Some(id), packet.packet().bytes(), room);
-        }
+        self.pass_on(id, header, &packet, squeeze, now, out);
     }
 
     /// Takes a datagram that lies in `memory` at `range`, opens it in place, and tells `inbox`
@@ -246,7 +255,8 @@ impl Node {
             Ok(Message::Transport { receiver, .. }) => {
                 self.open(from, Index(receiver), datagram, start, clock.now, inbox).map(|circuit| {
                     let Some((id, plain)) = circuit else { return };
-                    let (at, now) = ((id, start + plain.start), (clock.now, random));
+                    let at = (id, start + plain.start);
+                    let now = (clock.now, random);
                     self.handle_circuit(at, &mut datagram[plain], now, inbox, out);
                 })
             }
@@ -342,7 +352,8 @@ impl Node {
         self.poll_replies(inbox);
         while let Some(&id) = self.ready.last() {
             let before = inbox.len();
-            let (link, table) = (self.peers.link(id), self.tables.table(id));
+            let link = self.peers.link(id);
+            let table = self.tables.table(id);
             let all = link.is_none_or(|link| link.poll_pieces(inbox, table));
             self.counters.framed += (inbox.len() - before) as u64;
             if !all {
@@ -421,59 +432,6 @@ impl Node {
         !self.handshakes.is_empty()
     }
 
-    /// Does the costly half of up to `budget` handshake messages: about 0.1 ms each.
-    pub fn handle_handshakes<O: Outbox>(
-        &mut self,
-        budget: usize,
-        clock: Clock,
-        random: &mut dyn Random,
-        out: &mut O,
-    ) {
-        for _ in 0..budget {
-            let Some(waiting) = self.handshakes.pop_front() else { return };
-            match self.handle_handshake(waiting, clock, random, out) {
-                Ok(id) => {
-                    self.counters.handshakes_in += 1;
-                    self.touch(id);
-                }
-                Err(drop) => self.counters.drop(Reason::Protocol(drop), 1),
-            }
-        }
-    }
-
-    fn handle_handshake<O: Outbox>(
-        &mut self,
-        waiting: Waiting,
-        clock: Clock,
-        random: &mut dyn Random,
-        out: &mut O,
-    ) -> Result<PeerId, Drop> {
-        let identity = self.identity.as_ref().ok_or(Drop::UnknownPeer)?;
-        let mut world = World {
-            identity: Some(identity),
-            indices: &mut self.indices,
-            random,
-            now: clock.now,
-            wall: clock.wall,
-            mtu: self.mtu,
-            reach: self.reach.own(),
-        };
-        match waiting {
-            Waiting::Initiation(from, message) => {
-                let opened = read_initiation(identity, &message)?;
-                let id = self.peers.id(opened.peer()).ok_or(Drop::UnknownPeer)?;
-                let link = self.peers.link(id).ok_or(Drop::UnknownPeer)?;
-                link.handle_initiation(from, opened, &mut world, out)?;
-                Ok(id)
-            }
-            Waiting::Response(from, id, message) => {
-                let link = self.peers.link(id).ok_or(Drop::UnexpectedResponse)?;
-                link.handle_response(from, &message, &mut world)?;
-                Ok(id)
-            }
-        }
-    }
-
     /// Wakes every peer whose deadline has come. Then ask [`Node::poll_packets`] for packets that
     /// waited in vain for older ones.
     pub fn handle_timeout(&mut self, now: Instant) {
@@ -508,6 +466,9 @@ impl Node {
         self.reach.handle_due(random, clock.now, out);
         self.call_peers(clock.now);
         self.handle_circuits_due(clock.now, random, out);
+        if self.waits() {
+            self.release(clock.now, out);
+        }
         // Each action list is finite, and acting touches nobody else.
         while let Some(id) = self.touched.pop() {
             let Some(link) = self.peers.link(id) else { continue };
@@ -520,7 +481,9 @@ impl Node {
                 mtu: self.mtu,
                 reach: self.reach.own(),
             };
+            let before = link.tx_bytes();
             let outcome = link.handle_actions(&mut world, out);
+            self.shaper.note_sent(link.tx_bytes() - before, outcome.sent, clock.now);
             let deadline = link.poll_timeout().map(|(deadline, _)| deadline);
             self.timers.schedule(id, deadline);
             self.count(&outcome);
@@ -538,7 +501,8 @@ impl Node {
         }
         let gate = self.gate.as_ref().and_then(Gate::poll_timeout);
         let circuits = self.circuits.poll_timeout();
-        let all = [self.timers.earliest(), gate, self.reach.poll_timeout(), circuits];
+        let shaped = self.waits().then(|| self.shaper.next_at());
+        let all = [self.timers.earliest(), gate, self.reach.poll_timeout(), circuits, shaped];
         all.into_iter().flatten().min()
     }
 
@@ -560,40 +524,25 @@ impl Node {
     }
 }
 
-#[cfg(test)]
-mod cipher;
 mod circuits;
 mod configure;
-#[cfg(test)]
-mod frames;
-#[cfg(test)]
-mod future;
 mod guard;
-#[cfg(test)]
-mod guarded;
-#[cfg(test)]
-mod guesses;
-#[cfg(test)]
-mod held;
+mod guests;
+mod handshakes;
 mod marked;
-#[cfg(test)]
-mod mixed;
-#[cfg(test)]
-mod pathless;
+mod multicast;
 mod reachable;
-#[cfg(test)]
-mod roomy;
-#[cfg(test)]
-mod squeezed;
+mod shaped;
 mod tables;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod translated;
 mod turn;
 
 pub use configure::ConfigError;
 use guard::{Guard, Owner};
+pub use guests::GUESTS_MAX;
+use guests::Guests;
+use multicast::Receivers;
 use tables::Tables;
 pub use turn::SHARE_MAX;
 use turn::Turn;

@@ -115,9 +115,11 @@ impl Asker {
     /// Asks every server now.
     pub(crate) fn restart(&mut self, now: Instant) {
         for server in &mut self.servers {
-            (server.tries, server.due) = (0, Some(now));
+            server.tries = 0;
+            server.due = Some(now);
         }
-        (self.round, self.dormant) = (None, false);
+        self.round = None;
+        self.dormant = false;
     }
 
     /// Whether a change of the network is to be heeded now; otherwise it is put off.
@@ -127,7 +129,8 @@ impl Asker {
             self.put_off = Some(ready);
             return false;
         }
-        (self.restarted, self.put_off) = (Some(now), None);
+        self.restarted = Some(now);
+        self.put_off = None;
         true
     }
 
@@ -188,7 +191,8 @@ impl Asker {
         let Some(server) = self.servers.iter_mut().find(asked) else { return false };
         let Some((_, sent)) = server.asked.take() else { return false };
         server.rtt_us = u32::try_from(now.since(sent).as_micros()).unwrap_or(u32::MAX);
-        (server.due, server.failed) = (None, false);
+        server.due = None;
+        server.failed = false;
         let mapped = canonical(mapped);
         if server.mapped.replace(mapped) != Some(mapped) {
             self.list();
@@ -218,9 +222,11 @@ impl Asker {
                 continue;
             }
             if server.tries >= TRIES_MAX {
-                (server.due, server.asked) = (None, None);
+                server.due = None;
+                server.asked = None;
                 failed |= !server.failed;
-                (server.failed, server.mapped) = (true, None);
+                server.failed = true;
+                server.mapped = None;
                 continue;
             }
             let mut transaction = [0; 12];
@@ -317,7 +323,8 @@ impl Asker {
         }
         if endpoints != self.endpoints {
             self.endpoints = endpoints;
-            (self.changed, self.moved) = (true, true);
+            self.changed = true;
+            self.moved = true;
         }
     }
 }

@@ -49,7 +49,9 @@ pub(crate) fn from_base64(text: &str) -> Result<[u8; 32], BadKey> {
     }
     let mut key = [0; 32];
     let mut bad = 0;
-    let (mut bits, mut held, mut length) = (0_u32, 0, 0);
+    let mut bits = 0_u32;
+    let mut held = 0;
+    let mut length = 0;
     for &character in &text[..BASE64_LEN - 1] {
         let (digit, wrong) = base64_digit(character);
         bad |= wrong;
@@ -120,7 +122,8 @@ fn base64_digit(character: u8) -> (u8, u8) {
         (b'+', b'+', 62_u8.wrapping_sub(b'+')),
         (b'/', b'/', 63_u8.wrapping_sub(b'/')),
     ];
-    let (mut digit, mut known) = (0, 0);
+    let mut digit = 0;
+    let mut known = 0;
     for (low, high, shift) in ranges {
         let inside = between(character, low, high);
         digit |= inside & character.wrapping_add(shift);
@@ -131,7 +134,9 @@ fn base64_digit(character: u8) -> (u8, u8) {
 
 /// All ones if `low <= value <= high`, else zero; computed without a branch.
 fn between(value: u8, low: u8, high: u8) -> u8 {
-    let (value, low, high) = (i16::from(value), i16::from(low), i16::from(high));
+    let value = i16::from(value);
+    let low = i16::from(low);
+    let high = i16::from(high);
     let outside = (value - low) | (high - value);
     !(outside >> 15) as u8
 }
@@ -143,7 +148,7 @@ mod tests {
 
     use super::*;
     use crate::Random;
-    use crate::testing::Seeded;
+    use crate::tests::testing::Seeded;
 
     #[test]
     fn base64_and_hexadecimal_agree_with_another_implementation_and_come_back() {

@@ -98,7 +98,8 @@ impl ProvenInitiation {
         let message = Response::build(local.0, self.sender, public.as_bytes(), &nothing);
         let (opening, sealing) = kdf::kdf2(&noise.chain.0, &[]);
         let role = Role::Responder;
-        let (remote, psk) = (self.sender, psk.clone());
+        let remote = self.sender;
+        let psk = psk.clone();
         Some((message, Agreed { sealing, opening, local, remote, role, psk }))
     }
 }
@@ -154,7 +155,9 @@ impl Sent {
                 continue;
             }
             let (sealing, opening) = kdf::kdf2(&noise.chain.0, &[]);
-            let (local, remote, role) = (self.local, fields.sender(), Role::Initiator);
+            let local = self.local;
+            let remote = fields.sender();
+            let role = Role::Initiator;
             return Ok(Agreed { sealing, opening, local, remote, role, psk: psk.clone() });
         }
         Err(Drop::BadHandshake)

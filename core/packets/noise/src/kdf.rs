@@ -6,12 +6,6 @@ use blake2::digest::{KeyInit, Mac};
 use blake2::{Blake2s256, Blake2sMac, Digest};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The Noise protocol name from which the first chaining key is hashed.
-#[cfg(test)]
-pub(crate) const CONSTRUCTION: &[u8; 37] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
-/// WireGuard's prologue.
-#[cfg(test)]
-pub(crate) const IDENTIFIER: &[u8; 34] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
 pub(crate) const LABEL_MAC1: &[u8; 8] = b"mac1----";
 pub(crate) const LABEL_COOKIE: &[u8; 8] = b"cookie--";
 
@@ -118,8 +112,13 @@ pub fn kdf3(chain: &[u8; 32], input: &[u8]) -> (Secret, Secret, Secret) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The Noise protocol name from which the first chaining key is hashed.
+    pub(crate) const CONSTRUCTION: &[u8; 37] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
+    /// WireGuard's prologue.
+    pub(crate) const IDENTIFIER: &[u8; 34] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
 
     #[test]
     fn constants_are_the_hashes_they_claim_to_be() {

@@ -15,12 +15,16 @@ use crate::{Random, kdf};
 pub struct PublicKey(pub [u8; 32]);
 
 /// A Curve25519 private key. Wiped when dropped; clamped when made.
+///
+/// Its bytes have one place, wherever it goes: what moves by value leaves a copy in each list and
+/// queue that it passed, which nobody wipes (threat HO-02).
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct PrivateKey([u8; 32]);
+pub struct PrivateKey(Box<[u8; 32]>);
 
-/// A secret both ends may share beforehand; all zeros means none. Wiped when dropped.
+/// A secret both ends may share beforehand; all zeros means none. Wiped when dropped, and in one
+/// place until then.
 #[derive(Clone, Zeroize, ZeroizeOnDrop, Default)]
-pub struct PresharedKey([u8; 32]);
+pub struct PresharedKey(Box<[u8; 32]>);
 
 impl PublicKey {
     /// From 64 hexadecimal digits, as the configuration protocol writes keys.
@@ -42,6 +46,13 @@ impl PublicKey {
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// Whether bit 255 is set, which X25519 does not look at (RFC 7748, section 5): other bytes for
+    /// the key without it. No key that was computed has it.
+    #[must_use]
+    pub const fn has_top_bit(&self) -> bool {
+        self.0[31] & 0x80 != 0
+    }
 }
 
 impl PrivateKey {
@@ -50,7 +61,8 @@ impl PrivateKey {
     pub fn from_bytes(mut bytes: [u8; 32]) -> Self {
         bytes[0] &= 248;
         bytes[31] = (bytes[31] & 127) | 64;
-        let key = Self(bytes);
+        let mut key = Self(Box::default());
+        key.0.copy_from_slice(&bytes);
         bytes.zeroize();
         key
     }
@@ -65,43 +77,17 @@ impl PrivateKey {
         key
     }
 
-    /// From 64 hexadecimal digits.
-    ///
-    /// # Errors
-    /// `BadKey` if the text has another length or other characters.
-    pub fn from_hex(text: &str) -> Result<Self, BadKey> {
-        encoding::from_hex(text).map(Self::from_bytes)
-    }
-
-    /// 64 hexadecimal digits, lower case. The caller wipes the text.
-    #[must_use]
-    pub fn to_hex(&self) -> String {
-        encoding::to_hex(&self.0)
-    }
-
-    /// 44 characters of base64. The caller wipes the text.
-    #[must_use]
-    pub fn to_base64(&self) -> String {
-        encoding::to_base64(&self.0)
-    }
-
-    /// The 32 bytes.
-    #[must_use]
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
     /// The public key that belongs to it.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        PublicKey(x25519_dalek::x25519(self.0, x25519_dalek::X25519_BASEPOINT_BYTES))
+        PublicKey(x25519_dalek::x25519(*self.0, x25519_dalek::X25519_BASEPOINT_BYTES))
     }
 
     /// Diffie-Hellman with `public`. `None` if the result is all zeros, which a public key of low
     /// order forces (threat DP-15, RFC 7748 section 6.1).
     #[must_use]
     pub fn agree(&self, public: &PublicKey) -> Option<kdf::Secret> {
-        let shared = kdf::Secret(x25519_dalek::x25519(self.0, public.0));
+        let shared = kdf::Secret(x25519_dalek::x25519(*self.0, public.0));
         (!bool::from(shared.0.ct_eq(&[0; 32]))).then_some(shared)
     }
 }
@@ -109,34 +95,11 @@ impl PrivateKey {
 impl PresharedKey {
     /// From 32 bytes. All zeros is the same as having none.
     #[must_use]
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// From 64 hexadecimal digits.
-    ///
-    /// # Errors
-    /// `BadKey` if the text has another length or other characters.
-    pub fn from_hex(text: &str) -> Result<Self, BadKey> {
-        encoding::from_hex(text).map(Self)
-    }
-
-    /// 64 hexadecimal digits, lower case. The caller wipes the text.
-    #[must_use]
-    pub fn to_hex(&self) -> String {
-        encoding::to_hex(&self.0)
-    }
-
-    /// 44 characters of base64. The caller wipes the text.
-    #[must_use]
-    pub fn to_base64(&self) -> String {
-        encoding::to_base64(&self.0)
-    }
-
-    /// The 32 bytes.
-    #[must_use]
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+    pub fn from_bytes(mut bytes: [u8; 32]) -> Self {
+        let mut key = Self::default();
+        key.0.copy_from_slice(&bytes);
+        bytes.zeroize();
+        key
     }
 
     /// `true` if all bytes are zero: no preshared key.
@@ -159,34 +122,6 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-impl fmt::Debug for PrivateKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PrivateKey(…)")
-    }
-}
-
-impl fmt::Debug for PresharedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PresharedKey(…)")
-    }
-}
-
-impl PartialEq for PrivateKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl Eq for PrivateKey {}
-
-impl PartialEq for PresharedKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl Eq for PresharedKey {}
-
 impl FromStr for PublicKey {
     type Err = BadKey;
 
@@ -196,23 +131,64 @@ impl FromStr for PublicKey {
     }
 }
 
-impl FromStr for PrivateKey {
-    type Err = BadKey;
+/// What both secrets can do.
+macro_rules! secret {
+    ($name:ident) => {
+        impl $name {
+            /// From 64 hexadecimal digits.
+            ///
+            /// # Errors
+            /// `BadKey` if the text has another length or other characters.
+            pub fn from_hex(text: &str) -> Result<Self, BadKey> {
+                encoding::from_hex(text).map(Self::from_bytes)
+            }
 
-    /// From 44 characters of base64.
-    fn from_str(text: &str) -> Result<Self, BadKey> {
-        encoding::from_base64(text).map(Self::from_bytes)
-    }
+            /// 64 hexadecimal digits, lower case. The caller wipes the text.
+            #[must_use]
+            pub fn to_hex(&self) -> String {
+                encoding::to_hex(&self.0)
+            }
+
+            /// 44 characters of base64. The caller wipes the text.
+            #[must_use]
+            pub fn to_base64(&self) -> String {
+                encoding::to_base64(&self.0)
+            }
+
+            /// The 32 bytes.
+            #[must_use]
+            pub fn as_bytes(&self) -> &[u8; 32] {
+                &self.0
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($name), "(…)"))
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.0.ct_eq(&*other.0).into()
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl FromStr for $name {
+            type Err = BadKey;
+
+            /// From 44 characters of base64.
+            fn from_str(text: &str) -> Result<Self, BadKey> {
+                encoding::from_base64(text).map(Self::from_bytes)
+            }
+        }
+    };
 }
 
-impl FromStr for PresharedKey {
-    type Err = BadKey;
-
-    /// From 44 characters of base64.
-    fn from_str(text: &str) -> Result<Self, BadKey> {
-        encoding::from_base64(text).map(Self)
-    }
-}
+secret!(PrivateKey);
+secret!(PresharedKey);
 
 /// Our static key pair with the hashes that depend only on it.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 //!
 //! This crate is the protocol and nothing else. It opens no socket, reads no clock, draws no
 //! randomness of its own, knows no addresses beyond the cookie check, no allowed IPs and no
-//! interface. Whoever owns it passes in time (`Instant`, `Tai64n`) and randomness (`Random`),
+//! interface. The caller passes in time (`Instant`, `Tai64n`) and randomness (`Random`),
 //! carries its datagrams, and learns a peer's endpoint from those that `Peer::open` and the
 //! handshake calls accept.
 //!
@@ -68,11 +68,9 @@ mod replay;
 mod replies;
 mod session;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod time;
 mod timers;
-#[cfg(test)]
-mod vectors;
 
 pub use drop::Drop;
 pub use encoding::BadKey;

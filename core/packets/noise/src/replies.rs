@@ -51,7 +51,8 @@ impl Replies {
         };
         let slice = now.0 / (SLICE_MS * 1_000_000);
         if slice != self.slice {
-            (self.slice, self.spent) = (slice, [0; 2]);
+            self.slice = slice;
+            self.spent = [0; 2];
         }
         if self.spent[budget] >= BUDGET {
             return Err(Drop::CookieBudget);

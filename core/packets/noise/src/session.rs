@@ -246,12 +246,6 @@ impl Session {
     pub(crate) fn is_to_renew(&self) -> bool {
         self.is_ours() && self.is_retired
     }
-
-    /// Sets the counter, to reach its limits within a test's life.
-    #[cfg(test)]
-    pub(crate) fn skip_to(&mut self, counter: u64) {
-        self.counter = counter;
-    }
 }
 
 impl core::ops::Drop for Session {

@@ -170,7 +170,9 @@ impl Timers {
 
     /// Everything off but the persistent keepalive, which outlives sessions.
     pub(crate) fn stop(&mut self) {
-        let (persistent, interval_s, jitter) = (self.persistent, self.interval_s, self.jitter);
+        let persistent = self.persistent;
+        let interval_s = self.interval_s;
+        let jitter = self.jitter;
         *self = Self { persistent, interval_s, ..Self::new(jitter) };
     }
 

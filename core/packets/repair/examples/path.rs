@@ -19,6 +19,7 @@ use repair::observe::Observer;
 use repair::order::Order;
 use repair::report::{Losses, Report};
 use repair::table::Sent;
+use repair::tuning::Tuning;
 
 const K: usize = 45;
 const R: usize = 5;
@@ -47,14 +48,14 @@ fn main() {
     report("block with 5, 1 lost", || receive(&data, shape, &repair, 1));
     report("block with 5, 3 lost", || receive(&data, shape, &repair, 3));
     report("observer", || {
-        let mut observer = Observer::new();
+        let mut observer = Observer::new(&Tuning::DEFAULT);
         for n in 0..u64::from(BLOCKS) * K as u64 {
             observer.handle_chunk(n ^ (n / 7 % 2), (n * 12) as u32, n * 12 + n % 5 * 100);
         }
         black_box(observer.poll_report(0, 0, 1 << 40));
     });
     report("order, pairs swapped", || {
-        let mut order = Order::new();
+        let mut order = Order::new(&Tuning::DEFAULT.waiting);
         order.set_wait_us(10_000);
         for n in 0..BLOCKS * K as u32 {
             order.handle_piece(1, n ^ 1, n, LEN, u64::from(n));
@@ -69,7 +70,7 @@ fn main() {
         window_losses: 60,
         window_squares: 250,
     };
-    let mut control = Control::default();
+    let mut control = Control::new(&Tuning::DEFAULT);
     let mut now_us = 0;
     let each = best(|| {
         now_us += 100_000;

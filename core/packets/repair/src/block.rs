@@ -23,7 +23,7 @@ pub const BLOCKS_MAX: usize = 1_024;
 /// Bytes of chunks kept for one peer: 1 Gbit/s for 33 ms, which is as long as flows wait.
 pub const BYTES_MAX: usize = 4 << 20;
 /// Longest time for which a block stays open (threat BC-06).
-pub const PATIENCE_US_MAX: u64 = 250_000;
+pub const PATIENCE_US: u64 = 250_000;
 /// Memory is given back after a pause of so long.
 pub const KEEP_US: u64 = 1_000_000;
 /// A block so far from the newest starts a new count.
@@ -186,7 +186,6 @@ pub struct Assembler {
     store: Store,
     work: Vec<u8>,
     ready: Ready,
-    patience_us: u64,
     counters: Counters,
     steps: u64,
 }
@@ -212,15 +211,9 @@ impl Assembler {
             store: Store::new(bytes_max.min(BYTES_MAX), budget),
             work: Vec::new(),
             ready: Ready::default(),
-            patience_us: PATIENCE_US_MAX,
             counters: Counters::default(),
             steps: 0,
         }
-    }
-
-    /// For how long a block may stay open: two round trips, say. At most [`PATIENCE_US_MAX`].
-    pub fn set_patience_us(&mut self, patience_us: u64) {
-        self.patience_us = patience_us.min(PATIENCE_US_MAX);
     }
 
     /// A data chunk came.
@@ -254,7 +247,7 @@ impl Assembler {
     pub fn handle_timeout(&mut self, now_us: u64) {
         while let Some(&id) = self.opened.front() {
             let open = self.block(id).filter(|block| block.open);
-            if open.is_some_and(|block| now_us < block.opened_us + self.patience_us) {
+            if open.is_some_and(|block| now_us < block.opened_us + PATIENCE_US) {
                 return;
             }
             self.steps += 1;
@@ -263,7 +256,8 @@ impl Assembler {
         }
         if now_us >= self.opened_us.saturating_add(KEEP_US) {
             self.store.trim();
-            (self.work, self.ready) = (Vec::new(), Ready::default());
+            self.work = Vec::new();
+            self.ready = Ready::default();
         }
     }
 
@@ -288,7 +282,7 @@ impl Assembler {
             let holds = self.bytes_held() + self.work.len() > 0;
             return holds.then_some(self.opened_us + KEEP_US);
         };
-        Some(self.block(first).map_or(0, |block| block.opened_us + self.patience_us))
+        Some(self.block(first).map_or(0, |block| block.opened_us + PATIENCE_US))
     }
 
     /// What happened so far.
@@ -510,7 +504,8 @@ impl Assembler {
     fn close(&mut self, id: u32) {
         if let Some(block) = &mut self.blocks[id as usize % BLOCKS_MAX] {
             self.store.release(block.head);
-            (block.head, block.open) = (NONE, false);
+            block.head = NONE;
+            block.open = false;
         }
     }
 
@@ -525,7 +520,8 @@ impl Assembler {
             self.give_up(id);
         }
         self.epoch = self.epoch.wrapping_add(1);
-        (self.newest, self.known) = (None, Known::default());
+        self.newest = None;
+        self.known = Known::default();
     }
 
     /// Where an old block stays open, those that closed behind it are not remembered in its stead.

@@ -154,7 +154,9 @@ fn check_chunks(data: &[Option<&[u8]>], repair: &[(u8, &[u8])], len: usize) -> R
 
 /// What data chunk `column` is multiplied with in repair chunk `row`.
 const fn coefficient(row: usize, column: usize) -> u8 {
-    let (first, x, y) = (DATA_MAX as u8, (DATA_MAX + row) as u8, column as u8);
+    let first = DATA_MAX as u8;
+    let x = (DATA_MAX + row) as u8;
+    let y = column as u8;
     field::multiply(first ^ y, field::invert(x ^ y))
 }
 
@@ -198,7 +200,8 @@ fn inverse(data: &[Option<&[u8]>], repair: &[(u8, &[u8])]) -> [Row; REPAIR_MAX] 
         for cell in left[at][..size].iter_mut().chain(&mut right[at][..size]) {
             *cell = field::multiply(*cell, scale);
         }
-        let (pivot_left, pivot_right) = (left[at], right[at]);
+        let pivot_left = left[at];
+        let pivot_right = right[at];
         for row in (0..size).filter(|&row| row != at) {
             let factor = left[row][at];
             subtract(&mut left[row][..size], &pivot_left, factor);

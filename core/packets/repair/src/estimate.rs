@@ -9,43 +9,12 @@
 use crate::model::{Counts, Model};
 use crate::report::{Losses, Report};
 use crate::spells::Spells;
+use crate::tuning::Belief;
 
-/// How a sum forgets.
-struct Horizon {
-    half_us: f64,
-    /// So many chunks are not forgotten by that.
-    chunks: f64,
-}
-
-const QUICK: Horizon = Horizon { half_us: 300_000.0, chunks: 2_000.0 };
-const SLOW: Horizon = Horizon { half_us: 5_000_000.0, chunks: 20_000.0 };
-/// Half-life of what is known while every chunk meets a queue.
-const BLIND_US: f64 = 10_000_000.0;
-/// That of what rests on fewer chunks than [`KNOWN_CHUNKS`] is shorter by as much, down to this.
-const WEIGHT_MIN: f64 = 0.05;
-/// Half-life of everything, for paths with little traffic.
-const OLD_US: f64 = 60_000_000.0;
-/// Half-life of the shares that only describe (queue, residual).
-const SHOWN_US: f64 = 1_000_000.0;
-/// Longest time between two reports that counts.
-const PAUSE_US_MAX: u64 = 120_000_000;
-
-/// Below so many judged chunks, and so many of them lost, a path is not known.
-pub const KNOWN_CHUNKS: f64 = 1_000.0;
-/// See [`KNOWN_CHUNKS`].
-pub const KNOWN_LOSSES: f64 = 2.0;
-
-/// Of so many losses in a queue one run is judged to have come while it was short, about: where a
-/// queue begins and ends, its first and last losses share a group with what came through.
-const SPILL: f64 = 0.02;
-/// So few runs at most: more of them are weather, whatever else went on.
-const SPILL_MAX: f64 = 2.0;
 /// Without a loss among `n` chunks a share of more than `3 / n` has a chance of a twentieth. With
 /// `k` losses that is about `(k + 3 + 1.65 √k) / n` (limits of Poisson's distribution).
 const RULE_OF_THREE: f64 = 3.0;
 const RULE_ROOT: f64 = 1.65;
-/// Where something was lost, so many judged chunks say enough.
-const ENOUGH_CHUNKS: f64 = 4_000.0;
 
 /// What is believed about a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,8 +45,9 @@ pub struct Estimate {
 }
 
 /// Sums of reports.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Estimator {
+    belief: &'static Belief,
     quick: Counts,
     slow: Spells,
     /// Losses in a queue beyond those of the weather, in both horizons.
@@ -96,37 +66,63 @@ pub struct Estimator {
 }
 
 impl Estimator {
+    /// Nothing was reported.
+    #[must_use]
+    pub fn new(belief: &'static Belief) -> Self {
+        Self {
+            belief,
+            quick: Counts::default(),
+            slow: Spells::new(belief),
+            spilling: [0.0; 2],
+            stands_out: false,
+            lost_clear: 0.0,
+            lost_queued: 0.0,
+            judged_queued: 0.0,
+            missing: 0.0,
+            rebuilt: 0.0,
+            reorder_us: 0,
+            queue_us: 0,
+            gradient_us: 0.0,
+            before_us: None,
+        }
+    }
+
     /// Takes a report in.
     pub fn handle_report(&mut self, report: &Report, now_us: u64) {
+        let belief = self.belief;
         let since_us = self.before_us.map_or(0, |before_us| now_us.saturating_sub(before_us));
-        let since_us = since_us.min(PAUSE_US_MAX) as f64;
+        let since_us = since_us.min(belief.pause_us_max) as f64;
         self.before_us = Some(now_us);
-        let (clear, queued) = (checked(&report.clear), checked(&report.queued));
-        let quick = shrunk(&QUICK, self.quick.judged, since_us);
+        let clear = checked(&report.clear);
+        let queued = checked(&report.queued);
+        let old = kept(belief.old_half_us, since_us);
+        let quick =
+            shrunk(belief.quick_half_us, belief.quick_chunks, self.quick.judged, since_us) * old;
         self.quick.scale(quick);
-        let slow = shrunk(&SLOW, self.slow.judged(), since_us);
+        let slow =
+            shrunk(belief.slow_half_us, belief.slow_chunks, self.slow.judged(), since_us) * old;
         self.slow.scale(slow);
         let excess = (queued.lost - self.slow.sum().share() * queued.judged).max(0.0);
         self.spilling = [self.spilling[0] * quick + excess, self.spilling[1] * slow + excess];
-        if clear.judged * 10.0 < queued.judged {
+        if clear.judged * belief.blind_times < queued.judged {
             // Fewer losses among as many chunks: the belief itself fades, one in little the sooner.
-            let weight = (self.slow.judged() / KNOWN_CHUNKS).clamp(WEIGHT_MIN, 1.0);
-            let kept = kept(BLIND_US * weight, since_us);
+            let weight = (self.slow.judged() / belief.known_chunks).clamp(belief.weight_min, 1.0);
+            let kept = kept(belief.blind_half_us * weight, since_us);
             self.quick.fade(kept);
             self.slow.fade(kept);
         }
         self.quick.add(&clear);
         self.stands_out = self.slow.handle_counts(&clear);
-        let keep = kept(SHOWN_US, since_us);
+        let keep = kept(belief.shown_half_us, since_us);
         self.lost_clear = self.lost_clear * keep + clear.lost;
         self.lost_queued = self.lost_queued * keep + queued.lost;
-        self.judged_queued = self.judged_queued * kept(OLD_US, since_us) + queued.judged;
+        self.judged_queued = self.judged_queued * old + queued.judged;
         self.missing = self.missing * keep + f64::from(report.missing);
         self.rebuilt = self.rebuilt * keep + f64::from(report.rebuilt.min(report.missing));
         self.reorder_us = report.reorder_us;
         if since_us > 0.0 {
             let grown = f64::from(report.queue_us) - f64::from(self.queue_us);
-            let share = (since_us / 500_000.0).min(1.0);
+            let share = (since_us / belief.gradient_us).min(1.0);
             self.gradient_us += (grown * 1e6 / since_us - self.gradient_us) * share;
         }
         self.queue_us = report.queue_us;
@@ -135,9 +131,9 @@ impl Estimator {
     /// What is believed now.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
-        let quick = without_spill(self.quick, self.spilling[0]);
-        let slow = without_spill(self.slow.sum(), self.spilling[1]);
-        let model = Model::fit(&slow);
+        let quick = self.without_spill(self.quick, self.spilling[0]);
+        let slow = self.without_spill(self.slow.sum(), self.spilling[1]);
+        let model = Model::fit(&slow, self.belief);
         let upper = |sum: &Counts| {
             if sum.judged < 1.0 {
                 return 0.0;
@@ -148,10 +144,11 @@ impl Estimator {
         let loss_upper = [&quick, &slow].into_iter().map(upper).fold(0.0, f64::max).min(1.0);
         // A full line hides the weather, but what it lost it lost to its queue.
         let judged = slow.judged + self.judged_queued;
-        let known = judged >= KNOWN_CHUNKS || slow.lost >= KNOWN_LOSSES;
+        let Belief { known_chunks, known_losses, .. } = *self.belief;
+        let known = judged >= known_chunks || slow.lost >= known_losses;
         Estimate {
             known,
-            loss_hidden: hidden(&slow, judged),
+            loss_hidden: self.hidden(&slow, judged),
             model,
             loss_likely: quick.share().max(slow.share()).min(1.0),
             loss_upper,
@@ -163,28 +160,31 @@ impl Estimator {
             stands_out: self.stands_out,
         }
     }
+
+    /// What a sum over clear chunks is without what was lost in a queue, as many were.
+    fn without_spill(&self, mut sum: Counts, queued_lost: f64) -> Counts {
+        let Belief { spill, spill_max, .. } = *self.belief;
+        let spilled = (spill * queued_lost).min(spill_max).min(sum.runs);
+        sum.fade(1.0 - ratio(spilled, sum.runs));
+        sum
+    }
+
+    /// What chance may hide; `judged` are all chunks, also those that a queue hid.
+    fn hidden(&self, slow: &Counts, judged: f64) -> f64 {
+        let Belief { known_chunks, known_losses, enough_chunks, .. } = *self.belief;
+        let is_lossy = slow.lost >= known_losses;
+        let (seen, enough) =
+            if is_lossy { (slow.judged, enough_chunks) } else { (judged, known_chunks) };
+        let most = slow.lost + RULE_OF_THREE + RULE_ROOT * slow.lost.sqrt();
+        if seen < enough { most / seen.max(1.0) } else { 0.0 }
+    }
 }
 
-/// What a sum over clear chunks is without what was lost in a queue, as many were.
-fn without_spill(mut sum: Counts, queued_lost: f64) -> Counts {
-    let spilled = (SPILL * queued_lost).min(SPILL_MAX).min(sum.runs);
-    sum.fade(1.0 - ratio(spilled, sum.runs));
-    sum
-}
-
-/// What chance may hide; `judged` are all chunks, also those that a queue hid.
-fn hidden(slow: &Counts, judged: f64) -> f64 {
-    let is_lossy = slow.lost >= KNOWN_LOSSES;
-    let (seen, enough) =
-        if is_lossy { (slow.judged, ENOUGH_CHUNKS) } else { (judged, KNOWN_CHUNKS) };
-    let most = slow.lost + RULE_OF_THREE + RULE_ROOT * slow.lost.sqrt();
-    if seen < enough { most / seen.max(1.0) } else { 0.0 }
-}
-
-/// What is left of a sum over `judged` chunks after `since_us`.
-fn shrunk(horizon: &Horizon, judged: f64, since_us: f64) -> f64 {
-    let floor = (horizon.chunks / (judged + 1.0)).min(1.0);
-    kept(horizon.half_us, since_us).max(floor) * kept(OLD_US, since_us)
+/// What is left after `since_us` of a sum over `judged` chunks that forgets half in `half_us`, but
+/// not so many `chunks`.
+fn shrunk(half_us: f64, chunks: f64, judged: f64, since_us: f64) -> f64 {
+    let floor = (chunks / (judged + 1.0)).min(1.0);
+    kept(half_us, since_us).max(floor)
 }
 
 /// The counts of a report, made consistent whatever the other end claims.
@@ -212,6 +212,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuning::Tuning;
 
     /// Ten seconds of the same report, ten a second.
     fn fed(report: &Report, from_us: u64, estimator: &mut Estimator) -> Estimate {
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_steady_share_is_found_and_a_change_is_followed_within_half_a_second() {
-        let mut estimator = Estimator::default();
+        let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
         let calm = Report { clear: Losses::single(5_000, 5), ..Report::default() };
         let estimate = fed(&calm, 0, &mut estimator);
         assert!((0.001..0.0013).contains(&estimate.loss_upper), "{estimate:?}");
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn losses_in_a_queue_are_no_weather_and_what_was_known_fades_meanwhile() {
-        let mut estimator = Estimator::default();
+        let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
         let jam =
             Report { queued: Losses::single(5_000, 200), queue_us: 20_000, ..Report::default() };
         let estimate = fed(&jam, 0, &mut estimator);
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn what_little_was_judged_is_soon_forgotten_while_a_queue_stands() {
         let later = |judged: u32, lost: u32| {
-            let mut estimator = Estimator::default();
+            let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
             let first = Report { clear: Losses::single(judged, lost), ..Report::default() };
             estimator.handle_report(&first, 0);
             let before = estimator.estimate().loss_likely;
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_loss_or_two_beside_many_in_a_queue_are_none_of_the_weather() {
-        let mut estimator = Estimator::default();
+        let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
         let calm = Report { clear: Losses::single(500, 0), ..Report::default() };
         let begins =
             Report { clear: Losses::single(40, 1), queued: Losses::single(300, 120), ..calm };
@@ -280,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_may_be_hidden_shrinks_with_what_was_judged() {
-        let mut estimator = Estimator::default();
+        let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
         let mut hidden = vec![estimator.estimate().loss_hidden];
         for n in 0..3 {
             let calm = Report { clear: Losses::single(200, 0), ..Report::default() };
@@ -293,7 +294,7 @@ mod tests {
     /// Of 200 chunks of a path that loses 2.5 % three are lost one time in eight, or fewer.
     #[test]
     fn a_few_losses_may_hide_more_of_them_until_enough_was_judged() {
-        let mut estimator = Estimator::default();
+        let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
         estimator.handle_report(&Report { clear: Losses::single(200, 3), ..Report::default() }, 0);
         let estimate = estimator.estimate();
         assert!(estimate.known && estimate.loss_upper < 0.025, "{estimate:?}");
@@ -306,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_gradient_follows_a_growing_queue() {
-        let mut estimator = Estimator::default();
+        let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
         for n in 0..20 {
             let report = Report { queue_us: n as u32 * 1_000, ..Report::default() };
             estimator.handle_report(&report, n * 100_000);
@@ -317,7 +318,7 @@ mod tests {
 
     #[test]
     fn bc_09_absurd_reports_leave_shares_between_zero_and_one() {
-        let mut estimator = Estimator::default();
+        let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
         let all = Losses {
             judged: 1,
             lost: u32::MAX,

@@ -16,8 +16,10 @@ struct Tables {
 const TABLES: Tables = tables();
 
 const fn tables() -> Tables {
-    let (mut log, mut exp) = ([0; 256], [0; 512]);
-    let (mut value, mut power) = (1u8, 0);
+    let mut log = [0; 256];
+    let mut exp = [0; 512];
+    let mut value = 1u8;
+    let mut power = 0;
     while power < 255 {
         exp[power] = value;
         exp[power + 255] = value;

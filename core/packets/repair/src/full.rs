@@ -25,6 +25,8 @@ pub(crate) struct Full {
     pub(crate) burst: f64,
     /// Data chunks that blocks have at most, at that rate.
     pub(crate) block: usize,
+    /// By which power each bound counts.
+    pub(crate) power: i32,
 }
 
 impl Full {
@@ -38,13 +40,14 @@ impl Full {
     /// is less, and less than either where they are near each other. So the sum of high powers of
     /// both, turned over.
     fn cost(&self, residuals: &Residuals, data: f64, repair: usize) -> f64 {
-        let (both, spent) = (data + repair as f64, repair as f64);
+        let both = data + repair as f64;
+        let spent = repair as f64;
         // A block that fails loses what it may and a run more, and is one loss to TCP.
         let events =
             residuals.residual(data as usize, repair) * both / ((spent + self.burst) * data);
         let spread = self.rtt_s / events;
         let window = (RENO / events.sqrt()).max(CUBIC * (spread * spread.sqrt()).sqrt());
-        (both / data).powi(4) + (self.rtt_s * self.rate / window).powi(4)
+        (both / data).powi(self.power) + (self.rtt_s * self.rate / window).powi(self.power)
     }
 }
 
@@ -54,7 +57,7 @@ mod tests {
     use crate::model::Model;
 
     /// A path of 5 Mbit/s and 20 ms each way.
-    const SLOW: Full = Full { rtt_s: 0.04, rate: 430.0, burst: 1.0, block: 13 };
+    const SLOW: Full = Full { rtt_s: 0.04, rate: 430.0, burst: 1.0, block: 13, power: 4 };
 
     fn best(full: Full, model: Model, data: usize) -> usize {
         let full = Full { burst: model.burst(), ..full };

@@ -30,7 +30,8 @@ const fn products() -> [[[u8; 16]; 2]; 256] {
     let mut all = [[[0; 16]; 2]; 256];
     let mut at = 0;
     while at < 256 * 16 {
-        let (coefficient, half) = (at / 16, at % 16);
+        let coefficient = at / 16;
+        let half = at % 16;
         all[coefficient][0][half] = field::multiply(coefficient as u8, half as u8);
         all[coefficient][1][half] = field::multiply(coefficient as u8, (half << 4) as u8);
         at += 1;
@@ -89,7 +90,8 @@ fn sums<S: Simd, const N: usize>(
     plain: &mut [u8],
     outputs: &mut [u8],
 ) {
-    let (len, width) = (outputs.len() / N, S::u8s::LEN);
+    let len = outputs.len() / N;
+    let width = S::u8s::LEN;
     let mut outputs = outputs.chunks_exact_mut(len);
     let mut outputs: [&mut [u8]; N] = std::array::from_fn(|_| outputs.next().unwrap_or_default());
     for (number, input) in inputs.iter().enumerate() {

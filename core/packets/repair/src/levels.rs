@@ -1,4 +1,4 @@
-//! The level that nine in ten values of the last seconds stay below, in constant memory.
+//! The level that most values of the last seconds stay below, in constant memory.
 
 /// Values below count as one.
 const LEAST: u64 = 128;
@@ -6,14 +6,14 @@ const LEAST: u64 = 128;
 const STEPS: u32 = 8;
 /// Levels, up to 128 << 14, which is two seconds of microseconds.
 const LEVELS: usize = 14 * STEPS as usize + 1;
-/// One in so many values may lie above.
-const ABOVE: u64 = 10;
 
 /// How many values were on each level, in the current and the previous window of time.
 #[derive(Debug)]
 pub(crate) struct Levels {
     window_us: u64,
     since_us: u64,
+    /// One in so many values may lie above.
+    above: u64,
     current: Box<[u32; LEVELS]>,
     before: Box<[u32; LEVELS]>,
     /// What [`Levels::most`] returns; found again once in a while.
@@ -25,11 +25,12 @@ impl Levels {
     /// Values between two looks at them all.
     const LOOK_EVERY: u32 = 16;
 
-    /// Remembers for one to two times `window_us`.
-    pub(crate) fn new(window_us: u64) -> Self {
+    /// Remembers for one to two times `window_us`; one in `above` may lie above.
+    pub(crate) fn new(window_us: u64, above: u64) -> Self {
         let levels = || Box::new([0; LEVELS]);
-        let (current, before) = (levels(), levels());
-        Self { window_us, since_us: 0, current, before, most: 0, unread: 0 }
+        let current = levels();
+        let before = levels();
+        Self { window_us, since_us: 0, above, current, before, most: 0, unread: 0 }
     }
 
     pub(crate) fn handle_value(&mut self, value: u64, now_us: u64) {
@@ -52,7 +53,7 @@ impl Levels {
         }
     }
 
-    /// Nine in ten of them are no larger than this, by a tenth or so.
+    /// All but one in `above` of them are no larger than this, by a tenth or so.
     pub(crate) fn most(&self) -> u64 {
         self.most
     }
@@ -64,7 +65,7 @@ impl Levels {
         let mut above = 0;
         for (level, counts) in counts().enumerate().rev() {
             above += count(counts);
-            if above * ABOVE > total {
+            if above * self.above > total {
                 return value(level);
             }
         }
@@ -82,7 +83,8 @@ fn level(value: u64) -> usize {
 /// The smallest value of a level.
 fn value(level: usize) -> u64 {
     let Some(above) = level.checked_sub(1) else { return 0 };
-    let (power, step) = (above as u32 / STEPS, above as u64 % u64::from(STEPS));
+    let power = above as u32 / STEPS;
+    let step = above as u64 % u64::from(STEPS);
     (LEAST << power) + ((LEAST << power) / u64::from(STEPS)) * step
 }
 
@@ -101,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_stands_out_is_left_out_and_what_is_long_ago_too() {
-        let mut levels = Levels::new(1_000);
+        let mut levels = Levels::new(1_000, 10);
         assert_eq!(levels.most(), 0);
         for n in 0..1_000 {
             levels.handle_value(if n % 20 == 0 { 30_000 } else { 12_000 }, n);

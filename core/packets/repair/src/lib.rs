@@ -53,3 +53,4 @@ mod spells;
 pub mod spread;
 mod store;
 pub mod table;
+pub mod tuning;

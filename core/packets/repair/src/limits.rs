@@ -1,31 +1,35 @@
 //! What a controller is told from outside: how long the other end waits for repair, and how much
 //! repair may cost.
 
-use crate::bounds::{CAP, HOLD_US_MIN, ORDERED_US};
-use crate::order::WAIT_US_MAX;
+use crate::bounds::CAP;
+use crate::tuning::Waiting;
+
+/// Repair chunks for each data chunk, at most.
+pub const SHARE_MAX: f64 = 1.0 / CAP as f64;
 
 /// The two bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// How long flows wait for their order at the other end, at most, microseconds.
     pub wait_us: u64,
-    /// Repair chunks for each data chunk, at most: one for [`CAP`] unless less is asked for.
+    /// Repair chunks for each data chunk, at most: [`SHARE_MAX`] unless less is asked for.
     pub share: f64,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self { wait_us: WAIT_US_MAX, share: 1.0 / CAP as f64 }
-    }
-}
-
 impl Limits {
+    /// Those of which nobody asked for others.
+    #[must_use]
+    pub const fn usual(waiting: &Waiting) -> Self {
+        Self { wait_us: waiting.order_us, share: SHARE_MAX }
+    }
+
     /// How long a block with data of TCP may fill: its repair must be there before the other end
     /// gives up waiting, and takes as much of the wait as it takes of the usual one.
     #[must_use]
-    pub fn filled_us(&self) -> u64 {
-        let left_us = self.wait_us.saturating_sub(WAIT_US_MAX - ORDERED_US);
-        left_us.max(self.wait_us / 2).clamp(HOLD_US_MIN, ORDERED_US)
+    pub fn filled_us(&self, waiting: &Waiting) -> u64 {
+        let Waiting { order_us, ordered_us, pause_us, .. } = *waiting;
+        let left_us = self.wait_us.saturating_sub(order_us.saturating_sub(ordered_us));
+        left_us.max(self.wait_us / 2).clamp(pause_us, ordered_us)
     }
 
     /// Repair chunks of a block of `data`, at most.
@@ -52,16 +56,19 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuning::Tuning;
+
+    const WAITING: &Waiting = &Tuning::DEFAULT.waiting;
 
     #[test]
     fn a_block_fills_no_longer_than_flows_wait_and_as_long_as_ever_where_they_wait_as_long() {
-        let filled = |wait_us| Limits { wait_us, ..Limits::default() }.filled_us();
-        assert_eq!(Limits::default().filled_us(), ORDERED_US);
+        let filled = |wait_us| Limits { wait_us, ..Limits::usual(WAITING) }.filled_us(WAITING);
+        assert_eq!(Limits::usual(WAITING).filled_us(WAITING), WAITING.ordered_us);
         assert_eq!(
             [100_000, 30_000, 20_000, 10_000, 4_000, 0].map(filled),
             [24_000, 24_000, 14_000, 5_000, 2_000, 1_000]
         );
-        let of = |share| Limits { share, ..Limits::default() };
+        let of = |share| Limits { share, ..Limits::usual(WAITING) };
         assert_eq!([0.5, 0.2, 0.03, 0.0].map(|share| of(share).price()), [2, 5, 34, u32::MAX]);
         assert_eq!([0.5, 0.2, 0.0].map(|share| of(share).most(64)), [32, 12, 0]);
         assert_eq!([0.5, 0.2, 0.0].map(|share| of(share).most_of_few(3)), [2, 1, 0]);

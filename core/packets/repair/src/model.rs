@@ -1,12 +1,13 @@
 //! Losses as a Markov chain of two states (Gilbert 1960, Elliott 1963), fitted to what was counted,
 //! and what a block of k + r chunks still loses under it. The equations stand in docs/repair.md.
 
+use crate::code::{DATA_MAX, REPAIR_MAX};
+use crate::tuning::Belief;
+
 /// Most chunks of a block, data and repair together.
-pub const BLOCK_MAX: usize = crate::code::DATA_MAX + crate::code::REPAIR_MAX;
+pub const BLOCK_MAX: usize = DATA_MAX + REPAIR_MAX;
 /// Chunks in a window whose losses are counted together, to tell how far bursts reach.
 pub const WINDOW_CHUNKS: u32 = 64;
-/// A fitted chain forgets at least so much.
-const MEMORY_MAX: f64 = 0.99;
 
 /// A good state without loss and a bad one that loses a share of its chunks. All shares are
 /// between zero and one, per chunk.
@@ -82,7 +83,7 @@ impl Model {
     /// Fits the chain to share lost, chance that a loss follows a loss, and spread of the losses
     /// over windows.
     #[must_use]
-    pub fn fit(counts: &Counts) -> Self {
+    pub fn fit(counts: &Counts, belief: &Belief) -> Self {
         let Counts { judged, lost, runs, .. } = *counts;
         if judged < 1.0 || lost <= 0.0 {
             return Self::CLEAR;
@@ -94,13 +95,13 @@ impl Model {
         // Correlation of neighbours, less what chance alone shows with so few losses.
         let again = share(1.0 - runs / lost);
         let error = (loss * (1.0 - loss) / lost).sqrt();
-        let neighbours = ((again - loss - error) / (1.0 - loss)).clamp(0.0, MEMORY_MAX);
+        let neighbours = ((again - loss - error) / (1.0 - loss)).clamp(0.0, belief.memory_max);
         // Spread of window sums: 1 for independent losses, 1 + 2 c / (1 - memory) for a chain.
-        let spread = spread(counts).unwrap_or(1.0);
+        let spread = spread(counts, belief.windows_min).unwrap_or(1.0);
         if neighbours <= 0.0 || spread <= 1.0 {
             return Self { memory: neighbours, ..Self::independent(loss) };
         }
-        let memory = (1.0 - 2.0 * neighbours / (spread - 1.0)).clamp(neighbours, MEMORY_MAX);
+        let memory = (1.0 - 2.0 * neighbours / (spread - 1.0)).clamp(neighbours, belief.memory_max);
         let loss_in_bad = loss + neighbours * (1.0 - loss) / memory;
         Self { loss, loss_in_bad: loss_in_bad.clamp(again.max(loss), 1.0), memory }
     }
@@ -128,10 +129,10 @@ impl Model {
     }
 }
 
-/// Index of dispersion of the losses in windows; nothing below eight windows.
-fn spread(counts: &Counts) -> Option<f64> {
+/// Index of dispersion of the losses in windows; nothing below so many windows.
+fn spread(counts: &Counts, windows_min: f64) -> Option<f64> {
     let Counts { windows, window_losses, window_squares, .. } = *counts;
-    if windows < 8.0 || window_losses <= 0.0 {
+    if windows < windows_min || window_losses <= 0.0 {
         return None;
     }
     let mean = window_losses / windows;
@@ -158,8 +159,10 @@ impl Residuals {
         let bad_share = share(model.loss / model.loss_in_bad.max(f64::MIN_POSITIVE));
         let enter = bad_share * (1.0 - model.memory);
         let leave = (1.0 - bad_share) * (1.0 - model.memory);
-        let (mut good, mut bad) = ([0.0; BLOCK_MAX + 1], [0.0; BLOCK_MAX + 1]);
-        (good[0], bad[0]) = (1.0 - bad_share, bad_share);
+        let mut good = [0.0; BLOCK_MAX + 1];
+        let mut bad = [0.0; BLOCK_MAX + 1];
+        good[0] = 1.0 - bad_share;
+        bad[0] = bad_share;
         let mut above = vec![[0.0; BLOCK_MAX + 1]];
         for chunks in 1..=BLOCK_MAX {
             for lost in (0..=chunks).rev() {
@@ -201,7 +204,12 @@ impl std::fmt::Debug for Residuals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuning::Tuning;
     use sim::rng::Rng;
+
+    fn fit(counts: &Counts) -> Model {
+        Model::fit(counts, &Tuning::DEFAULT.belief)
+    }
 
     /// Draws `chunks` losses from a chain.
     fn draw(model: &Model, chunks: usize, seed: u64) -> Vec<bool> {
@@ -279,21 +287,21 @@ mod tests {
     fn a_fit_finds_the_chain_again() {
         for (loss, loss_in_bad, memory) in [(0.01, 1.0, 0.6), (0.03, 0.5, 0.9), (0.1, 0.8, 0.8)] {
             let model = Model { loss, loss_in_bad, memory };
-            let fit = Model::fit(&count(&draw(&model, 1_000_000, 3)));
+            let fit = fit(&count(&draw(&model, 1_000_000, 3)));
             assert!((fit.loss / loss - 1.0).abs() < 0.05, "{model:?} {fit:?}");
             assert!((fit.loss_in_bad - loss_in_bad).abs() < 0.15, "{model:?} {fit:?}");
             assert!((fit.memory - memory).abs() < 0.1, "{model:?} {fit:?}");
             let ratio = fit.burst() / model.burst();
             assert!((0.9..1.1).contains(&ratio), "{model:?} {fit:?}");
         }
-        let fit = Model::fit(&count(&draw(&Model::independent(0.02), 1_000_000, 4)));
+        let fit = fit(&count(&draw(&Model::independent(0.02), 1_000_000, 4)));
         assert!(fit.memory < 0.02, "{fit:?}");
         assert!((fit.burst() - 1.02).abs() < 0.02, "{fit:?}");
     }
 
     #[test]
     fn nothing_counted_is_no_loss_and_absurd_counts_stay_within_bounds() {
-        assert_eq!(Model::fit(&Counts::default()), Model::CLEAR);
+        assert_eq!(fit(&Counts::default()), Model::CLEAR);
         let mut rng = Rng::new(9);
         for _ in 0..10_000 {
             let mut draw = || (rng.next_u64() >> rng.below(64)) as f64;
@@ -305,7 +313,7 @@ mod tests {
                 window_losses: draw(),
                 window_squares: draw(),
             };
-            let model = Model::fit(&counts);
+            let model = fit(&counts);
             for value in [model.loss, model.loss_in_bad, model.memory] {
                 assert!((0.0..=1.0).contains(&value), "{counts:?} {model:?}");
             }

@@ -6,8 +6,9 @@
 //!
 //! Delay tells congestion from weather. Jitter hits every chunk by itself, but a queue holds up
 //! even the quickest of a group, so the smallest delay of a group, above the smallest of the last
-//! half minute, is the queue. A chunk counts as `queued` when this is at least [`QUEUE_US_MIN`]
-//! and more than half of the longest queue of the last seconds: that is where a full queue drops.
+//! half minute, is the queue. A chunk counts as `queued` when this is at least
+//! [`crate::tuning::Queue::least_us`] and more than half of the longest queue of the last seconds:
+//! that is where a full queue drops.
 //! The longest is what nine in ten groups stay below, for a machine that stands still for 30 ms
 //! looks like a queue of as much, and would hide one that overflows at 12. (After Spike, Cen et
 //! al. 2003, with the minimum taken over a group.)
@@ -18,25 +19,12 @@ use crate::levels::Levels;
 use crate::model::WINDOW_CHUNKS;
 use crate::recent::Recent;
 use crate::report::{Losses, Report};
+use crate::tuning::{Telling, Tuning, Waiting};
 
 /// Sequence numbers that wait to be judged, at most: 180 ms of 1 Gbit/s.
 pub const WINDOW: u64 = 16_384;
 /// Neighbours of whose delays the smallest counts.
 pub const GROUP: u64 = 8;
-/// So many delays make a smallest; where few neighbours tell theirs, several groups do together.
-const TIMED_MIN: u32 = 6;
-/// In no more groups are these sought behind the one that is judged.
-const GROUPS_AFTER: u64 = 4;
-/// A queue stands if it does so for this time, and for so many chunks.
-pub const STANDING_US: u64 = 10_000;
-/// See [`STANDING_US`].
-pub const STANDING_CHUNKS: u32 = 64;
-/// A shorter queue is none.
-pub const QUEUE_US_MIN: u32 = 3_000;
-/// The extent of reordering is known when so many chunks came without a pause.
-const REORDER_KNOWN: u32 = 1_000;
-/// A chunk that is missing is judged after at least and at most this time.
-pub const WAIT_US: std::ops::RangeInclusive<u64> = 10_000..=150_000;
 
 /// Sequence numbers stay below; a WireGuard session ends at as many packets.
 pub const SEQUENCE_END: u64 = 1 << 60;
@@ -45,23 +33,10 @@ pub const SEQUENCE_END: u64 = 1 << 60;
 const WORD: u64 = WINDOW_CHUNKS as u64;
 const WORDS: usize = (WINDOW / WORD) as usize;
 const _: () = assert!(WORD == u64::BITS as u64 && WORD.is_multiple_of(GROUP));
-/// After so long without a datagram that told its delay nobody knows of a queue. What is lost is
-/// still judged by the one that was known last.
-const STALE_US: u64 = 1_000_000;
 const GROUPS: usize = (WINDOW / GROUP) as usize;
-/// What is lost behind so many that came without telling theirs may have been lost in a queue.
-const BLIND: u32 = 512;
-/// Behind so few it may after so much time with traffic: a flow has filled a slow line by then.
-const BLIND_LONG: u32 = 32;
-const BLIND_US: u64 = 500_000;
 /// Marks are so far apart and so many that they reach beyond the longest wait.
 const MARK_US: u64 = 2_000;
 const MARKS_MAX: usize = 96;
-/// For how long, once or twice, the smallest delay, the longest queue and reordering are kept.
-const BASE_US: u64 = 20_000_000;
-const PEAK_US: u64 = 2_000_000;
-/// Between two chunks there is traffic for so long at most.
-const GAP_US_MAX: u64 = 100_000;
 
 /// When the sequence numbers below `end` had been passed.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +71,7 @@ impl Default for Least {
 /// What the receiver of one path remembers.
 #[derive(Debug)]
 pub struct Observer {
+    tuning: &'static Tuning,
     arrived: Box<[u64; WORDS]>,
     /// What is not judged, for it took another way.
     elsewhere: Box<[u64; WORDS]>,
@@ -160,28 +136,26 @@ struct Judging {
 
 impl Judging {
     /// Numbers to come are of a group of which somebody told a delay, or nobody.
-    fn note_told(&mut self, is_told: bool, now_us: u64) {
-        let since_us = now_us.saturating_sub(self.before_us).min(GAP_US_MAX);
-        (self.before_us, self.untold_us) = (now_us, self.untold_us.saturating_add(since_us));
+    fn note_told(&mut self, is_told: bool, now_us: u64, telling: &Telling) {
+        let since_us = now_us.saturating_sub(self.before_us).min(telling.gap_us_max);
+        self.before_us = now_us;
+        self.untold_us = self.untold_us.saturating_add(since_us);
         if is_told {
-            (self.untold, self.untold_us) = (0, 0);
+            self.untold = 0;
+            self.untold_us = 0;
         }
-        let is_long = self.untold_us > BLIND_US;
-        self.is_blind = self.untold > if is_long { BLIND_LONG } else { BLIND };
-    }
-}
-
-impl Default for Observer {
-    fn default() -> Self {
-        Self::new()
+        let is_long = self.untold_us > telling.blind_us;
+        self.is_blind = self.untold > if is_long { telling.blind_long } else { telling.blind };
     }
 }
 
 impl Observer {
     /// Nothing seen yet.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(tuning: &'static Tuning) -> Self {
+        let queue = &tuning.queue;
         Self {
+            tuning,
             arrived: Box::new([0; WORDS]),
             elsewhere: Box::new([0; WORDS]),
             delays: Box::new([Least::NONE; GROUPS]),
@@ -191,9 +165,9 @@ impl Observer {
             end: 0,
             end_us: 0,
             origin_us: None,
-            base: Recent::new(BASE_US),
-            peak: Levels::new(PEAK_US),
-            extent: Recent::new(PEAK_US),
+            base: Recent::new(queue.base_us),
+            peak: Levels::new(queue.peak_us, queue.above),
+            extent: Recent::new(queue.peak_us),
             live: [i32::MAX; 2],
             live_count: 0,
             live_since_us: 0,
@@ -213,13 +187,20 @@ impl Observer {
     /// What comes from now on takes another way, or from a clock that began anew: its delay is not
     /// to be held against that of the way before, nor the queue and the disorder there.
     pub fn handle_path_change(&mut self) {
-        (self.base, self.peak) = (Recent::new(BASE_US), Levels::new(PEAK_US));
-        (self.extent, self.came, self.origin_us) = (Recent::new(PEAK_US), 0, None);
+        let queue = &self.tuning.queue;
+        self.base = Recent::new(queue.base_us);
+        self.peak = Levels::new(queue.peak_us, queue.above);
+        self.extent = Recent::new(queue.peak_us);
+        self.came = 0;
+        self.origin_us = None;
         self.delays.fill(Least::NONE);
-        (self.live, self.live_count, self.queued_us) = ([i32::MAX; 2], 0, None);
-        (self.judging.is_queued, self.judging.queue_us) = (false, 0);
+        self.live = [i32::MAX; 2];
+        self.live_count = 0;
+        self.queued_us = None;
+        self.judging.is_queued = false;
+        self.judging.queue_us = 0;
         self.judging.least = Least::NONE;
-        self.judging.note_told(true, 0);
+        self.judging.note_told(true, 0, &self.tuning.telling);
     }
 
     /// The same, where the first that takes the other way has this number: what did not come of
@@ -277,7 +258,7 @@ impl Observer {
         if let Some(mark) = passed.checked_sub(1).map(|index| self.marks[index]) {
             self.judge(mark.end, now_us);
         }
-        let is_stale = self.told_us.saturating_add(STALE_US) < now_us;
+        let is_stale = self.told_us.saturating_add(self.tuning.queue.stale_us) < now_us;
         let queue_us = self.queue_us.take().unwrap_or(self.judging.queue_us);
         Report {
             clear: std::mem::take(&mut self.clear),
@@ -310,12 +291,13 @@ impl Observer {
     /// Whether enough came to believe that none comes later than [`Observer::reorder_us`] says.
     #[must_use]
     pub fn knows_reorder(&self) -> bool {
-        self.came >= REORDER_KNOWN
+        f64::from(self.came) >= self.tuning.belief.known_chunks
     }
 
     /// Whether a queue stands just now: what is lost meanwhile may be congestion, and flows should
-    /// see it (RFC 6040: mark or drop). The smallest delay of [`STANDING_US`] and
-    /// [`STANDING_CHUNKS`] at least decides, for jitter may hold up a few chunks, but not so many.
+    /// see it (RFC 6040: mark or drop). The smallest delay of
+    /// [`crate::tuning::Queue::standing_us`] and as many chunks at least decides, for jitter may
+    /// hold up a few chunks, but not so many.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         let [before, _] = self.live;
@@ -347,7 +329,8 @@ impl Observer {
         self.elsewhere.fill(0);
         self.delays.fill(Least::NONE);
         self.marks.clear();
-        (self.next, self.end) = (sequence, sequence);
+        self.next = sequence;
+        self.end = sequence;
         self.judging = Judging::default();
     }
 
@@ -356,11 +339,12 @@ impl Observer {
         if sequence >= SEQUENCE_END {
             return false;
         }
-        let is_quiet = self.end_us.saturating_add(PEAK_US) < now_us;
+        let is_quiet = self.end_us.saturating_add(self.tuning.queue.peak_us) < now_us;
         self.came = if is_quiet { 1 } else { self.came.saturating_add(1) };
         // Disorder is forgotten over traffic that keeps its order, not over a silence.
-        let since_us = now_us.saturating_sub(self.came_us).min(GAP_US_MAX);
-        (self.came_us, self.traffic_us) = (now_us, self.traffic_us.saturating_add(since_us));
+        let since_us = now_us.saturating_sub(self.came_us).min(self.tuning.telling.gap_us_max);
+        self.came_us = now_us;
+        self.traffic_us = self.traffic_us.saturating_add(since_us);
         self.extent.handle_time(self.traffic_us);
         if self.end == 0 || sequence >= self.end.saturating_add(WINDOW) {
             self.restart(sequence);
@@ -418,10 +402,13 @@ impl Observer {
         self.base.handle_value(-i64::from(delay_us), now_us);
         // What leaves at once arrives in the order of its delay: the last of a flight says nothing
         // without the first.
-        let span_us = STANDING_US.max(2 * u64::from(self.reorder_us()));
+        let queue = &self.tuning.queue;
+        let jitter_us = u64::from(queue.jitter_times) * u64::from(self.reorder_us());
+        let span_us = queue.standing_us.max(jitter_us);
         let aged = self.live_since_us + span_us <= now_us;
-        if aged && self.live_count >= STANDING_CHUNKS {
-            (self.live, self.live_count) = ([self.live[1], i32::MAX], 0);
+        if aged && self.live_count >= queue.standing_chunks {
+            self.live = [self.live[1], i32::MAX];
+            self.live_count = 0;
             self.live_since_us = now_us;
             let is_queued = self.is_queued();
             self.queued_us =
@@ -433,7 +420,8 @@ impl Observer {
 
     fn wait_us(&self) -> u64 {
         let extent_us = u64::from(self.reorder_us());
-        (2 * extent_us + MARK_US).clamp(*WAIT_US.start(), *WAIT_US.end())
+        let Waiting { judge_us_min, judge_us_max, judge_times, .. } = self.tuning.waiting;
+        (judge_times * extent_us + MARK_US).clamp(judge_us_min, judge_us_max)
     }
 
     /// Judges all numbers below `limit`.
@@ -480,7 +468,8 @@ impl Observer {
         match elsewhere {
             0 => self.tally(self.next, WORD as u32, true),
             _ => {
-                (self.arrived[at], self.elsewhere[at]) = (0, 0);
+                self.arrived[at] = 0;
+                self.elsewhere[at] = 0;
                 self.end_window(self.next);
             }
         }
@@ -491,10 +480,10 @@ impl Observer {
         // What the end of a burst lost may share a group with the quick start of the next burst:
         // so the group before has a say; and those behind where most of a group is lost.
         let before_us = self.judging.queue_us;
-        self.judging.note_told(self.delays[group].of > 0, now_us);
+        self.judging.note_told(self.delays[group].of > 0, now_us, &self.tuning.telling);
         self.judging.least.add(self.delays[group]);
         let mut after_us = 0;
-        if self.judging.least.of >= TIMED_MIN {
+        if self.judging.least.of >= self.tuning.queue.timed_min {
             let least = std::mem::take(&mut self.judging.least);
             let queue_us = self.above_base(least.delay_us);
             self.peak.handle_value(u64::from(queue_us), now_us);
@@ -513,9 +502,10 @@ impl Observer {
     fn queue_after(&self, at: usize) -> u32 {
         let mut least = self.judging.least;
         let came = (self.end - self.next) / GROUP;
-        for behind in 1..=came.min(GROUPS_AFTER) as usize {
+        let queue = &self.tuning.queue;
+        for behind in 1..=came.min(queue.groups_after) as usize {
             least.add(self.delays[(at + behind) % GROUPS]);
-            if least.of >= TIMED_MIN {
+            if least.of >= queue.timed_min {
                 return self.above_base(least.delay_us);
             }
         }
@@ -528,7 +518,8 @@ impl Observer {
     }
 
     fn exceeds(&self, queue_us: u32) -> bool {
-        queue_us >= QUEUE_US_MIN && u64::from(queue_us) > self.peak.most() / 2
+        let queue = &self.tuning.queue;
+        queue_us >= queue.least_us && u64::from(queue_us) > self.peak.most() / queue.part
     }
 
     /// Counts the `count` numbers before `end`, which are of one window: all lost, or none. What is
@@ -564,7 +555,8 @@ impl Observer {
             losses.window_losses = losses.window_losses.saturating_add(lost);
             losses.window_squares = losses.window_squares.saturating_add(lost * lost);
         }
-        (judging.window_judged, judging.window_lost) = (0, 0);
+        judging.window_judged = 0;
+        judging.window_lost = 0;
         judging.window_queued = false;
     }
 }

@@ -3,13 +3,14 @@
 //! The sender gives every piece of a TCP flow a tag of eight bits and a number that counts on by
 //! tag; flows that share a tag wait for each other, which costs little. A piece that is ahead waits
 //! until what is missing comes, was rebuilt, or the wait is over. Every other flow passes
-//! meanwhile. Bounded on every side (threat BC-10): tags by their width, flows that wait at
+//! in that time. Bounded on every side (threat BC-10): tags by their width, flows that wait at
 //! once, the span of numbers of each, places, bytes, the time that any piece waits, and the steps
 //! that a piece costs, whatever number it says.
 
 use std::collections::VecDeque;
 
 use crate::aged::Aged;
+use crate::tuning;
 
 /// Tags.
 pub const TAGS: usize = 256;
@@ -22,9 +23,7 @@ pub const SPAN: u32 = 4_096;
 const PLACES_MAX: usize = SPAN as usize;
 /// Bytes that wait for one peer.
 pub const BYTES_MAX: usize = 4 << 20;
-/// Longest time that any piece waits, unless somebody asks for another.
-pub const WAIT_US_MAX: u64 = 30_000;
-/// And the longest that can be asked for.
+/// The longest time for which any piece can be asked to wait, microseconds.
 pub const WAIT_US_LIMIT: u64 = 100_000;
 
 /// Pieces by what became of them.
@@ -84,16 +83,10 @@ pub struct Order<T> {
     counters: Counters,
 }
 
-impl<T> Default for Order<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<T> Order<T> {
     /// Nothing seen, no wait.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(waiting: &tuning::Waiting) -> Self {
         Self {
             flows: Vec::new(),
             waiting: Aged::new(),
@@ -101,7 +94,7 @@ impl<T> Order<T> {
             ready: VecDeque::new(),
             bytes: 0,
             wait_us: 0,
-            wait_us_max: WAIT_US_MAX,
+            wait_us_max: waiting.order_us,
             now_us: 0,
             first: None,
             counters: Counters::default(),
@@ -129,8 +122,8 @@ impl<T> Order<T> {
         self.wait_us = wait_us.min(self.wait_us_max);
     }
 
-    /// The longest time that any piece waits from now on: [`WAIT_US_MAX`] at first, never more than
-    /// [`WAIT_US_LIMIT`], and with zero none waits.
+    /// The longest time that any piece waits from now on: [`tuning::Waiting::order_us`] at first,
+    /// never more than [`WAIT_US_LIMIT`], and with zero none waits.
     pub fn set_wait_us_max(&mut self, wait_us_max: u64) {
         self.wait_us_max = wait_us_max.min(WAIT_US_LIMIT);
         self.wait_us = self.wait_us.min(self.wait_us_max);

@@ -25,7 +25,8 @@ impl Recent {
         let age_us = now_us.saturating_sub(self.since_us);
         if age_us >= self.window_us {
             self.before = self.current.filter(|_| age_us < 2 * self.window_us);
-            (self.current, self.since_us) = (None, now_us);
+            self.current = None;
+            self.since_us = now_us;
         }
     }
 

@@ -56,7 +56,8 @@ impl Losses {
     pub fn discount(&mut self, strays: u32) -> u32 {
         let taken = strays.min(self.lost);
         if taken > 0 {
-            let (kept, lost) = (u64::from(self.lost - taken), u64::from(self.lost));
+            let kept = u64::from(self.lost - taken);
+            let lost = u64::from(self.lost);
             let share = |count: u32| (u64::from(count) * kept / lost) as u32;
             self.runs = share(self.runs);
             self.window_losses = share(self.window_losses);
@@ -69,16 +70,15 @@ impl Losses {
 }
 
 #[cfg(test)]
-impl Losses {
-    /// Each lost chunk by itself.
-    pub(crate) fn single(judged: u32, lost: u32) -> Self {
-        Self { judged, lost, runs: lost, ..Self::default() }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Losses {
+        /// Each lost chunk by itself.
+        pub(crate) fn single(judged: u32, lost: u32) -> Self {
+            Self { judged, lost, runs: lost, ..Self::default() }
+        }
+    }
 
     #[test]
     fn strays_are_taken_out_of_losses_and_never_more() {

@@ -3,45 +3,43 @@
 //!
 //! A flow that begins overshoots, and a full queue then loses hundreds of chunks within a fraction
 //! of a second: where jitter is as large as the queue, those look like weather. Weather comes
-//! again; such a spell does not. While no more than four of the last sixteen stand out,
-//! they count as the worst of the others.
+//! again; such a spell does not. While no more than a few of the last stand out, they count as the
+//! worst of the others.
 
 use std::collections::VecDeque;
 
 use crate::model::Counts;
+use crate::tuning::Belief;
 
-/// Chunks judged that make up a spell, or the report that goes beyond.
-const SPELL_CHUNKS: f64 = 1_000.0;
-const SPELLS_MAX: usize = 16;
-/// So many may stand out, and one for each so many spells.
-const OUT_MAX: usize = 4;
-const OUT_EACH: usize = 3;
-/// Standing out: this many times the losses of the worst of the others, and more than so many.
-const OUT_TIMES: f64 = 2.0;
-const OUT_LOSSES: f64 = 32.0;
-
-/// A sum of counts: the last of them as at most [`SPELLS_MAX`] spells, the youngest of which may be
+/// A sum of counts: the last of them as at most [`Belief::spells`], the youngest of which may be
 /// growing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Spells {
+    belief: &'static Belief,
     spells: VecDeque<Counts>,
     /// What is too old for comparison, evened out.
     older: Counts,
 }
 
 impl Spells {
+    /// Nothing counted.
+    pub(crate) fn new(belief: &'static Belief) -> Self {
+        Self { belief, spells: VecDeque::new(), older: Counts::default() }
+    }
+
     /// Takes counts in; returns whether they stand out from what came before.
     pub(crate) fn handle_counts(&mut self, counts: &Counts) -> bool {
         let bound = self.bound();
-        let stand_out = bound.is_some_and(|bound| is_out(counts, &bound));
-        if let Some(young) = self.spells.back_mut().filter(|spell| spell.judged < SPELL_CHUNKS) {
+        let stand_out = bound.is_some_and(|bound| is_out(counts, &bound, self.belief));
+        let Belief { known_chunks, spells: most, .. } = *self.belief;
+        if let Some(young) = self.spells.back_mut().filter(|spell| spell.judged < known_chunks) {
             young.add(counts);
             return stand_out;
         }
-        if self.spells.len() == SPELLS_MAX
+        if self.spells.len() >= most
             && let Some(old) = self.spells.pop_front()
         {
-            self.older.add(&evened(&old, bound.as_ref()));
+            self.older.add(&evened(&old, bound.as_ref(), self.belief));
         }
         self.spells.push_back(*counts);
         stand_out
@@ -65,7 +63,7 @@ impl Spells {
     pub(crate) fn sum(&self) -> Counts {
         let bound = self.bound();
         let mut sum = Counts::default();
-        self.spells.iter().for_each(|spell| sum.add(&evened(spell, bound.as_ref())));
+        self.spells.iter().for_each(|spell| sum.add(&evened(spell, bound.as_ref(), self.belief)));
         sum.add(&self.older);
         sum
     }
@@ -76,19 +74,19 @@ impl Spells {
 
     /// The worst of those that cannot stand out; nothing where there are too few to tell.
     fn bound(&self) -> Option<Counts> {
-        let out = (self.spells.len() / OUT_EACH).min(OUT_MAX);
+        let out = (self.spells.len() / self.belief.out_each).min(self.belief.out_max);
         let mut worst_first: Vec<&Counts> = self.spells.iter().collect();
         worst_first.sort_by(|a, b| b.share().total_cmp(&a.share()));
         worst_first.get(out).filter(|_| out > 0).map(|&&bound| bound)
     }
 }
 
-fn is_out(spell: &Counts, bound: &Counts) -> bool {
-    spell.lost > OUT_TIMES * bound.share() * spell.judged + OUT_LOSSES
+fn is_out(spell: &Counts, bound: &Counts, belief: &Belief) -> bool {
+    spell.lost > belief.out_times * bound.share() * spell.judged + belief.out_losses
 }
 
-fn evened(spell: &Counts, bound: Option<&Counts>) -> Counts {
-    let Some(bound) = bound.filter(|bound| is_out(spell, bound)) else { return *spell };
+fn evened(spell: &Counts, bound: Option<&Counts>, belief: &Belief) -> Counts {
+    let Some(bound) = bound.filter(|bound| is_out(spell, bound, belief)) else { return *spell };
     let mut even = *bound;
     even.scale(spell.judged / bound.judged.max(1.0));
     Counts { judged: spell.judged, ..even }
@@ -97,13 +95,14 @@ fn evened(spell: &Counts, bound: Option<&Counts>) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuning::Tuning;
 
     fn counts(judged: f64, lost: f64) -> Counts {
         Counts { judged, lost, runs: lost / 4.0, ..Counts::default() }
     }
 
     fn fed(losses: impl IntoIterator<Item = f64>) -> Spells {
-        let mut spells = Spells::default();
+        let mut spells = Spells::new(&Tuning::DEFAULT.belief);
         for lost in losses {
             spells.handle_counts(&counts(5_000.0, lost));
             assert_eq!(spells.older, Counts::default());
@@ -137,7 +136,7 @@ mod tests {
         let old = spells.older;
         assert_eq!((old.judged, old.lost, old.runs), (5_000.0, 100.0, 25.0));
         assert_eq!((spells.judged(), spells.sum().judged), (17.0 * 5_000.0, 17.0 * 5_000.0));
-        let mut small = Spells::default();
+        let mut small = Spells::new(&Tuning::DEFAULT.belief);
         for _ in 0..100 {
             small.handle_counts(&counts(10.0, 1.0));
         }

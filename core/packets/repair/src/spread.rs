@@ -2,49 +2,26 @@
 //!
 //! Data chunks leave in their order and at once; nothing is held back. Chunk after chunk is dealt
 //! to [`Spread::depth`] lanes in turns, a lane is a block that fills, and when it has
-//! [`lane_chunks`] or its time is over, its repair chunks follow, as far from each other as its
-//! data chunks were. What grows is the time until a repair: the sender bounds it by
-//! [`ORDERED_US`], and by choosing the depth ([`crate::control::Control::depth`]) for the rate at
-//! which chunks come.
+//! [`Spending::lane_chunks`] or its time is over, its repair chunks follow, as far from each other
+//! as its data chunks were. What grows is the time until a repair: the sender bounds it by
+//! [`Waiting::ordered_us`], and by choosing the depth ([`crate::control::Control::depth`]) for the
+//! rate at which chunks come.
 //!
 //! With one lane, the usual case, that is simply a block that fills as chunks come: of one
 //! superpacket or of several, of one flow or of many. Where they come so slowly that waiting would
-//! bring none together, a block is closed after [`HOLD_US_MIN`]: one packet's repair is its copy,
-//! two packets' their exclusive or; the code is the same. What a block of [`FEW`] chunks or less
-//! may cost is an allowance that every chunk adds a half to, so the whole stays within 1.5
-//! (threat BC-09).
+//! bring none together, a block is closed after [`Waiting::pause_us`]: one packet's repair is
+//! its copy, two packets' their exclusive or; the code is the same. What a block of few chunks
+//! ([`Spending::few`]) may cost is an allowance that every chunk adds a half to, so the whole stays
+//! within 1.5 (threat BC-09).
 
 use crate::block::{self, Place, Shape};
 use crate::bounds::CAP;
-pub use crate::bounds::{
-    DEPTH_MAX, FEW, HOLD_US, HOLD_US_MIN, LANE_CHUNKS, ORDERED_US, lane_chunks,
-};
+pub use crate::bounds::{DEPTH_MAX, LANE_CHUNKS};
 use crate::code::CHUNK_LEN_MAX;
 use crate::control::Control;
 use crate::table::Upper;
+use crate::tuning::{Spending, Tuning, Waiting};
 
-/// How long one waits for others, at most, where nothing waits for its order: two at 40 a second.
-pub const PAIR_US: u64 = 31_250;
-/// More repair than this for each chunk is much: with a full packet's own headers it is 1.35 bytes
-/// a byte.
-const DEAR: f64 = 0.3;
-/// Allowance, in half chunks: what one chunk adds, the price of a repair chunk, and how much can
-/// be saved up.
-const EARNED: u32 = 1;
-const PRICE: u32 = CAP as u32;
-const SAVED_MAX: u32 = 32;
-/// What is there at the beginning: a connection that opens has no others to share with, and the
-/// loss of its first packet costs it a second, of its first data the slow start.
-const SAVED_FIRST: u32 = 4 * PRICE;
-/// When no chunks follow, a block of more than [`FEW`] is closed after so long: the flight of a
-/// flow is over, and it waits for an answer. On a path that is not known flows begin, which can
-/// bear the least, so there it is [`PAUSE_US`]; less also where reordering takes most of what
-/// flows wait.
-pub const FLIGHT_US: u64 = 4_000;
-/// What the repair chunks of a flight take until the last is out, about.
-const LEAVE_US: u64 = 6 * PAUSE_US;
-/// When no chunks follow, the repair chunks wait for so long.
-pub const PAUSE_US: u64 = 1_000;
 const CODED_LEN: usize = LANE_CHUNKS / CAP * (CHUNK_LEN_MAX + 2);
 
 /// How long a chunk can be without its repair.
@@ -72,29 +49,34 @@ impl Wait {
 
 /// How long a block fills that has nothing of TCP. For the price of half a chunk for each, one in
 /// two can have a copy, two can share one, and eight have four, of which each next protects far
-/// better: so they wait for each other where that takes no longer than [`HOLD_US`], two of them up
-/// to [`PAIR_US`], and where they are alone they are copied at once. More than [`FEW`] wait for as
-/// long as two where their repair would else be [`DEAR`], for the more there are, the less each
-/// pays.
-fn company_us(control: &Control) -> u64 {
+/// better: so they wait for each other where that takes no longer than [`Waiting::hold_us`], two of
+/// them up to [`Waiting::pair_us`], and where they are alone they are copied at once. More than
+/// [`Spending::few`] wait for as long as two where their repair would else be
+/// [`Spending::dear`], for the more there are, the less each pays.
+fn company_us(control: &Control, tuning: &Tuning) -> u64 {
+    let Waiting { hold_us, pause_us, pair_us: pair_us_max, pair_gaps, .. } = tuning.waiting;
+    let spending = &tuning.spending;
     let rate = control.rate();
-    let pair_us = 1.25e6 / rate.max(1.0);
+    let pair_us = pair_gaps * 1e6 / rate.max(1.0);
     let come = |us: u64| (rate * us as f64 / 1e6) as usize;
     match pair_us {
-        _ if come(PAIR_US) > FEW && is_dear(control, come(HOLD_US)) => PAIR_US,
-        _ if pair_us <= HOLD_US as f64 => HOLD_US,
-        _ if pair_us <= PAIR_US as f64 => pair_us as u64,
-        _ => HOLD_US_MIN,
+        _ if come(pair_us_max) > spending.few && is_dear(control, come(hold_us), spending) => {
+            pair_us_max
+        }
+        _ if pair_us <= hold_us as f64 => hold_us,
+        _ if pair_us <= pair_us_max as f64 => pair_us as u64,
+        _ => pause_us,
     }
 }
 
-/// Whether repair of a block of so many costs more than [`DEAR`] for each.
-fn is_dear(control: &Control, chunks: usize) -> bool {
-    let repair = match chunks {
-        0..=FEW => control.few_chunks(Upper::Other, chunks.max(1)),
-        _ => control.repair_chunks(Upper::Other, chunks.min(LANE_CHUNKS)),
+/// Whether repair of a block of so many costs more than [`Spending::dear`] for each.
+fn is_dear(control: &Control, chunks: usize, spending: &Spending) -> bool {
+    let repair = if chunks <= spending.few {
+        control.few_chunks(Upper::Other, chunks.max(1))
+    } else {
+        control.repair_chunks(Upper::Other, chunks.min(LANE_CHUNKS))
     };
-    repair as f64 > chunks as f64 * DEAR
+    repair as f64 > chunks as f64 * spending.dear
 }
 
 /// A repair chunk to be sent.
@@ -145,6 +127,7 @@ struct Closed {
 /// The lanes of one path.
 #[derive(Debug)]
 pub struct Spread {
+    tuning: &'static Tuning,
     lanes: Vec<Lane>,
     depth: usize,
     turn: usize,
@@ -167,30 +150,26 @@ struct Hold {
     pause_us: u64,
 }
 
-impl Default for Spread {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Spread {
     /// No lanes yet.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(tuning: &'static Tuning) -> Self {
+        let hold_us = tuning.waiting.hold_us;
         Self {
+            tuning,
             lanes: Vec::new(),
             depth: 1,
             turn: 0,
             dealt: 0,
             repair_turn: 0,
             hold: Hold {
-                ordered_us: HOLD_US,
-                answer_us: HOLD_US,
-                company_us: HOLD_US,
-                pause_us: PAUSE_US,
+                ordered_us: hold_us,
+                answer_us: hold_us,
+                company_us: hold_us,
+                pause_us: tuning.waiting.pause_us,
             },
-            saved: SAVED_FIRST,
-            saved_max: SAVED_MAX,
+            saved: tuning.spending.saved_first,
+            saved_max: tuning.spending.saved_max,
         }
     }
 
@@ -204,15 +183,17 @@ impl Spread {
     /// their time is over. Call after each report.
     pub fn heed(&mut self, control: &Control) {
         self.depth = control.depth().clamp(1, DEPTH_MAX);
-        let together = control.rate() * HOLD_US as f64 / 1e6;
-        let answer_us = if together < FEW as f64 { HOLD_US_MIN } else { HOLD_US };
-        let company_us = company_us(control);
+        let Tuning { waiting, spending, .. } = self.tuning;
+        let hold_us = waiting.hold_us;
+        let together = control.rate() * hold_us as f64 / 1e6;
+        let answer_us = if together < spending.few as f64 { waiting.pause_us } else { hold_us };
+        let company_us = company_us(control, self.tuning);
         let late_us = u64::from(control.estimate().reorder_us);
-        let left_us = control.limits().wait_us.saturating_sub(late_us + LEAVE_US);
+        let left_us = control.limits().wait_us.saturating_sub(late_us + waiting.leave_us);
         let pause_us = if control.estimate().known { left_us } else { 0 };
-        let pause_us = pause_us.clamp(PAUSE_US, FLIGHT_US);
+        let pause_us = pause_us.clamp(waiting.pause_us, waiting.flight_us);
         let ordered_us = control.ordered_us();
-        self.saved_max = SAVED_MAX.max(control.limits().price());
+        self.saved_max = spending.saved_max.max(control.limits().price());
         self.hold = Hold { ordered_us, answer_us, company_us, pause_us };
     }
 
@@ -238,15 +219,18 @@ impl Spread {
             return None;
         }
         self.dealt += 1;
-        self.saved = (self.saved + EARNED).min(self.saved_max);
+        self.saved = (self.saved + 1).min(self.saved_max);
         if lane.lens.is_empty() {
-            (lane.block, lane.opened_us) = (*next_block, now_us);
-            (lane.upper, lane.wait) = (upper, wait);
-            lane.full = lane_chunks(self.depth);
+            lane.block = *next_block;
+            lane.opened_us = now_us;
+            lane.upper = upper;
+            lane.wait = wait;
+            lane.full = self.tuning.spending.lane_chunks(self.depth);
             *next_block = next_block.wrapping_add(1);
             lane.copies.resize(LANE_CHUNKS * CHUNK_LEN_MAX, 0);
         }
-        (lane.upper, lane.wait) = (lane.upper.shared(upper), lane.wait.shared(wait));
+        lane.upper = lane.upper.shared(upper);
+        lane.wait = lane.wait.shared(wait);
         lane.newest_us = now_us;
         let index = lane.lens.len();
         lane.copies[index * CHUNK_LEN_MAX..][..chunk.len()].copy_from_slice(chunk);
@@ -258,17 +242,21 @@ impl Spread {
     /// The next repair chunk that is due, of lanes that are full or whose time is over. Call after
     /// each chunk and when [`Spread::poll_timeout`] says so, until there are no more.
     pub fn poll_repair(&mut self, control: &Control, now_us: u64) -> Option<Repair<'_>> {
-        let (dealt, depth, hold) = (self.dealt, self.depth as u64, self.hold);
+        let dealt = self.dealt;
+        let depth = self.depth as u64;
+        let hold = self.hold;
+        let Tuning { waiting, spending, .. } = self.tuning;
         for lane in &mut self.lanes {
-            if lane.due_us(hold).is_none_or(|due_us| due_us > now_us) {
+            if lane.due_us(hold, spending.few).is_none_or(|due_us| due_us > now_us) {
                 continue;
             }
             if lane.closed.is_waiting() {
                 // The block before first: a lone packet closes its own soon.
                 lane.closed.due_us = now_us;
             } else {
-                lane.close(control, &mut self.saved);
-                (lane.closed.due_dealt, lane.closed.due_us) = (dealt + depth, now_us + PAUSE_US);
+                lane.close(control, spending.few, &mut self.saved);
+                lane.closed.due_dealt = dealt + depth;
+                lane.closed.due_us = now_us + waiting.pause_us;
             }
         }
         let count = self.lanes.len();
@@ -282,7 +270,8 @@ impl Spread {
     /// Gives memory back when nothing waits: for a path that is idle.
     pub fn trim(&mut self) {
         if self.poll_timeout().is_none() {
-            (self.lanes, self.turn) = (Vec::new(), 0);
+            self.lanes = Vec::new();
+            self.turn = 0;
         }
     }
 
@@ -291,26 +280,25 @@ impl Spread {
     pub fn poll_timeout(&self) -> Option<u64> {
         let waiting = self.lanes.iter().filter(|lane| lane.closed.is_waiting());
         let closed = waiting.map(|lane| lane.closed.due_us);
-        let due = self.lanes.iter().filter_map(|lane| lane.due_us(self.hold));
+        let due =
+            self.lanes.iter().filter_map(|lane| lane.due_us(self.hold, self.tuning.spending.few));
         due.chain(closed).min()
     }
 }
 
 impl Lane {
     /// Makes the repair chunks; those of the block before must be out.
-    fn close(&mut self, control: &Control, saved: &mut u32) {
+    fn close(&mut self, control: &Control, few: usize, saved: &mut u32) {
         let count = self.lens.len();
-        let repair = match count {
-            0..=FEW => control
-                .few_chunks(self.upper, count)
-                .min((*saved / control.limits().price()) as usize),
+        let repair = if count <= few {
+            let most = (*saved / control.limits().price()) as usize;
+            control.few_chunks(self.upper, count).min(most)
+        } else {
             // A repair chunk is as long as the longest: half of the bytes, and not of the chunks.
-            _ => {
-                let bytes: usize = self.lens.iter().map(|&len| usize::from(len)).sum();
-                let longest = usize::from(self.lens.iter().max().copied().unwrap_or(1)).max(1);
-                let most = control.limits().most_of_bytes(bytes, longest);
-                control.repair_chunks(self.upper, count).min(most)
-            }
+            let bytes: usize = self.lens.iter().map(|&len| usize::from(len)).sum();
+            let longest = usize::from(self.lens.iter().max().copied().unwrap_or(1)).max(1);
+            let most = control.limits().most_of_bytes(bytes, longest);
+            control.repair_chunks(self.upper, count).min(most)
         };
         *saved = saved.saturating_sub((repair as u32).saturating_mul(control.limits().price()));
         let mut data: [&[u8]; LANE_CHUNKS] = [&[]; LANE_CHUNKS];
@@ -323,7 +311,8 @@ impl Lane {
         let encoded = block::encode(&data[..count], repair, &mut closed.coded);
         // Lengths were checked when the chunks came, so this is always possible.
         let repair = if encoded.is_ok() { repair as u8 } else { 0 };
-        (closed.block, closed.sent) = (self.block, 0);
+        closed.block = self.block;
+        closed.sent = 0;
         closed.shape = Shape { data: count as u8, repair };
         closed.len = usize::from(self.lens.iter().max().copied().unwrap_or(0));
         self.lens.clear();
@@ -333,7 +322,7 @@ impl Lane {
         !self.lens.is_empty() && self.lens.len() == self.full
     }
 
-    fn due_us(&self, hold: Hold) -> Option<u64> {
+    fn due_us(&self, hold: Hold, few: usize) -> Option<u64> {
         let hold_us = match self.wait {
             Wait::Ordered => hold.ordered_us,
             Wait::Company => hold.company_us,
@@ -343,7 +332,7 @@ impl Lane {
         match self.lens.len() {
             0 => None,
             _ if self.is_full() => Some(0),
-            1..=FEW => Some(filled_us),
+            count if count <= few => Some(filled_us),
             // Nobody holds back what has no order, and larger blocks cost less.
             _ if self.wait == Wait::Company => Some(filled_us),
             _ => Some(filled_us.min(self.newest_us.saturating_add(hold.pause_us))),
@@ -362,7 +351,8 @@ impl Closed {
     }
 
     fn poll_repair(&mut self) -> Option<Repair<'_>> {
-        let (index, count) = (usize::from(self.sent), usize::from(self.shape.repair));
+        let index = usize::from(self.sent);
+        let count = usize::from(self.shape.repair);
         let (lengths, chunks) = self.coded.split_at_checked(2 * count)?;
         self.sent += 1;
         Some(Repair {

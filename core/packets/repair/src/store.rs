@@ -36,7 +36,9 @@ impl Store {
     /// A store of at most `bytes_max` bytes of `budget`, now empty.
     pub(crate) fn new(bytes_max: usize, budget: &Budget) -> Self {
         let places_max = (bytes_max / CHUNK_LEN_MAX).min(usize::from(NONE));
-        let (bytes, places, part) = (Vec::new(), Vec::new(), Part::new(budget));
+        let bytes = Vec::new();
+        let places = Vec::new();
+        let part = Part::new(budget);
         Self { bytes, places, free: NONE, places_max, taken: 0, part }
     }
 
@@ -92,7 +94,9 @@ impl Store {
     /// Gives all memory back if nothing is kept.
     pub(crate) fn trim(&mut self) {
         if self.taken == 0 {
-            (self.bytes, self.places, self.free) = (Vec::new(), Vec::new(), NONE);
+            self.bytes = Vec::new();
+            self.places = Vec::new();
+            self.free = NONE;
             self.part.release();
         }
     }

@@ -1,10 +1,10 @@
 //! Repair chunks by the size of a block: worked out when a report comes, looked up for a block.
 
-use crate::bounds::FEW;
 use crate::code::DATA_MAX;
 use crate::full::Full;
 use crate::limits::Limits;
 use crate::model::Residuals;
+use crate::tuning::{Tuning, Worth};
 
 /// What a chunk is of, as far as it matters what its loss costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,21 +56,17 @@ impl Sent {
     }
 }
 
-/// Below this trust only blocks of [`PROBE_DATA`] chunks and more are repaired, by one, if they
-/// would be by more.
-pub(crate) const TRUST_MIN: f64 = 0.1;
-const PROBE_DATA: usize = 16;
-
 /// What repair is to bring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aim {
-    /// Residual loss, and that of blocks of [`FEW`] and less.
+    /// Residual loss, and that of blocks of [`crate::tuning::Spending::few`] and less.
     pub(crate) target: f64,
     pub(crate) few_target: f64,
     /// The line that TCP fills, if it does: no more than brings it the most.
     pub(crate) full: Option<Full>,
     /// And no more than this.
     pub(crate) limits: Limits,
+    pub(crate) tuning: &'static Tuning,
 }
 
 impl Aim {
@@ -79,7 +75,7 @@ impl Aim {
         self.fewest(residuals, data, self.limits.most(data), self.target)
     }
 
-    /// The same of a block of [`FEW`] and less.
+    /// The same of a block on the allowance.
     fn few(&self, residuals: &Residuals, data: usize) -> usize {
         self.fewest(residuals, data, self.limits.most_of_few(data), self.few_target)
     }
@@ -99,23 +95,25 @@ impl Aim {
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     many: [u8; DATA_MAX + 1],
-    few: [u8; FEW + 1],
+    few: [u8; DATA_MAX + 1],
     /// Whether there are none, for blocks of any size: asked for each packet.
     is_empty: bool,
 }
 
 impl Table {
     pub(crate) const NONE: Self =
-        Self { many: [0; DATA_MAX + 1], few: [0; FEW + 1], is_empty: true };
+        Self { many: [0; DATA_MAX + 1], few: [0; DATA_MAX + 1], is_empty: true };
 
     /// As many as `aim` asks for, as far as repair is trusted to help.
     pub(crate) fn new(residuals: &Residuals, aim: &Aim, trust: f64) -> Self {
         let mut table = Self::NONE;
+        let worth = &aim.tuning.worth;
         for (data, repair) in table.many.iter_mut().enumerate().skip(1) {
-            *repair = trusted(trust, data, aim.many(residuals, data));
+            *repair = trusted(trust, data, aim.many(residuals, data), worth);
         }
-        if trust > TRUST_MIN {
-            for (data, repair) in table.few.iter_mut().enumerate().skip(1) {
+        if trust > worth.trust_min {
+            let few = aim.tuning.spending.few;
+            for (data, repair) in table.few.iter_mut().enumerate().take(few + 1).skip(1) {
                 *repair = aim.few(residuals, data) as u8;
             }
         }
@@ -133,8 +131,8 @@ impl Table {
         self.many.get(data).copied().map_or(0, usize::from)
     }
 
-    /// For one that closed with [`FEW`] chunks or less: one for each pair at most, and for a single
-    /// one.
+    /// For one that closed with so few that it lives on the allowance: one for each pair at most,
+    /// and for a single one.
     pub(crate) fn few(&self, data: usize) -> usize {
         self.few.get(data).copied().map_or(0, usize::from)
     }
@@ -146,11 +144,11 @@ impl Table {
 }
 
 /// What is left of the repair chunks wanted for a block of `data` when they are trusted so far.
-fn trusted(trust: f64, data: usize, wanted: usize) -> u8 {
-    if trust > TRUST_MIN {
+fn trusted(trust: f64, data: usize, wanted: usize, worth: &Worth) -> u8 {
+    if trust > worth.trust_min {
         (wanted as f64 * trust).ceil() as u8
     } else {
-        u8::from(data >= PROBE_DATA && wanted > 0)
+        u8::from(data >= worth.probe_data && wanted > 0)
     }
 }
 
@@ -159,12 +157,17 @@ mod tests {
     use super::*;
     use crate::model::Model;
 
+    const TUNING: &Tuning = &Tuning::DEFAULT;
+    const TRUST_MIN: f64 = TUNING.worth.trust_min;
+    const FEW: usize = TUNING.spending.few;
+
     #[test]
     fn what_the_target_allows_costs_nothing() {
         let residuals = Residuals::new(&Model::independent(0.01));
         let table = |target, few_target, trust| {
-            let limits = Limits::default();
-            Table::new(&residuals, &Aim { target, few_target, full: None, limits }, trust)
+            let limits = Limits::usual(&TUNING.waiting);
+            let aim = Aim { target, few_target, full: None, limits, tuning: TUNING };
+            Table::new(&residuals, &aim, trust)
         };
         assert!(table(0.02, 0.02, 1.0).is_empty() && Table::NONE.is_empty());
         let found = table(0.02, 1e-5, 1.0);

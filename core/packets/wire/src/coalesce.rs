@@ -262,7 +262,8 @@ impl Coalescer {
 
     /// Begins a group that later packets of the flow may join.
     fn begin(&mut self, range: Range<usize>, bytes: &[u8], shape: Shape, slot: usize) {
-        let (mut next_sequence, mut closing) = (0, Flags(0));
+        let mut next_sequence = 0;
+        let mut closing = Flags(0);
         if shape.tcp {
             let at = shape.ip_len + 4;
             let raw = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];

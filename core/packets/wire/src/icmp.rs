@@ -12,7 +12,7 @@ pub const HEADER_LEN: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Icmp<'a>(Fields<'a>);
 
-impl<'a> Icmp<'a> {
+impl Icmp<'_> {
     /// Echo reply.
     pub const ECHO_REPLY: u8 = 0;
     /// Destination unreachable; code 4 is "fragmentation needed".
@@ -26,48 +26,10 @@ impl<'a> Icmp<'a> {
     /// Parameter problem.
     pub const PARAMETER_PROBLEM: u8 = 12;
 
-    /// Views what follows the IP headers.
-    ///
-    /// # Errors
-    /// [`Malformed::TransportTruncated`].
-    pub fn view(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        Fields::view(bytes).map(Self)
-    }
-
-    /// The message type.
-    #[must_use]
-    pub const fn kind(self) -> u8 {
-        self.0.head[0]
-    }
-
-    /// The code within the type.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self.0.head[1]
-    }
-
-    /// The checksum field.
-    #[must_use]
-    pub const fn checksum(self) -> u16 {
-        self.0.word(2)
-    }
-
-    /// The identifier of an echo request or reply.
-    #[must_use]
-    pub fn echo_identifier(self) -> Option<u16> {
-        matches!(self.kind(), Self::ECHO_REQUEST | Self::ECHO_REPLY).then(|| self.0.word(4))
-    }
-
     /// The next hop's MTU in "fragmentation needed" (RFC 1191), bytes.
     #[must_use]
     pub fn next_hop_mtu(self) -> Option<u32> {
         (self.kind() == Self::UNREACHABLE && self.code() == 4).then(|| u32::from(self.0.word(6)))
-    }
-
-    /// The bytes behind the fixed part.
-    #[must_use]
-    pub const fn body(self) -> &'a [u8] {
-        self.0.body
     }
 
     /// Whether this is about another packet, which it quotes. Redirects count.
@@ -84,7 +46,7 @@ impl<'a> Icmp<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Icmp6<'a>(Fields<'a>);
 
-impl<'a> Icmp6<'a> {
+impl Icmp6<'_> {
     /// Destination unreachable.
     pub const UNREACHABLE: u8 = 1;
     /// Packet too big.
@@ -98,49 +60,11 @@ impl<'a> Icmp6<'a> {
     /// Echo reply.
     pub const ECHO_REPLY: u8 = 129;
 
-    /// Views what follows the IP headers.
-    ///
-    /// # Errors
-    /// [`Malformed::TransportTruncated`].
-    pub fn view(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        Fields::view(bytes).map(Self)
-    }
-
-    /// The message type.
-    #[must_use]
-    pub const fn kind(self) -> u8 {
-        self.0.head[0]
-    }
-
-    /// The code within the type.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self.0.head[1]
-    }
-
-    /// The checksum field.
-    #[must_use]
-    pub const fn checksum(self) -> u16 {
-        self.0.word(2)
-    }
-
-    /// The identifier of an echo request or reply.
-    #[must_use]
-    pub fn echo_identifier(self) -> Option<u16> {
-        matches!(self.kind(), Self::ECHO_REQUEST | Self::ECHO_REPLY).then(|| self.0.word(4))
-    }
-
     /// The next hop's MTU in "packet too big", bytes.
     #[must_use]
     pub fn next_hop_mtu(self) -> Option<u32> {
         let mtu = u32::from(self.0.word(4)) << 16 | u32::from(self.0.word(6));
         (self.kind() == Self::TOO_BIG).then_some(mtu)
-    }
-
-    /// The bytes behind the fixed part.
-    #[must_use]
-    pub const fn body(self) -> &'a [u8] {
-        self.0.body
     }
 
     /// Whether this is an error about another packet, which it quotes: types below 128.
@@ -149,6 +73,54 @@ impl<'a> Icmp6<'a> {
         self.kind() < 128
     }
 }
+
+/// What both have in the same places.
+macro_rules! message {
+    ($name:ident) => {
+        impl<'a> $name<'a> {
+            /// Views what follows the IP headers.
+            ///
+            /// # Errors
+            /// [`Malformed::TransportTruncated`].
+            pub fn view(bytes: &'a [u8]) -> Result<Self, Malformed> {
+                Fields::view(bytes).map(Self)
+            }
+
+            /// The message type.
+            #[must_use]
+            pub const fn kind(self) -> u8 {
+                self.0.head[0]
+            }
+
+            /// The code within the type.
+            #[must_use]
+            pub const fn code(self) -> u8 {
+                self.0.head[1]
+            }
+
+            /// The checksum field.
+            #[must_use]
+            pub const fn checksum(self) -> u16 {
+                self.0.word(2)
+            }
+
+            /// The identifier of an echo request or reply.
+            #[must_use]
+            pub fn echo_identifier(self) -> Option<u16> {
+                matches!(self.kind(), Self::ECHO_REQUEST | Self::ECHO_REPLY).then(|| self.0.word(4))
+            }
+
+            /// The bytes behind the fixed part.
+            #[must_use]
+            pub const fn body(self) -> &'a [u8] {
+                self.0.body
+            }
+        }
+    };
+}
+
+message!(Icmp);
+message!(Icmp6);
 
 #[derive(Clone, Copy, Debug)]
 struct Fields<'a> {

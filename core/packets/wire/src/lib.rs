@@ -25,7 +25,8 @@
 //! Beside that stand [`checksum`] (RFC 1071 and its incremental form), the plain views [`tcp`],
 //! [`udp`] and [`icmp`], all of which borrow and none of which copy, [`stun`], by which a server
 //! tells from where it sees us, [`prefix`], the text form of a network, [`relay`], the frames on a
-//! stream between a node and a relay, and [`ping`], what rides in echoes of ICMP.
+//! stream between a node and a relay, [`websocket`], in which they ride where a proxy passes
+//! nothing else, and [`ping`], what rides in echoes of ICMP.
 
 #![forbid(unsafe_code)]
 
@@ -40,15 +41,16 @@ pub mod packet;
 pub mod ping;
 pub mod prefix;
 pub mod relay;
-#[cfg(test)]
-mod sample;
 pub mod stun;
 pub mod superpacket;
 pub mod tcp;
+#[cfg(test)]
+mod tests;
 pub mod too_big;
 pub mod udp;
 pub mod unit;
 pub mod virtio;
+pub mod websocket;
 pub mod wireguard;
 
 pub use malformed::Malformed;

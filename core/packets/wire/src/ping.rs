@@ -4,9 +4,12 @@
 //! rest is a datagram, or nothing. Numbers are big-endian.
 //!
 //! ```text
-//! request: marker 4 | cookie 4 | tag 4 | life 1 | hold 1 | zero 2
+//! request: marker 4 | cookie 4 | tag 4 | life 1 | hold 1 | flags 1 | zero 1
 //! reply:   tag 4    | cookie 4 | held 2 | waiting 2 | came 2 | flags 1 | zero 1
 //! ```
+//!
+//! Flags of a request: 1 = what follows is padding. Of a reply: 1 = the pool ran dry, 2 = the
+//! responder knows who asks.
 //!
 //! The *marker* is by which a packet filter tells requests of ours from everybody's. The *cookie*
 //! is given by a responder to who has proved a key, so that nobody else's requests take room there.
@@ -18,8 +21,12 @@ pub const HEAD_LEN: usize = 16;
 pub const ICMP_LEN: usize = 8;
 /// The first bytes of every request.
 pub const MARKER: [u8; 4] = *b"WRN1";
+/// What follows a request is padding.
+const PADDED: u8 = 1;
 /// The pool ran dry since the reply before.
 const DRY: u8 = 1;
+/// Who asks has proved a key.
+const PROVEN: u8 = 2;
 
 /// The head of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +40,8 @@ pub struct Request {
     /// How long it is to be kept before an empty reply, quarters of a second; 0 = it waits for a
     /// datagram.
     pub hold: u8,
+    /// What follows is no datagram: it only makes room for one in the reply.
+    pub is_padded: bool,
 }
 
 /// The head of a reply.
@@ -50,6 +59,8 @@ pub struct Reply {
     pub came: u16,
     /// There was no request for a datagram since the reply before.
     pub is_dry: bool,
+    /// The responder knows who asks, so that a reply may be longer than its request.
+    pub is_proven: bool,
 }
 
 fn head<const LEN: usize>(bytes: &[u8], at: usize) -> [u8; LEN] {
@@ -70,6 +81,7 @@ impl Request {
             tag: u32::from_be_bytes(head(payload, 8)),
             life: payload[12],
             hold: payload[13],
+            is_padded: payload[14] & PADDED != 0,
         })
     }
 
@@ -81,6 +93,7 @@ impl Request {
         out[4..8].copy_from_slice(&self.cookie.to_be_bytes());
         out[8..12].copy_from_slice(&self.tag.to_be_bytes());
         [out[12], out[13]] = [self.life, self.hold];
+        out[14] = u8::from(self.is_padded) * PADDED;
         out
     }
 }
@@ -99,6 +112,7 @@ impl Reply {
             waiting: u16::from_be_bytes(head(payload, 10)),
             came: u16::from_be_bytes(head(payload, 12)),
             is_dry: payload[14] & DRY != 0,
+            is_proven: payload[14] & PROVEN != 0,
         })
     }
 
@@ -111,7 +125,7 @@ impl Reply {
         out[8..10].copy_from_slice(&self.held.to_be_bytes());
         out[10..12].copy_from_slice(&self.waiting.to_be_bytes());
         out[12..14].copy_from_slice(&self.came.to_be_bytes());
-        out[14] = u8::from(self.is_dry) * DRY;
+        out[14] = (u8::from(self.is_dry) * DRY) | (u8::from(self.is_proven) * PROVEN);
         out
     }
 }
@@ -122,10 +136,12 @@ mod tests {
 
     #[test]
     fn heads_are_read_as_they_were_written() {
-        let request = Request { cookie: 0x0102_0304, tag: 7, life: 16, hold: 3 };
+        let request = Request { cookie: 0x0102_0304, tag: 7, life: 16, hold: 3, is_padded: true };
         assert_eq!(Request::parse(&request.bytes()), Some(request));
         assert_eq!(request.bytes()[..6], *b"WRN1\x01\x02");
-        let reply = Reply { tag: 7, cookie: 9, held: 300, waiting: 2, came: 0xffff, is_dry: true };
+        let reply =
+            Reply { tag: 7, cookie: 9, held: 300, waiting: 2, came: 0xffff, ..Reply::default() };
+        let reply = Reply { is_dry: true, is_proven: true, ..reply };
         assert_eq!(Reply::parse(&reply.bytes()), Some(reply));
     }
 

@@ -265,13 +265,15 @@ impl Decoder {
     /// told by [`Decoder::fill`]. Places that were given out before are over.
     pub fn room(&mut self) -> &mut [u8] {
         if self.start == self.end {
-            (self.start, self.end) = (0, 0);
+            self.start = 0;
+            self.end = 0;
         }
         let begun = self.begun_len();
         let is_short = self.start + begun > self.memory.len() || self.end == self.memory.len();
         if is_short && self.start > 0 {
             self.memory.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+            self.end -= self.start;
+            self.start = 0;
         }
         // One byte more than a frame that is whole, which its owner has not looked at yet.
         let least = begun.max(self.wanted).max(MEMORY_LEN_MIN).max(self.end + 1);
@@ -319,7 +321,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory held: what tests and fuzzing hold the bound by.
     #[must_use]
     pub fn memory_len(&self) -> usize {
         self.memory.len()

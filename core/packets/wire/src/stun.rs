@@ -101,7 +101,8 @@ fn read_attributes(
     datagram: &[u8],
     transaction: &Transaction,
 ) -> Result<Option<SocketAddr>, Malformed> {
-    let (mut xored, mut plain) = (None, None);
+    let mut xored = None;
+    let mut plain = None;
     let mut at = HEADER_LEN;
     while at < datagram.len() {
         let len = usize::from(u16_at(datagram, at + 2));

@@ -219,7 +219,8 @@ impl<'a> Superpacket<'a> {
 /// Any start behind the IP header is taken, since a packet may carry another one in UDP or GRE.
 fn complete_checksum(header: virtio::Header, bytes: &mut [u8]) -> Result<(), Malformed> {
     let packet = packet::parse(bytes)?;
-    let (total_len, start) = (packet.bytes().len(), usize::from(header.csum_start));
+    let total_len = packet.bytes().len();
+    let start = usize::from(header.csum_start);
     let at = start + usize::from(header.csum_offset);
     if start < packet.header_len() || at + 2 > total_len {
         return Err(Malformed::ChecksumStart);

@@ -157,7 +157,8 @@ pub fn clamp_mss(packet: &mut [u8], mtu: usize) -> bool {
     let mss = u16::try_from(mss).unwrap_or(u16::MAX);
     let tcp = &mut packet[at..];
     let Ok(view) = Tcp::view(tcp) else { return false };
-    let (checksum, end) = (view.checksum(), view.header_len());
+    let checksum = view.checksum();
+    let end = view.header_len();
     let mut option = HEADER_LEN;
     while option < end {
         let len = match tcp[option] {

@@ -1,13 +1,14 @@
-//! The one message that a link itself has to send: that a packet does not fit.
+//! The messages that a link itself has to send: that a packet does not fit, and that nothing leads
+//! where it goes.
 
 use crate::checksum::{self, Sum};
 use crate::icmp::{HEADER_LEN, Icmp, Icmp6};
 use crate::ip::protocol;
 use crate::packet;
 
-/// Bytes of what [`write_too_big`] quotes of a packet, at most.
+/// Bytes of a packet that is quoted, at most.
 const QUOTE_LEN_MAX: usize = 512;
-/// Bytes that [`write_too_big`] writes, at most.
+/// Bytes that [`write_too_big`] or [`write_no_route`] writes, at most.
 pub const TOO_BIG_LEN_MAX: usize = 40 + HEADER_LEN + QUOTE_LEN_MAX;
 const HOP_LIMIT: u8 = 64;
 
@@ -15,8 +16,28 @@ const HOP_LIMIT: u8 = 64;
 /// needed" (RFC 1191) or "packet too big" (RFC 4443), as if from where it was going. Returns the
 /// length; `None` where nothing may be told: about an ICMP error, or what is no packet.
 pub fn write_too_big(packet: &[u8], mtu: usize, out: &mut [u8]) -> Option<usize> {
+    let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
+    write(packet, Told::TooBig(mtu), out)
+}
+
+/// Writes what the sender of `packet` is told when nothing leads where it goes: "network
+/// unreachable" (RFC 792) or "no route to destination" (RFC 4443), as if from there. Returns the
+/// length; `None` as [`write_too_big`].
+pub fn write_no_route(packet: &[u8], out: &mut [u8]) -> Option<usize> {
+    write(packet, Told::NoRoute, out)
+}
+
+/// What a sender is told.
+#[derive(Clone, Copy)]
+enum Told {
+    TooBig(u32),
+    NoRoute,
+}
+
+fn write(packet: &[u8], told: Told, out: &mut [u8]) -> Option<usize> {
     let quoted = packet::parse_quoted(packet).ok()?;
-    let (source, destination) = (quoted.destination(), quoted.source());
+    let source = quoted.destination();
+    let destination = quoted.source();
     let v6 = quoted.version() == 6;
     let is_error = match quoted.transport() {
         Ok(packet::Transport::Icmp(message)) => message.is_error(),
@@ -35,21 +56,31 @@ pub fn write_too_big(packet: &[u8], mtu: usize, out: &mut [u8]) -> Option<usize>
     if v6 {
         ip[0] = 0x60;
         ip[4..6].copy_from_slice(&((len - at) as u16).to_be_bytes());
-        (ip[6], ip[7]) = (protocol::ICMPV6, HOP_LIMIT);
+        ip[6] = protocol::ICMPV6;
+        ip[7] = HOP_LIMIT;
         ip[8..24].copy_from_slice(&packet[24..40]);
         ip[24..40].copy_from_slice(&packet[8..24]);
-        message[0] = Icmp6::TOO_BIG;
-        message[4..8].copy_from_slice(&(mtu as u32).to_be_bytes());
+        match told {
+            Told::TooBig(mtu) => {
+                message[0] = Icmp6::TOO_BIG;
+                message[4..8].copy_from_slice(&mtu.to_be_bytes());
+            }
+            Told::NoRoute => message[0] = Icmp6::UNREACHABLE,
+        }
     } else {
         ip[0] = 0x45;
         ip[2..4].copy_from_slice(&(len as u16).to_be_bytes());
-        (ip[8], ip[9]) = (HOP_LIMIT, protocol::ICMP);
+        ip[8] = HOP_LIMIT;
+        ip[9] = protocol::ICMP;
         ip[12..16].copy_from_slice(&packet[16..20]);
         ip[16..20].copy_from_slice(&packet[12..16]);
         let sum = Sum::of(ip).checksum();
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        (message[0], message[1]) = (Icmp::UNREACHABLE, 4);
-        message[6..8].copy_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
+        message[0] = Icmp::UNREACHABLE;
+        if let Told::TooBig(mtu) = told {
+            message[1] = 4;
+            message[6..8].copy_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
+        }
     }
     message[HEADER_LEN..].copy_from_slice(quote);
     let sum = if v6 {
@@ -119,6 +150,19 @@ mod tests {
                 let error = out[..written].to_vec();
                 assert_eq!(write_too_big(&error, 576, &mut out), None);
             }
+        }
+        for v6 in [false, true] {
+            let lost = packet(v6, 16);
+            let mut out = [0xee; TOO_BIG_LEN_MAX];
+            let written = write_no_route(&lost, &mut out).expect("it is told");
+            let told = packet::parse(&out[..written]).expect("a packet");
+            assert!(told.checksums_hold());
+            let kind = match told.transport() {
+                Ok(packet::Transport::Icmp(message)) => (message.kind(), message.code()),
+                Ok(packet::Transport::Icmp6(message)) => (message.kind(), message.code()),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(kind, (if v6 { 1 } else { 3 }, 0));
         }
         assert_eq!(write_too_big(&[0x45; 3], 576, &mut [0; TOO_BIG_LEN_MAX]), None);
     }

@@ -208,8 +208,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sample::{Sample, any_sample};
     use crate::superpacket;
+    use crate::tests::sample::{Sample, any_sample};
 
     /// The head and the payload of a superpacket.
     fn head_of<'a>(header: virtio::Header, packet: &superpacket::Superpacket<'a>) -> Head<'a> {

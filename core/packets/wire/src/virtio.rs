@@ -11,14 +11,13 @@ pub const LEN: usize = 10;
 
 /// Flag: the checksum at `csum_start + csum_offset` holds only the pseudo header's sum.
 pub const FLAG_NEEDS_CSUM: u8 = 1;
-/// Flag: the checksum was verified.
-pub const FLAG_DATA_VALID: u8 = 2;
 
 /// One packet, nothing to cut.
 pub const GSO_NONE: u8 = 0;
 /// TCP over IPv4, to be cut at `gso_size` payload bytes.
 pub const GSO_TCPV4: u8 = 1;
-/// The old UDP fragmentation offload: never negotiated, always refused.
+/// The old UDP fragmentation offload: never negotiated, always refused. Only tests
+/// name it.
 pub const GSO_UDP: u8 = 3;
 /// TCP over IPv6.
 pub const GSO_TCPV6: u8 = 4;

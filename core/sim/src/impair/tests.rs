@@ -165,14 +165,46 @@ fn new_weather_holds_from_the_next_packet_on() {
     assert_eq!(pipe.impairment(), &worse);
 }
 
+#[test]
+fn a_handover_moves_the_delay_and_nothing_does_in_between() {
+    let way = Impairment {
+        delay_us: 22_500,
+        handover_us: 15_000_000,
+        swing_us: 7_500,
+        ..Impairment::NONE
+    };
+    // A packet each 100 ms for 400 handovers, and the same again for who was silent until late.
+    let seen = |from_s: u64, seed: u64| -> Vec<(u64, u64)> {
+        let mut pipe = Pipe::new(way, seed).expect("valid");
+        (from_s * 10..60_000)
+            .map(|tick| match pipe.offer(tick * 100_000_000, 100) {
+                Verdict::Deliver { at_ns, .. } => (tick / 150, at_ns - tick * 100_000_000),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    };
+    let all = seen(0, 3);
+    let mut delays: Vec<(u64, u64)> = all.clone();
+    delays.dedup();
+    assert_eq!(delays.len(), 400, "one delay from each handover to the next");
+    let ms: Vec<f64> = delays.iter().map(|(_, ns)| *ns as f64 / 1e6).collect();
+    assert!(ms.iter().all(|ms| (15.0..30.0).contains(ms)));
+    let mean = ms.iter().sum::<f64>() / ms.len() as f64;
+    assert!(near(mean, 22.5, 0.7), "{mean}");
+    assert!(ms.iter().any(|ms| *ms < 16.0) && ms.iter().any(|ms| *ms > 29.0));
+    assert_eq!(seen(3_000, 3), all[30_000..], "the time alone says which handover it is");
+    assert_ne!(seen(0, 4), all, "another seed is another sky");
+}
+
 fn any_impairment() -> impl Strategy<Value = Impairment> {
     let share = || prop_oneof![Just(0.0), 0.0..=1.0f64];
     let burst = prop_oneof![Just(None), (1.0..50.0f64, 0.5..=1.0f64).prop_map(Some)];
     let shares = (share(), share(), share(), share());
-    (0..20_000u64, 0..20_000u64, shares, burst, 0..2_000_000_000u64, 1..2_000usize).prop_map(
+    let handover = prop_oneof![Just((0, 0)), (1..50_000u64, 0..20_000u64)];
+    let times = (0..20_000u64, 0..20_000u64, handover);
+    (times, shares, burst, 0..2_000_000_000u64, 1..2_000usize).prop_map(
         |(
-            delay_us,
-            jitter_us,
+            (delay_us, jitter_us, (handover_us, swing_us)),
             (loss, reorder, reorder_correlation, duplicate),
             burst,
             rate,
@@ -184,6 +216,8 @@ fn any_impairment() -> impl Strategy<Value = Impairment> {
             Impairment {
                 delay_us,
                 jitter_us,
+                handover_us,
+                swing_us,
                 loss,
                 loss_model: model,
                 reorder,

@@ -48,10 +48,11 @@ impl Cubic {
         &mut self,
         rtt_us: u64,
         window: f64,
-        (una, next): (u64, u64),
+        flight: (u64, u64),
         begins: bool,
         now_us: u64,
     ) -> bool {
+        let (una, next) = flight;
         if now_us < self.quiet_until_us {
             return false;
         }
@@ -87,7 +88,8 @@ impl Cubic {
         let epoch_us = *self.epoch_us.get_or_insert_with(|| {
             self.reno = window;
             if self.last_max <= window {
-                (self.k_s, self.origin) = (0.0, window);
+                self.k_s = 0.0;
+                self.origin = window;
             } else {
                 self.k_s = cube_root((self.last_max - window) / C);
                 self.origin = self.last_max;

@@ -89,11 +89,13 @@ impl Receiver {
     }
 
     fn insert(&mut self, first: u64, end: u64) {
-        let (mut first, mut end) = (first, end);
+        let mut first = first;
+        let mut end = end;
         while let Some((&from, &to)) = self.beyond.range(..=end).next_back()
             && to >= first
         {
-            (first, end) = (first.min(from), end.max(to));
+            first = first.min(from);
+            end = end.max(to);
             self.beyond.remove(&from);
             self.recent.retain(|&of| of != from);
         }
@@ -102,7 +104,8 @@ impl Receiver {
     }
 
     fn ack(&mut self, twice: Option<(u64, u64)>) -> Ack {
-        (self.unacknowledged, self.due_us) = (0, None);
+        self.unacknowledged = 0;
+        self.due_us = None;
         let beyond = &self.beyond;
         self.recent.retain(|from| beyond.contains_key(from));
         let known = self.recent.iter().filter_map(|from| Some((*from, *beyond.get(from)?)));

@@ -170,7 +170,8 @@ impl Host {
     }
 
     pub(super) fn set_key(&mut self, key: PrivateKey) {
-        (self.public, self.key) = (key.public(), key);
+        self.public = key.public();
+        self.key = key;
     }
 
     /// A datagram from `remote`, as the host's kernel would tell of it.

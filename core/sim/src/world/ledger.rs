@@ -127,7 +127,8 @@ impl Ledger {
         let pseudo = checksum::pseudo(route.source, route.destination, UDP, upper_len);
         let sum = (!pseudo.checksum()).to_be_bytes();
         made.bytes[at + 6..at + 8].copy_from_slice(&sum);
-        (made.header.gso_type, made.header.gso_size) = (virtio::GSO_NONE, 0);
+        made.header.gso_type = virtio::GSO_NONE;
+        made.header.gso_size = 0;
         made
     }
 
@@ -148,7 +149,8 @@ impl Ledger {
         let is_v4 = route.source.is_ipv4();
         let (protocol, gso_type, csum_offset) = if is_tcp {
             upper[4..8].copy_from_slice(&self.sequence.to_be_bytes());
-            (upper[12], upper[13]) = (5 << 4, ACK_PSH);
+            upper[12] = 5 << 4;
+            upper[13] = ACK_PSH;
             self.sequence = self.sequence.wrapping_add((len * segments) as u32);
             (TCP, if is_v4 { virtio::GSO_TCPV4 } else { virtio::GSO_TCPV6 }, 16)
         } else {

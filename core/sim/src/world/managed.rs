@@ -200,7 +200,8 @@ impl World {
     /// A frame is at a relay, or behind it.
     pub(super) fn relayed(
         &mut self,
-        (sender, to): (HostId, HostId),
+        sender: HostId,
+        to: HostId,
         relay: u32,
         bytes: Vec<u8>,
         is_in: bool,

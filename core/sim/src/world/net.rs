@@ -50,7 +50,8 @@ impl World {
     }
 
     pub(super) fn pipe(&mut self, from: HostId, to: Place) -> &mut Pipe {
-        let (weather, rng) = (self.weather, &mut self.rng);
+        let weather = self.weather;
+        let rng = &mut self.rng;
         self.pipes.entry((from, to)).or_insert_with(|| {
             Pipe::new(weather, rng.next_u64()).expect("weather is within its bounds")
         })
@@ -84,7 +85,8 @@ impl World {
             Err(fate) => return Err((fate, bytes)),
         };
         let Some(place) = self.place(to) else { return Err((Fate::Nobody, bytes)) };
-        let (now, len) = (self.now().0, bytes.len());
+        let now = self.now().0;
+        let len = bytes.len();
         if self.line_mtu.is_some_and(|mtu| len + OUTER_LEN > mtu) {
             return Err((Fate::Lost, bytes));
         }
@@ -122,7 +124,9 @@ impl World {
         if net.is_some_and(|net| !self.is_inside(host.nat, net)) {
             return Err(Fate::Nobody);
         }
-        let (mut source, mut to, mut nat) = (host.address, to, host.nat);
+        let mut source = host.address;
+        let mut to = to;
+        let mut nat = host.nat;
         // Through one translator after the other, until the receiver's net is reached.
         while let Some(id) = nat.filter(|id| net != Some(*id)) {
             let (SocketAddr::V4(near), SocketAddr::V4(far)) = (source, to) else {

@@ -94,7 +94,8 @@ fn build(world: &mut World, rng: &mut Rng) -> Vec<(HostId, HostId)> {
     }
     let ids: Vec<HostId> = world.host_ids().collect();
     for &id in &ids {
-        let (frames, aes) = (rng.chance(0.7), rng.chance(0.7));
+        let frames = rng.chance(0.7);
+        let aes = rng.chance(0.7);
         world.set_frames(id, frames);
         world.set_aes(id, aes);
         world.set_compress(id, id.0.is_multiple_of(2));
@@ -142,7 +143,8 @@ fn storm(world: &mut World, rng: &mut Rng, links: &[(HostId, HostId)]) {
                 }
             }
             4 => {
-                let (frames, aes) = (rng.chance(0.7), rng.chance(0.7));
+                let frames = rng.chance(0.7);
+                let aes = rng.chance(0.7);
                 world.set_frames(from, frames);
                 world.set_aes(from, aes);
             }
@@ -254,7 +256,8 @@ fn steady(world: &mut World, links: &[(HostId, HostId)]) -> u64 {
     start(world, links, STEADY, Duration::from_secs(2));
     world.run(STEADY + Duration::from_secs(1));
     let after = world.ledger.total();
-    let (sent, delivered) = (after.sent - before.sent, after.delivered - before.delivered);
+    let sent = after.sent - before.sent;
+    let delivered = after.delivered - before.delivered;
     if sent != delivered {
         world.fail(&format!("{delivered} of {sent} packets arrived in the calm"));
     }

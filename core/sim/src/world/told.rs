@@ -14,7 +14,9 @@ impl World {
         let host = &mut self.hosts[id.0];
         host.peers.clear();
         host.set_key(key);
-        (host.rules, host.up, host.forgot) = (None, true, true);
+        host.rules = None;
+        host.up = true;
+        host.forgot = true;
         host.boot();
         self.drain(id);
     }
@@ -65,7 +67,8 @@ impl World {
     pub fn set_reach(&mut self, id: HostId, reach: Reach) {
         let now = self.now();
         let host = &mut self.hosts[id.0];
-        let (now, local) = (host.instant(now), vec![host.address]);
+        let now = host.instant(now);
+        let local = vec![host.address];
         host.node.set_reach(Reach { local, ..reach }, now);
         self.drain(id);
     }
@@ -85,7 +88,8 @@ impl World {
         };
         self.tell(format!("{id} is at {address} now"));
         let host = &mut self.hosts[id.0];
-        (host.address, host.nat) = (address, nat);
+        host.address = address;
+        host.nat = nat;
         host.node.forget_sources();
     }
 

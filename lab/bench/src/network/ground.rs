@@ -32,7 +32,8 @@ impl Ground {
         hub.sh("ip link add br0 type bridge && ip link set br0 up")?;
         let mut wire = None;
         for (index, host) in hosts.iter().enumerate() {
-            let (address, port) = (format!("{}/24", outer(index)), format!("p{index}"));
+            let address = format!("{}/24", outer(index));
+            let port = format!("p{index}");
             match last.filter(|_| index + 1 == count) {
                 None => net.veth((&hub, &port, &[]), (host, IFNAME, &[&address]))?,
                 Some(impairment) => {

@@ -207,9 +207,10 @@ impl Step {
         &self,
         ground: &Ground,
         running: &Running<'_>,
-        (from, to): (usize, usize),
+        pair: (usize, usize),
         streams: u32,
     ) -> Result<f64> {
+        let (from, to) = pair;
         let hosts = [&ground.ends[from].host, &ground.ends[to].host];
         match load::run(hosts, running.address(to), Load::Tcp(streams), self.seconds)? {
             Outcome::Transfer(transfer) => Ok(transfer.mbit_s()),
@@ -265,7 +266,8 @@ impl Step {
         };
         let before = relay_cpu_s();
         let rates = std::thread::scope(|scope| {
-            let (ground, running) = (&ground, &running);
+            let ground = &ground;
+            let running = &running;
             let pair = |n: usize| (first + 2 * n, first + 2 * n + 1);
             let load = |n| scope.spawn(move || self.rate(ground, running, pair(n), 1));
             let loads: Vec<_> = (0..count).map(load).collect();

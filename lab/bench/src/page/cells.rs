@@ -111,19 +111,23 @@ impl<'a> Cells<'a> {
     /// Ratios of two peers on the same link in the same round.
     pub(crate) fn ratio(
         &self,
-        (profile, test, metric): (&str, Test, &str),
+        cell: (&str, Test, &str),
         ours: &str,
         theirs: &str,
     ) -> Option<Spread> {
-        self.paired((profile, metric), (test, ours), (test, theirs))
+        let (profile, test, metric) = cell;
+        self.paired(profile, metric, test, ours, test, theirs)
     }
 
     /// Ratios of one figure of two tests or peers on the same link in the same round.
     pub(crate) fn paired(
         &self,
-        (profile, metric): (&str, &str),
-        (test, ours): (Test, &str),
-        (of_test, theirs): (Test, &str),
+        profile: &str,
+        metric: &str,
+        test: Test,
+        ours: &str,
+        of_test: Test,
+        theirs: &str,
     ) -> Option<Spread> {
         let ours_all = self.values(profile, test, ours, metric)?;
         self.values(profile, of_test, theirs, metric)?;

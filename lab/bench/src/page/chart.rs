@@ -54,7 +54,7 @@ pub fn chart(runs: &[PathBuf]) -> Result<String> {
         let note = sample::read_note(dir)?;
         let place = dir.display();
         ensure!(note.marks.is_empty(), "{place} proves nothing, as its report says: draw another");
-        ensure!(!note.figures.is_empty(), "{place} has no figures: make its report anew");
+        ensure!(!note.figures.is_empty(), "{place} has no figures: write its report again");
         notes.push(note);
     }
     Ok(draw(&notes))
@@ -157,7 +157,8 @@ fn bar(svg: &mut String, peer: &str, found: Option<(&Note, &Figure)>, top: f64) 
         return;
     };
     let [median, min, max] = [figure.median, figure.min, figure.max].map(across);
-    let (width, middle) = ((median - LEFT).max(1.0), top + BAR / 2.0);
+    let width = (median - LEFT).max(1.0);
+    let middle = top + BAR / 2.0;
     let _ = writeln!(
         svg,
         "<rect class='{class}' x='{LEFT:.0}' y='{top:.0}' width='{width:.1}' height='{BAR:.0}'/>\n\
@@ -181,7 +182,8 @@ fn source(notes: &[Note], note: &Note) -> Option<String> {
     };
     let drawn = profile::PROFILES.into_iter().filter(is_drawn).filter_map(profile::named);
     let losses: Vec<String> = drawn.map(|it| format!("{}", it.loss * 100.0)).collect();
-    let (facts, seconds) = (&note.facts, note.settings.seconds);
+    let facts = &note.facts;
+    let seconds = note.settings.seconds;
     let date = facts.date.split(' ').next().unwrap_or_default();
     (!losses.is_empty()).then(|| {
         format!(
@@ -244,6 +246,6 @@ mod tests {
         let runs = ["thirty", "ring"].map(|run| root.join("docs/measurements").join(run));
         let drawn = chart(&runs).expect("committed runs");
         let kept = std::fs::read_to_string(root.join("docs/measurements/stream.svg"));
-        assert!(kept.expect("the chart") == drawn, "draw it anew: make chart");
+        assert!(kept.expect("the chart") == drawn, "draw it again: make chart");
     }
 }

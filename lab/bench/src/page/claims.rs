@@ -7,7 +7,7 @@ use super::cells::{BACK, Cells, FORTH, State};
 use crate::ratio::{Percentile, Spread};
 use crate::ring::metric::{self, Better};
 use crate::ring::{BASELINE, SLOW_LINE, SLOW_RING, Test};
-use crate::verdict::Bound;
+use crate::row::Bound;
 use crate::vpn::{EASYTIER_KCP, NO_VPN, WARREN, WARREN_NETWORK, WARREN_PLAIN, WIREGUARD_GO};
 
 mod whole;
@@ -16,7 +16,7 @@ mod worst;
 /// One line of the table of requirements.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Verdict {
-    /// Where it is required: `bound`, or the number of a statement of source 002.
+    /// Where it is required: [`OURSELVES`], or the number of a statement of source 002.
     pub(crate) of: &'static str,
     pub(crate) what: String,
     pub(crate) required: String,
@@ -28,6 +28,12 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// Who requires it, for people.
+    pub(crate) fn asked_by(&self) -> String {
+        let number = self.of.rsplit_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+        number.map_or_else(|| "ourselves".to_owned(), |number| format!("comparison, no. {number}"))
+    }
+
     /// Whether it rests on fewer measurements than a claim takes.
     pub(crate) fn is_of_few(&self) -> bool {
         (1..crate::ring::HONEST_COUNT as usize).contains(&self.n)
@@ -56,13 +62,15 @@ impl Verdict {
     }
 }
 
+/// What Warren requires of itself in bad weather.
+pub(crate) const OURSELVES: &str = "bound";
 /// Nobody's rivals.
 const OURS: [&str; 3] = [WARREN, WARREN_PLAIN, WARREN_NETWORK];
 const CLEAN: &str = BASELINE;
 const BAD: [&str; 3] = ["low", "medium", "high"];
 const ALL: [&str; 4] = [CLEAN, "low", "medium", "high"];
 const RATE: &str = FORTH;
-/// Each direction alone: what holds forth need not hold back.
+/// Each direction alone: what holds up need not hold down.
 const RATES: [&str; 2] = [RATE, BACK];
 /// What a byte costs on the wire.
 const BYTES: &str = "wire_bytes_per_byte";
@@ -87,7 +95,7 @@ pub(crate) fn verdicts(cells: &Cells<'_>) -> Vec<Verdict> {
 
 fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
     use Bound::{AtLeast, AtMost};
-    let judge = Judge { cells, of: "bound" };
+    let judge = Judge { cells, of: OURSELVES };
     let mut all = Vec::new();
     for rate in RATES {
         all.push(judge.ratio(CLEAN, Test::Tcp, rate, WARREN_PLAIN, AtLeast(0.98)));
@@ -170,6 +178,21 @@ fn statements(cells: &Cells<'_>) -> Vec<Verdict> {
         all.push(of("002.5 (7)").parallel(profile, least));
     }
     all.push(of("002.5 (8)").value(CLEAN, Test::Udp, "lost_percent", AtMost(0.05)));
+    // A full first datagram of QUIC with the heads of UDP and IPv6.
+    all.push(of("002.5 (9)").value(CLEAN, Test::Quic, "mtu_bytes", AtLeast(1_328.0)));
+    for profile in ALL {
+        let failed = "ipv6_handshakes_failed";
+        all.push(of("002.5 (9)").value(profile, Test::Quic, failed, AtMost(0.0)));
+    }
+    let quality = "video_quality_percent";
+    all.push(of("002.5 (10)").value(CLEAN, Test::Video, quality, AtLeast(100.0)));
+    for profile in ALL {
+        all.push(of("002.5 (11)").value(profile, Test::Video, quality, AtLeast(99.9)));
+        for slowest in ["loaded_rtt_p99_ms", "session_rtt_p99_ms"] {
+            let most = AtMost(3.0);
+            all.push(of("002.5 (11)").ratio(profile, Test::Video, slowest, NO_VPN, most));
+        }
+    }
     all.push(of("002.5 (12)").completes(&[Test::Download], "the download in all profiles"));
     // The source's takes 8.5 s without a VPN, and is the second one.
     for (profile, metric) in [(CLEAN, "long_download_s"), (SLOW_LINE, "download_s")] {
@@ -204,7 +227,7 @@ impl Judge<'_> {
     ) -> Verdict {
         let of = self.of;
         if let Some((spread, unit, holds)) = found {
-            let found = format!("{} {unit}", spread_text(spread));
+            let found = spread_text(spread, unit);
             return Verdict { of, what, required, found, holds: Some(holds), n: spread.n };
         }
         let states = cells
@@ -336,7 +359,7 @@ impl Judge<'_> {
 
     /// Six streams carry no less than one.
     fn six(&self, profile: &str, rate: &str) -> Verdict {
-        let ratios = self.cells.paired((profile, rate), (Test::Six, WARREN), (Test::Tcp, WARREN));
+        let ratios = self.cells.paired(profile, rate, Test::Six, WARREN, Test::Tcp, WARREN);
         let found = ratios.map(|spread| (spread, "×", spread.median >= 1.0 - NOISE));
         let what = format!("{profile}: six streams ÷ one, {}, {WARREN}", describe(rate).0);
         let cells = [(profile, Test::Six, WARREN), (profile, Test::Tcp, WARREN)];
@@ -409,7 +432,8 @@ impl Judge<'_> {
     }
 
     fn elsewhere(&self, what: &str, found: &str) -> Verdict {
-        let (of, required) = (self.of, String::new());
+        let of = self.of;
+        let required = String::new();
         Verdict { of, what: what.to_owned(), required, found: found.to_owned(), holds: None, n: 0 }
     }
 }
@@ -418,17 +442,14 @@ fn describe(metric: &str) -> (&'static str, &'static str) {
     metric::named(metric).map_or(("", ""), |metric| (metric.title, metric.unit))
 }
 
-fn spread_text(spread: Spread) -> String {
+fn spread_text(spread: Spread, unit: &str) -> String {
     let number = super::number;
+    let found = format!("{} {unit}", number(spread.median));
     match spread.min == spread.max {
-        true => format!("{} (n = {})", number(spread.median), spread.n),
-        false => format!(
-            "{} ({} to {}, n = {})",
-            number(spread.median),
-            number(spread.min),
-            number(spread.max),
-            spread.n
-        ),
+        true => format!("{found} (n = {})", spread.n),
+        false => {
+            format!("{found} ({} to {}, n = {})", number(spread.min), number(spread.max), spread.n)
+        }
     }
 }
 

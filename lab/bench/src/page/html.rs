@@ -36,52 +36,74 @@ svg g.plain{stroke:var(--plain);fill:var(--plain)}svg g.mark{stroke:var(--mark);
 svg rect{fill-opacity:.35}svg .median{stroke-width:2.5}svg circle{fill-opacity:.75}
 pre{background:var(--soft);padding:10px;overflow-x:auto;white-space:pre-wrap;font-size:.85em}
 nav a{margin-right:1em}a{color:var(--mark)}
+figure{margin:.6em 0}figcaption{max-width:60ch;font-size:.92em}svg.bars{max-width:340px}
+.claims{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));
+gap:8px 32px}
+li{overflow-wrap:anywhere}
 ";
 
 /// The page.
 pub(crate) fn render(title: &str, sections: &[Section], ours: &str) -> String {
+    let heads: Vec<&str> = sections.iter().map(|section| &*section.title).collect();
+    let mut page = open(title, &heads);
+    for (i, section) in sections.iter().enumerate() {
+        head(&mut page, i, &section.title);
+        body(&mut page, section, ours);
+    }
+    page + CLOSE
+}
+
+/// Ends a page.
+pub(crate) const CLOSE: &str = "</main></body></html>\n";
+
+/// A page up to its first section, with links to all of them.
+pub(crate) fn open(title: &str, heads: &[&str]) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\
          <meta name='viewport' content='width=device-width,initial-scale=1'>\
-         <title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n<nav>",
+         <title>{0}</title><style>{STYLE}</style></head><body>\n<main><h1>{0}</h1>\n\
+         <nav aria-label='Sections'>",
         escape(title)
     );
-    for (i, section) in sections.iter().enumerate() {
-        let _ = write!(page, "<a href='#s{i}'>{}</a> ", escape(&section.title));
+    for (i, head) in heads.iter().enumerate() {
+        let _ = write!(page, "<a href='#s{i}'>{}</a> ", escape(head));
     }
-    page += "</nav>\n";
-    for (i, section) in sections.iter().enumerate() {
-        let _ = writeln!(page, "<h2 id='s{i}'>{}</h2>", escape(&section.title));
-        for text in &section.paragraphs {
-            let class = match text {
-                text if text.starts_with("Proves nothing") => " class='warn'",
-                text if text.starts_with("warren ") => " class='code'",
-                _ => "",
-            };
-            let _ = writeln!(page, "<p{class}>{}</p>", escape(text));
-        }
-        page += if section.narrow { "<div class='narrow'>" } else { "<div>" };
-        for part in &section.tables {
-            table(&mut page, part, ours);
-        }
-        page += "</div>\n";
-        page += "<div class='charts'>";
-        for chart in &section.charts {
-            let _ = writeln!(page, "{chart}");
-        }
-        page += "</div>\n";
-        for (heading, log) in &section.logs {
-            let (heading, log) = (escape(heading), escape(log));
-            let _ = writeln!(
-                page,
-                "<details open><summary>{heading}</summary><pre>{log}</pre></details>"
-            );
-        }
-    }
-    page + "</body></html>\n"
+    page + "</nav>\n"
 }
 
-fn table(page: &mut String, table: &Table, ours: &str) {
+/// The heading of a section, by its place.
+pub(crate) fn head(page: &mut String, i: usize, title: &str) {
+    let _ = writeln!(page, "<h2 id='s{i}'>{}</h2>", escape(title));
+}
+
+/// All of a section but its heading.
+pub(crate) fn body(page: &mut String, section: &Section, ours: &str) {
+    for text in &section.paragraphs {
+        let class = match text {
+            text if text.starts_with("Proves nothing") => " class='warn'",
+            text if text.starts_with("warren-lab ") => " class='code'",
+            _ => "",
+        };
+        let _ = writeln!(page, "<p{class}>{}</p>", escape(text));
+    }
+    *page += if section.narrow { "<div class='narrow'>" } else { "<div>" };
+    for part in &section.tables {
+        table(page, part, ours);
+    }
+    *page += "</div>\n<div class='charts'>";
+    for chart in &section.charts {
+        let _ = writeln!(page, "{chart}");
+    }
+    *page += "</div>\n";
+    for (heading, log) in &section.logs {
+        let heading = escape(heading);
+        let log = escape(log);
+        let _ =
+            writeln!(page, "<details open><summary>{heading}</summary><pre>{log}</pre></details>");
+    }
+}
+
+pub(crate) fn table(page: &mut String, table: &Table, ours: &str) {
     if table.rows.is_empty() {
         return;
     }
@@ -89,7 +111,7 @@ fn table(page: &mut String, table: &Table, ours: &str) {
         let title = escape(&table.title);
         let _ = write!(page, "<details><summary>{title}: {} rows</summary>", table.rows.len());
     }
-    *page += "<div class='wide'><table>";
+    *page += "<div class='wide' tabindex='0'><table>";
     if !table.title.is_empty() && !table.is_folded {
         let _ = write!(page, "<caption>{}</caption>", escape(&table.title));
     }
@@ -114,7 +136,8 @@ fn table(page: &mut String, table: &Table, ours: &str) {
 
 fn cell(page: &mut String, cell: &Cell) {
     let is_number = cell.text.starts_with(|c: char| c.is_ascii_digit() || c == '−' || c == '–');
-    let is_number = is_number && cell.text.len() < 20;
+    // A number alone: one with words beside it is read as they are, from the left.
+    let is_number = is_number && !cell.text.contains(' ');
     let class = match (cell.bad, is_number) {
         (true, _) => " class='bad'",
         (false, true) => " class='num'",
@@ -124,7 +147,9 @@ fn cell(page: &mut String, cell: &Cell) {
     // on light and on dark.
     let style = cell.heat.map_or(String::new(), |heat| {
         let mix = |bad: f64, good: f64| (bad + (good - bad) * heat.clamp(0.0, 1.0)).round();
-        let (r, g, b) = (mix(230.0, 30.0), mix(120.0, 130.0), mix(20.0, 230.0));
+        let r = mix(230.0, 30.0);
+        let g = mix(120.0, 130.0);
+        let b = mix(20.0, 230.0);
         format!(" style='background:rgba({r},{g},{b},.34)'")
     });
     let _ = write!(page, "<td{class}{style}>{}</td>", escape(&cell.text));

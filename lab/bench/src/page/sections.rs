@@ -1,5 +1,6 @@
 //! The report before it takes a form: sections of paragraphs, tables and charts.
 
+use super::about::{heat_of, primary, ways};
 use super::cells::{BACK, Cells, FORTH, State};
 use super::claims;
 use super::number;
@@ -9,8 +10,11 @@ use crate::ring::metric::{self, Better, Metric};
 use crate::ring::{Test, grid};
 use crate::vpn::{NO_VPN, WARREN, WIREGUARD_GO};
 
+/// Figures in a row beside a name, at most: as many as a laptop's screen shows.
+const COLUMNS_MAX: usize = 8;
+
 /// A part of the report.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Section {
     pub(crate) title: String,
     pub(crate) paragraphs: Vec<String>,
@@ -24,7 +28,7 @@ pub(crate) struct Section {
 }
 
 /// A table; each row has as many cells as the head.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Table {
     pub(crate) title: String,
     pub(crate) head: Vec<String>,
@@ -44,52 +48,27 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    fn text(text: impl Into<String>) -> Self {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 }
 
-/// What a test's peers are ordered by, and shown in heat maps.
-pub(crate) fn primary(test: Test) -> &'static str {
-    match test {
-        Test::Connect => "connect_ms",
-        Test::Ping => "rtt_median_ms",
-        Test::Tcp | Test::Six | Test::Udp | Test::Grid => FORTH,
-        Test::Both | Test::Parallel => "sum_mbit_s",
-        Test::Flood => "ping_lost_percent",
-        Test::Download => "download_s",
-        Test::Reconnect => "reconnect_s",
-        Test::Shared => "inside_mbit_s",
-    }
-}
-
-/// The names of its two directions, where it has such.
-pub(crate) fn ways(test: Test) -> [&'static str; 2] {
-    match test {
-        Test::Parallel => ["forward_sum_mbit_s", "back_sum_mbit_s"],
-        _ => [FORTH, BACK],
-    }
-}
-
-/// The whole report, in order.
+/// The whole report, in order, behind what it says in short.
 pub(crate) fn all(cells: &Cells<'_>) -> Vec<Section> {
-    let mut sections = vec![facts(cells), required(cells), overview(cells)];
+    let mut sections = vec![overview(cells), required(cells)];
     sections.extend(Test::ALL.into_iter().filter_map(|test| one_test(cells, test)));
     sections.extend(over_grid(cells));
     sections.push(failures(cells));
+    sections.push(facts(cells));
     sections.push(reading());
     sections
 }
 
-fn facts(cells: &Cells<'_>) -> Section {
+pub(crate) fn facts(cells: &Cells<'_>) -> Section {
     let note = cells.note;
-    let (facts, settings) = (&note.facts, &note.settings);
-    let mut paragraphs: Vec<String> = note
-        .marks
-        .iter()
-        .map(|(word, why)| format!("Proves nothing: {word}. {why}. Not to be used for a claim."))
-        .collect();
-    paragraphs.push(facts.command.clone());
+    let facts = &note.facts;
+    let settings = &note.settings;
+    let mut paragraphs = vec![facts.command.clone()];
     let [one, five, fifteen] = facts.load_before;
     paragraphs.push(format!(
         "{}, commit {}. {}, {} cores, {}; load average before: {one} {five} {fifteen}. {}.",
@@ -144,7 +123,7 @@ fn facts(cells: &Cells<'_>) -> Section {
     Section { title: "This run".to_owned(), paragraphs, tables, ..Section::default() }
 }
 
-fn required(cells: &Cells<'_>) -> Section {
+pub(crate) fn required(cells: &Cells<'_>) -> Section {
     let mut verdicts = claims::verdicts(cells);
     // What was measured comes first; else the order is kept.
     verdicts.sort_by_key(|verdict| verdict.holds.is_none());
@@ -154,8 +133,9 @@ fn required(cells: &Cells<'_>) -> Section {
         "{} hold, {} do not hold, {} were not measured; {} of these verdicts rest on one or two \
          measurements, n says which, and such a one is no proof. Ratios are taken on the same link \
          in the same round, but of medians where a test of all links stands beside one of each; \
-         medians decide. “Bound” is what is required of Warren in bad weather, the numbers are \
-         statements of source 002.",
+         medians decide. “Ourselves” asks what Warren requires of itself in bad weather. The \
+         other rows are statements about a published comparison of nine VPNs, by their numbers in \
+         docs/sources.md, where it is 002.5.",
         count(Some(true)),
         count(Some(false)),
         count(None),
@@ -169,14 +149,14 @@ fn required(cells: &Cells<'_>) -> Section {
             None => ("not measured", false),
         };
         vec![
-            Cell::text(verdict.of),
             Cell::text(&*verdict.what),
             Cell::text(&*verdict.required),
             Cell::text(&*verdict.found),
             Cell { text: said.to_owned(), bad, heat: None },
+            Cell::text(verdict.asked_by()),
         ]
     };
-    let head = ["of", "what", "required", "found", "verdict"].map(str::to_owned).to_vec();
+    let head = ["what", "required", "found", "verdict", "asked by"].map(str::to_owned).to_vec();
     let is_known =
         |verdict: &&claims::Verdict| verdict.holds.is_some() || !verdict.found.is_empty();
     let (known, unknown): (Vec<_>, Vec<_>) = verdicts.iter().partition(is_known);
@@ -238,7 +218,13 @@ fn shown(cells: &Cells<'_>, test: Test) -> impl Iterator<Item = &'static Metric>
 }
 
 /// A cell with a median, or the failure that forbids one.
-fn value(cells: &Cells<'_>, profile: &str, test: Test, peer: &str, metric: &Metric) -> Cell {
+pub(crate) fn value(
+    cells: &Cells<'_>,
+    profile: &str,
+    test: Test,
+    peer: &str,
+    metric: &Metric,
+) -> Cell {
     match cells.state(profile, test, peer) {
         State::Empty => Cell::text("–"),
         State::Failed(failed, of) => {
@@ -253,17 +239,16 @@ fn value(cells: &Cells<'_>, profile: &str, test: Test, peer: &str, metric: &Metr
 }
 
 /// Where a median lies between the worst (0) and the best (1) of its profile.
-fn heat(cells: &Cells<'_>, profile: &str, test: Test, peer: &str, metric: &Metric) -> Option<f64> {
-    let median = |peer| Some(cells.spread(profile, test, peer, metric.name)?.median.max(1e-3));
-    let all: Vec<f64> = cells.peers().filter_map(median).map(f64::ln).collect();
-    let own = median(peer)?.ln();
-    let (min, max) = (
-        all.iter().copied().fold(f64::MAX, f64::min),
-        all.iter().copied().fold(f64::MIN, f64::max),
-    );
-    let share = if max - min < 1e-9 { 1.0 } else { (own - min) / (max - min) };
-    Some(if metric.better == Better::High { share } else { 1.0 - share.min(1.0) })
-        .map(|heat| if max - min < 1e-9 { 1.0 } else { heat })
+pub(crate) fn heat(
+    cells: &Cells<'_>,
+    profile: &str,
+    test: Test,
+    peer: &str,
+    metric: &Metric,
+) -> Option<f64> {
+    let median = |peer| Some(cells.spread(profile, test, peer, metric.name)?.median);
+    let all: Vec<f64> = cells.peers().filter_map(median).collect();
+    Some(heat_of(median(peer)?, &all, metric.better))
 }
 
 fn one_test(cells: &Cells<'_>, test: Test) -> Option<Section> {
@@ -274,33 +259,59 @@ fn one_test(cells: &Cells<'_>, test: Test) -> Option<Section> {
     let mut section = Section { title: test.title().to_owned(), ..Section::default() };
     let first = primary(test);
     for profile in profiles {
-        section.tables.push(details(cells, profile, test, first));
+        section.tables.extend(details(cells, profile, test, first));
         section.tables.extend(daemons(cells, profile, test));
         for metric in shown(cells, test) {
             section.charts.push(box_chart(cells, profile, test, metric));
         }
         for (x, y, title) in [
-            ("forward_again_percent", FORTH, "sent again against throughput, forth"),
-            ("back_again_percent", BACK, "sent again against throughput, back"),
-            ("loaded_rtt_mean_ms", FORTH, "latency under load against throughput, forth"),
+            ("forward_again_percent", FORTH, "retransmits against throughput, up"),
+            ("back_again_percent", BACK, "retransmits against throughput, down"),
+            ("loaded_rtt_mean_ms", FORTH, "latency under load against throughput, up"),
         ] {
-            section.charts.push(plane(cells, (profile, test), (x, y), title));
+            section.charts.push(plane(cells, profile, test, x, y, title));
         }
     }
     section.charts.retain(|chart| !chart.is_empty());
     Some(section)
 }
 
-/// Every figure of a test in a profile, the best peer first, failures last.
-fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
+/// Every figure of a test in a profile, the best peer first, failures last: what the test is about,
+/// then all else in tables that a laptop shows.
+fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Vec<Table> {
     let has = |metric: &&Metric| {
         cells.peers().any(|peer| cells.spread(profile, test, peer, metric.name).is_some())
     };
-    let mut metrics: Vec<&Metric> = metric::METRICS.iter().filter(has).collect();
-    metrics.sort_by_key(|metric| metric.name != first);
+    let metrics: Vec<&Metric> = metric::METRICS.iter().filter(has).collect();
+    let (about, rest): (Vec<&Metric>, Vec<&Metric>) = metrics
+        .into_iter()
+        .partition(|metric| metric.name == first || ways(test).contains(&metric.name));
+    let peers = in_order(cells, profile, test, first);
+    let mut tables = vec![about_table(cells, profile, test, about, &peers)];
+    for (i, some) in rest.chunks(COLUMNS_MAX).enumerate() {
+        let mut head = vec!["peer".to_owned()];
+        head.extend(some.iter().map(|metric| format!("{}, {}", metric.title, metric.unit)));
+        let row = |peer: &&str| {
+            let mut row = vec![Cell::text(*peer)];
+            row.extend(some.iter().map(|metric| {
+                median(cells.spread(profile, test, peer, metric.name).map(|s| s.median))
+            }));
+            row
+        };
+        let more = if i == 0 { "what else was read" } else { "and more of it" };
+        let rows = peers.iter().map(row).collect();
+        tables.push(Table { title: format!("{profile}: {more}"), head, rows, ..Table::default() });
+    }
+    tables
+}
+
+/// Those of whom anything is known, the best first.
+fn in_order<'a>(cells: &Cells<'a>, profile: &str, test: Test, first: &str) -> Vec<&'a str> {
     let better = metric::named(first).map_or(Better::High, |metric| metric.better);
+    let is_there = |peer: &&str| !matches!(cells.state(profile, test, peer), State::Empty);
     let mut peers: Vec<(&str, Option<f64>)> = cells
         .peers()
+        .filter(is_there)
         .map(|peer| (peer, cells.spread(profile, test, peer, first).map(|s| s.median)))
         .collect();
     peers.sort_by(|(_, a), (_, b)| match (a, b) {
@@ -308,18 +319,34 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
         (Some(a), Some(b)) => a.total_cmp(b),
         (a, b) => b.is_some().cmp(&a.is_some()),
     });
+    peers.into_iter().map(|(peer, _)| peer).collect()
+}
+
+fn median(value: Option<f64>) -> Cell {
+    Cell::text(value.map_or_else(|| "–".to_owned(), number))
+}
+
+/// The first figure with its spread and ratios, and the other directions with theirs.
+fn about_table(
+    cells: &Cells<'_>,
+    profile: &str,
+    test: Test,
+    mut metrics: Vec<&Metric>,
+    peers: &[&str],
+) -> Table {
+    metrics.sort_by_key(|metric| metric.name != primary(test));
     let mut head = vec!["peer".to_owned(), "n".to_owned()];
     for (i, metric) in metrics.iter().enumerate() {
         head.push(format!("{}, {}", metric.title, metric.unit));
         if i == 0 {
             let more = ["smallest", "largest", "÷ no VPN", "÷ wireguard-go", "log-change, log %"];
             head.extend(more.map(str::to_owned));
-        } else if ways(test).contains(&metric.name) {
+        } else {
             head.extend([NO_VPN, WIREGUARD_GO].map(|of| format!("÷ {of}, {}", metric.title)));
         }
     }
     let mut rows = Vec::new();
-    for (peer, _) in peers {
+    for peer in peers {
         let count = match cells.state(profile, test, peer) {
             State::Empty => continue,
             State::Whole(n) => Cell::text(n.to_string()),
@@ -328,23 +355,20 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Table {
             }
             State::Partial(n, of) => Cell::text(format!("{n} of {of} so far")),
         };
-        let mut row = vec![Cell::text(peer), count];
+        let mut row = vec![Cell::text(*peer), count];
         for (i, metric) in metrics.iter().enumerate() {
             let spread = cells.spread(profile, test, peer, metric.name);
-            let text =
-                |value: Option<f64>| Cell::text(value.map_or_else(|| "–".to_owned(), number));
-            row.push(text(spread.map(|s| s.median)));
+            row.push(median(spread.map(|s| s.median)));
             let key = (profile, test, metric.name);
             let to = |other| cells.ratio(key, peer, other).map(|s| s.median);
-            if i > 0 && ways(test).contains(&metric.name) {
-                row.extend([text(to(NO_VPN)), text(to(WIREGUARD_GO))]);
-            }
+            let bare = to(NO_VPN);
+            let rival = to(WIREGUARD_GO);
             if i == 0 {
-                row.push(text(spread.map(|s| s.min)));
-                row.push(text(spread.map(|s| s.max)));
-                let bare = to(NO_VPN);
-                row.extend([text(bare), text(to(WIREGUARD_GO))]);
-                row.push(text(bare.and_then(log_percent)));
+                row.push(median(spread.map(|s| s.min)));
+                row.push(median(spread.map(|s| s.max)));
+                row.extend([median(bare), median(rival), median(bare.and_then(log_percent))]);
+            } else {
+                row.extend([median(bare), median(rival)]);
             }
         }
         rows.push(row);
@@ -364,7 +388,8 @@ fn daemons(cells: &Cells<'_>, profile: &str, test: Test) -> Option<Table> {
         let all = |name: &str| -> Vec<&Vec<f64>> {
             samples.clone().filter_map(|sample| sample.series.get(name)).collect()
         };
-        let (cpu, rss) = (all("daemons_cpu_s"), all("daemons_rss_mib"));
+        let cpu = all("daemons_cpu_s");
+        let rss = all("daemons_rss_mib");
         let count = cpu.iter().chain(&rss).map(|each| each.len()).min().unwrap_or(0);
         let median = |all: &[&Vec<f64>], i: usize| {
             let of_one: Vec<f64> = all.iter().map(|each| each[i]).collect();
@@ -403,12 +428,7 @@ fn box_chart(cells: &Cells<'_>, profile: &str, test: Test, metric: &Metric) -> S
     svg::boxes(&format!("{profile}: {title}"), metric.unit, &rows)
 }
 
-fn plane(
-    cells: &Cells<'_>,
-    (profile, test): (&str, Test),
-    (x, y): (&str, &str),
-    title: &str,
-) -> String {
+fn plane(cells: &Cells<'_>, profile: &str, test: Test, x: &str, y: &str, title: &str) -> String {
     let point = |peer: &str| {
         Some(Point {
             label: peer.to_owned(),
@@ -437,7 +457,8 @@ fn over_grid(cells: &Cells<'_>) -> Option<Section> {
             .to_owned(),
     );
     let profiles = grid::cells();
-    let (delays, losses) = (grid::DELAYS_MS.len(), grid::LOSSES.len());
+    let delays = grid::DELAYS_MS.len();
+    let losses = grid::LOSSES.len();
     for (rate, at_rate) in grid::RATES_MBIT_S.iter().zip(profiles.chunks(delays * losses)) {
         for peer in cells.peers() {
             let mut head = vec!["delay".to_owned()];
@@ -488,7 +509,7 @@ fn grid_cell(cells: &Cells<'_>, profile: &str, peer: &str, rate: f64) -> Cell {
     cell
 }
 
-fn failures(cells: &Cells<'_>) -> Section {
+pub(crate) fn failures(cells: &Cells<'_>) -> Section {
     let mut section = Section { title: "What failed".to_owned(), ..Section::default() };
     for (sample, why) in cells.failures() {
         let key = &sample.key;
@@ -515,7 +536,7 @@ fn failures(cells: &Cells<'_>) -> Section {
     section
 }
 
-fn reading() -> Section {
+pub(crate) fn reading() -> Section {
     let paragraphs = [
         "Mbit/s is 10^6 bits of payload a second, by the receiver's count. GB is 10^9 bytes. \
          Retransmits are the sending kernel's count of segments; their share is of segments of \
@@ -529,6 +550,8 @@ fn reading() -> Section {
         "UDP is offered without pace, between hosts whose cards carry as much as the line and push \
          back when they are full: the sender starves daemons of processor time where they do not. \
          Loss is against what was really sent.",
+        "Quality is what ristreceiver says of each second, without what follows the point, and its \
+         mean: what comes late or in disorder lowers it, too. Frames are compared byte by byte.",
         "A download has one time limit for everybody, 300 s. The first connection is counted from \
          just before the last host's start, the reconnect from the link's return; a probe \
          takes some 5 ms, a lost one 50 ms.",

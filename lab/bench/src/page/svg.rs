@@ -73,7 +73,8 @@ impl Axis {
     fn at(&self, value: f64) -> f64 {
         let share = match self.is_log {
             true => {
-                let (min, max) = (self.min.log10(), self.max.log10());
+                let min = self.min.log10();
+                let max = self.max.log10();
                 (value.max(self.min.max(LOG_FLOOR)).log10() - min) / (max - min)
             }
             false => (value - self.min) / (self.max - self.min),
@@ -83,7 +84,8 @@ impl Axis {
 
     fn ticks(&self) -> Vec<f64> {
         if self.is_log {
-            let (min, max) = (self.min.log10().round() as i32, self.max.log10().round() as i32);
+            let min = self.min.log10().round() as i32;
+            let max = self.max.log10().round() as i32;
             return (min..=max).map(|power| 10f64.powi(power)).collect();
         }
         let rough = self.max / 5.0;
@@ -127,7 +129,8 @@ pub(crate) fn boxes(title: &str, unit: &str, rows: &[Row]) -> String {
             continue;
         };
         let [low, middle, high] = [0.25, 0.5, 0.75].map(|share| axis.at(quantile(&sorted, share)));
-        let (min, max) = (axis.at(*min), axis.at(*max));
+        let min = axis.at(*min);
+        let max = axis.at(*max);
         let width = (high - low).max(2.0);
         let _ = write!(
             svg,
@@ -155,7 +158,8 @@ pub(crate) fn scatter(title: &str, x_unit: &str, y_unit: &str, points: &[Point])
         return String::new();
     }
     let height = 340.0;
-    let (left, bottom) = (64.0, height - 44.0);
+    let left = 64.0;
+    let bottom = height - 44.0;
     let x = Axis::over(points.iter().map(|p| p.x), left, WIDTH - 130.0);
     let y = Axis::over(points.iter().map(|p| p.y), bottom, 36.0);
     let mut svg = open(height, title);
@@ -176,7 +180,8 @@ pub(crate) fn scatter(title: &str, x_unit: &str, y_unit: &str, points: &[Point])
     let mut sorted: Vec<&Point> = points.iter().collect();
     sorted.sort_by(|a, b| b.y.total_cmp(&a.y));
     for point in sorted {
-        let (px, py) = (x.at(point.x), y.at(point.y));
+        let px = x.at(point.x);
+        let py = y.at(point.y);
         // A label that would lie on another, or on a point, moves down until it does not.
         let mut label_y = py + 4.0;
         let dots = points.iter().map(|p| (x.at(p.x), y.at(p.y) + 4.0));
@@ -235,7 +240,8 @@ fn vertical_ticks(svg: &mut String, axis: &Axis, top: f64, bottom: f64) {
 /// Between the values around a share of a sorted list.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let at = share * (sorted.len() - 1) as f64;
-    let (low, part) = (at.floor() as usize, at.fract());
+    let low = at.floor() as usize;
+    let part = at.fract();
     let high = (low + 1).min(sorted.len() - 1);
     sorted[low] + (sorted[high] - sorted[low]) * part
 }

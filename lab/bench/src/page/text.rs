@@ -1,53 +1,42 @@
 //! The report as Markdown: everything but the charts and what is folded away.
 
-use std::fmt::Write as _;
-
-use super::sections::{Section, Table};
+use super::sections::{Cell, Section, Table};
+use crate::sheet::{Sheet, inline};
 
 /// The page.
 pub(crate) fn render(title: &str, sections: &[Section]) -> String {
-    let mut page = format!("# {title}\n");
+    let mut page = Sheet::new(title);
     for section in sections {
-        let _ = write!(page, "\n## {}\n", section.title);
+        page.heading(&section.title);
         for text in &section.paragraphs {
-            let _ = match text {
-                text if text.starts_with("Proves nothing") => write!(page, "\n> **{text}**\n"),
-                text if text.starts_with("warren ") => write!(page, "\n    {text}\n"),
-                text => write!(page, "\n{text}\n"),
-            };
+            match text {
+                text if text.starts_with("Proves nothing") => {
+                    page.paragraph(&format!("> **{text}**"));
+                }
+                text if text.starts_with("warren-lab ") => page.code(text),
+                text => page.paragraph(text),
+            }
         }
         for part in section.tables.iter().filter(|table| !table.is_folded) {
             table(&mut page, part);
         }
         for (heading, log) in &section.logs {
-            let _ = write!(page, "\n**{}**\n\n", inline(heading));
-            for line in log.lines() {
-                let _ = writeln!(page, "    {line}");
-            }
+            page.paragraph(&format!("**{}**", inline(heading)));
+            page.code(log);
         }
     }
-    page
+    page.text()
 }
 
-fn table(page: &mut String, table: &Table) {
+fn table(page: &mut Sheet, table: &Table) {
     if !table.title.is_empty() {
-        let _ = write!(page, "\n### {}\n", table.title);
+        page.subheading(&table.title);
     }
-    let head: Vec<String> = table.head.iter().map(|text| inline(text)).collect();
-    let _ = write!(page, "\n| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
-    for row in &table.rows {
-        let cells: Vec<String> = row
-            .iter()
-            .map(|cell| match cell.bad {
-                true => format!("**{}**", inline(&cell.text)),
-                false => inline(&cell.text),
-            })
-            .collect();
-        let _ = writeln!(page, "| {} |", cells.join(" | "));
-    }
-}
-
-/// Text that cannot break out of its place: one line, no bar.
-fn inline(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+    let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
+    let cell = |cell: &Cell| match cell.bad {
+        true => format!("**{}**", cell.text),
+        false => cell.text.clone(),
+    };
+    let rows = table.rows.iter().map(|row| row.iter().map(cell).collect());
+    page.table(&head, 0..0, &rows.collect::<Vec<Vec<String>>>());
 }

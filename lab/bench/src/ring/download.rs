@@ -52,11 +52,13 @@ struct Cache {
 /// Returns an error when a file is cut or wrong, a connection breaks, it takes longer than
 /// [`LIMIT`], or a signal asks this process to end.
 pub(super) fn run(
-    (server, client): (&Host, &Host),
+    hosts: (&Host, &Host),
     address: &str,
-    (total, seed): (f64, u64),
+    what: (f64, u64),
     https: bool,
 ) -> Result<(f64, u64)> {
+    let (server, client) = hosts;
+    let (total, seed) = what;
     let cache = Arc::new(Cache::new(total, seed));
     let tls = if https { Some(Tls::new()?) } else { None };
     let at: SocketAddr = SocketAddr::new(address.parse().context("no address")?, PORT);
@@ -65,7 +67,9 @@ pub(super) fn run(
         .with_context(|| format!("cannot listen at {at}"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let serving = {
-        let (cache, tls, stop) = (Arc::clone(&cache), tls.clone(), Arc::clone(&stop));
+        let cache = Arc::clone(&cache);
+        let tls = tls.clone();
+        let stop = Arc::clone(&stop);
         std::thread::spawn(move || serve(&listener, &cache, tls.as_ref(), &stop))
     };
     client.run(&["ip", "tcp_metrics", "flush"])?;
@@ -134,7 +138,8 @@ fn serve(listener: &TcpListener, cache: &Arc<Cache>, tls: Option<&Tls>, stop: &A
     while !stop.load(Ordering::Relaxed) {
         match listener.accept() {
             Ok((stream, _)) => {
-                let (cache, tls) = (Arc::clone(cache), tls.cloned());
+                let cache = Arc::clone(cache);
+                let tls = tls.cloned();
                 // A client that goes away ends its thread; the client side tells of the failure.
                 std::thread::spawn(move || answer(stream, &cache, tls.as_ref()));
             }

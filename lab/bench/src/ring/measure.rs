@@ -1,6 +1,7 @@
 //! One measurement in a new lab: what each test does, and the figures that come out.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -8,13 +9,18 @@ use lab::netns::Host;
 use lab::sys;
 
 use super::stream::{self, Flow, Job, Kind, Transfer, UDP_BYTES, transfer};
-use super::{BASELINE, SHARED_TIMES, Test, Turn, download};
+use super::{BASELINE, Place, SHARED_TIMES, Test, Turn, download};
 use crate::ground::{Ground, IFNAME, WireCount};
 use crate::load;
 use crate::ping;
 use crate::ratio::{Percentile, Spread};
 use crate::unread::{Echoes, Unread};
 use crate::vpn::Running;
+
+mod beside;
+mod inside6;
+mod quic;
+mod video;
 
 /// Pings on an idle link, and the time between two. Source 002 had 100, of which one alone makes
 /// the 99th percentile, in the same 20 s.
@@ -34,8 +40,6 @@ const FLOOD_LATE: Duration = Duration::from_millis(300);
 /// How the ways of a flow begin the names of its figures.
 const FORTH: &str = "forward";
 const BACK: &str = "back";
-/// Time between two pings under load.
-const LOADED_PING_EVERY_S: f64 = 0.1;
 const PORT: u16 = 5_201;
 /// Of the flow that runs beside the VPN.
 const BESIDE_PORT: u16 = PORT + 1;
@@ -74,22 +78,23 @@ struct Scene<'a> {
     wire: Option<WireCount>,
     /// How long a transfer takes.
     seconds: u32,
+    /// The run's folder.
+    dir: &'a Path,
 }
 
 /// Measures on new ground; everything that runs there ends when this returns. What the wire did is
 /// told in `wire`, also of a failure.
 pub(super) fn measure(
     turn: &Turn<'_>,
-    prefix: &str,
-    tuning: &str,
+    place: &Place<'_>,
     wire: &mut Option<WireCount>,
 ) -> Result<Outcome> {
     let ground = match turn.test {
-        Test::Shared => Ground::lay_bottleneck(prefix)?,
-        _ => Ground::lay_ring(prefix, turn.impairment, turn.superpackets, turn.seed)?,
+        Test::Shared => Ground::lay_bottleneck(place.prefix)?,
+        _ => Ground::lay_ring(place.prefix, turn.impairment, turn.superpackets, turn.seed)?,
     };
     for end in &ground.ends {
-        tune(&end.host, tuning)?;
+        tune(&end.host, place.tuning)?;
     }
     // Without pace, all depends on what there is to wait for.
     if turn.test == Test::Udp && turn.impairment.rate_bps > 0 {
@@ -97,8 +102,10 @@ pub(super) fn measure(
     }
     let begun = ground.wire_count();
     let vpn = Running::start(turn.vpn, &ground.ends)?;
-    let (outcome, seconds) = (Outcome::default(), turn.seconds);
-    let mut scene = Scene { turn, ground: &ground, vpn, outcome, wire: None, seconds };
+    let outcome = Outcome::default();
+    let seconds = turn.seconds;
+    let mut scene =
+        Scene { turn, ground: &ground, vpn, outcome, wire: None, seconds, dir: place.dir };
     let connect = scene.vpn.connect().iter().map(|time| time.as_secs_f64() * 1e3);
     let connect: Vec<f64> = connect.collect();
     if let Some(mtu) = scene.vpn.mtu() {
@@ -151,6 +158,8 @@ impl Scene<'_> {
             Test::Parallel => self.parallel(),
             Test::Udp => self.udp(),
             Test::Flood => self.flood(),
+            Test::Quic => self.quic(),
+            Test::Video => self.video(),
             Test::Grid => self.grid(),
             Test::Download => self.download(),
             Test::Reconnect => self.reconnect(),
@@ -216,7 +225,8 @@ impl Scene<'_> {
     }
 
     fn ping(&mut self) -> Result<()> {
-        let (from, to) = (self.turn.from, self.turn.to);
+        let from = self.turn.from;
+        let to = self.turn.to;
         let count = PINGS.to_string();
         let address = self.vpn.address(to);
         let argv = ["ping", "-n", "-c", &count, "-i", PING_EVERY_S, "-W", "1", address];
@@ -238,7 +248,8 @@ impl Scene<'_> {
 
     /// Streams forth, then as many back, each time alone; with pings beside those forth.
     fn tcp(&mut self, streams: u32) -> Result<()> {
-        let (from, to) = (self.turn.from, self.turn.to);
+        let from = self.turn.from;
+        let to = self.turn.to;
         let forth = self.forth(Kind::Tcp(streams))?;
         self.put_flow(FORTH, &forth);
         let back = transfer(&self.job(to, from, Kind::Tcp(streams))).context("the way back")?;
@@ -249,33 +260,22 @@ impl Scene<'_> {
 
     /// One transfer forth with all that is read around it.
     fn forth(&mut self, kind: Kind) -> Result<Flow> {
-        let (from, to) = (self.turn.from, self.turn.to);
+        let from = self.turn.from;
+        let to = self.turn.to;
         let before = self.before()?;
         let sent = before.sent;
         let unread = Unread::of(self.host(to))?;
         let running = Transfer::start(&self.job(from, to, kind))?;
-        let count = (f64::from(self.seconds) / LOADED_PING_EVERY_S) as u32;
-        let (count, every) = (count.to_string(), LOADED_PING_EVERY_S.to_string());
-        let address = self.vpn.address(to);
-        let argv = ["ping", "-n", "-c", &count, "-i", &every, "-W", "1", address];
-        let ping = self.host(from).spawn(&argv).context("install the package iputils-ping")?;
+        let ping = beside::Ping::start(self, from, to)?;
         let mut flow = only(running.finish()?)?;
-        let limit = Duration::from_secs(u64::from(self.seconds) + 20);
-        let times = ping::answers(&load::finish(&ping, limit)?);
+        let told = ping.finish(self.seconds)?;
         let unread = Unread::by_closed(unread, Unread::of(self.host(to))?);
         flow.unread_bytes = unread as f64 * f64::from(UDP_BYTES);
         self.after(before, flow.arrived_bytes())?;
         if let Some((old, new)) = sent.zip(self.ground.sent_bytes(from)) {
             self.put("wire_bytes_per_byte", (new - old) as f64 / flow.arrived_bytes());
         }
-        let asked: f64 = count.parse().unwrap_or(1.0);
-        self.put("loaded_lost_percent", (1.0 - times.len() as f64 / asked).max(0.0) * 100.0);
-        if !times.is_empty() {
-            let mean = times.iter().sum::<f64>() / times.len() as f64;
-            self.put("loaded_rtt_mean_ms", mean / 1e3);
-            self.put("loaded_rtt_p99_ms", p99(&times) / 1e3);
-        }
-        self.outcome.series.insert("loaded_rtt_us".to_owned(), times);
+        told.put(self);
         Ok(flow)
     }
 
@@ -296,7 +296,8 @@ impl Scene<'_> {
     }
 
     fn both(&mut self) -> Result<()> {
-        let (from, to) = (self.turn.from, self.turn.to);
+        let from = self.turn.from;
+        let to = self.turn.to;
         let (before, flows) = again(|| {
             let before = self.before()?;
             Ok((before, transfer(&self.job(from, to, Kind::Both))?))
@@ -335,7 +336,8 @@ impl Scene<'_> {
         };
         let running: Vec<Transfer> = (0..count).map(start).collect::<Result<_>>()?;
         let mut flows = Vec::new();
-        let (mut failed, mut crossed) = (Vec::new(), None);
+        let mut failed = Vec::new();
+        let mut crossed = None;
         for (from, transfer) in running.into_iter().enumerate() {
             let link = super::LINKS[from].0;
             match transfer.finish() {
@@ -361,7 +363,8 @@ impl Scene<'_> {
         self.put("sent_mbit_s", flow.sent_mbit_s());
         self.put("lost_percent", flow.lost_percent());
         self.put("unread_percent", flow.unread_bytes / flow.sent_bytes * 100.0);
-        let (from, to) = (self.turn.from, self.turn.to);
+        let from = self.turn.from;
+        let to = self.turn.to;
         let (back, broken_back) = self
             .datagrams(|scene| only(transfer(&scene.job(to, from, Kind::Udp))?))
             .context("the way back")?;
@@ -393,11 +396,13 @@ impl Scene<'_> {
 
     /// What is neither TCP nor UDP, at a rate at which the wire's cost for each byte can be told.
     fn flood(&mut self) -> Result<()> {
-        let (from, to) = (self.turn.from, self.turn.to);
+        let from = self.turn.from;
+        let to = self.turn.to;
         let before = self.before()?;
         let sent = before.sent;
         let address = self.vpn.address(to);
-        let (seconds, most) = (self.seconds.to_string(), FLOOD_UNDER_WAY.to_string());
+        let seconds = self.seconds.to_string();
+        let most = FLOOD_UNDER_WAY.to_string();
         let many = ["-f", "-l", &most, "-s", FLOOD_PAYLOAD, "-w", &seconds];
         let argv = [&["ping", "-n", "-q"], many.as_slice(), &[address]].concat();
         let counted = self.echoes(from, to)?;
@@ -409,7 +414,8 @@ impl Scene<'_> {
         // Ping does not wait for the last ones.
         std::thread::sleep(FLOOD_LATE);
         let (came, unanswered) = self.echoes(from, to)?;
-        let (came, unanswered) = ((came - counted.0) as f64, (unanswered - counted.1) as f64);
+        let came = (came - counted.0) as f64;
+        let unanswered = (unanswered - counted.1) as f64;
         ensure!(came > 0.0, "none of {} pings was answered", told.sent);
         let least_s = FLOOD_SHARE_MIN * f64::from(self.seconds);
         ensure!(told.time_s > least_s, "ping gave up after {} s: {}", told.time_s, said.trim());
@@ -449,7 +455,8 @@ impl Scene<'_> {
         if self.turn.key.profile == BASELINE {
             let more = self.fetch(download::BYTES_LONG)?;
             self.put("long_download_s", more.0);
-            (s, bytes) = (s + more.0, bytes + more.1);
+            s += more.0;
+            bytes += more.1;
         }
         let busy = busy_s()? - before.busy_s;
         self.after(before, bytes as f64)?;
@@ -459,7 +466,8 @@ impl Scene<'_> {
 
     /// A download of so many bytes; its seconds and its bytes.
     fn fetch(&self, total: f64) -> Result<(f64, u64)> {
-        let (client, server) = (self.turn.from, self.turn.to);
+        let client = self.turn.from;
+        let server = self.turn.to;
         let what = (total, self.turn.seed);
         let hosts = (self.host(server), self.host(client));
         download::run(hosts, self.vpn.address(server), what, self.turn.https)
@@ -475,7 +483,8 @@ impl Scene<'_> {
 
     /// The second host loses its link and its daemons at once, and gets them back.
     fn reconnect(&mut self) -> Result<()> {
-        let (host, other) = (1, 0);
+        let host = 1;
+        let other = 0;
         self.vpn.cut(host)?;
         self.host(host).run(&["ip", "link", "set", IFNAME, "down"])?;
         std::thread::sleep(Duration::from_secs(1));
@@ -499,7 +508,9 @@ impl Scene<'_> {
         let address = &self.ground.ends[1].outer;
         let beside = Job { address, port: BESIDE_PORT, ..through };
         // Who begins finds an empty line and keeps an advantage for long, so each does once.
-        let (mut rates, mut received, mut again) = ([0.0; 2], 0.0, 0.0);
+        let mut rates = [0.0; 2];
+        let mut received = 0.0;
+        let mut again = 0.0;
         for first in 0..2 {
             let jobs = [&through, &beside];
             let one = Transfer::start(jobs[first])?;

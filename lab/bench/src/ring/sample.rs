@@ -54,7 +54,8 @@ impl Note {
     /// Names the first that is different.
     pub fn ensure_asked(&self, asked: &Settings, said: &[String]) -> Result<()> {
         let [own, asked] = [&self.settings, asked].map(serde_json::to_value);
-        let (own, asked) = (own?, asked?);
+        let own = own?;
+        let asked = asked?;
         let is_of = |word: &str, name: &str| match word {
             "repeat" => name == "rounds",
             "grid_only" => name == "tests" || name == "grid",
@@ -255,6 +256,11 @@ impl Store {
         let whole: String = samples.iter().map(line).collect::<Result<_>>()?;
         replace(&dir.join(SAMPLES), &whole)?;
         Ok((Self { dir: dir.to_owned(), file: open(dir)?, _lock: lock }, note, samples))
+    }
+
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Adds a finished measurement; it is on the disk when this returns.

@@ -181,8 +181,8 @@ fn flow(report: &Value, suffix: &str, forth: bool) -> Result<Flow> {
             format!("iperf3's report has no end.{sum}{suffix}.{key}: it must be 3.12 or newer")
         })
     };
-    let (received_bytes, received_s) =
-        (number("sum_received", "bytes")?, number("sum_received", "seconds")?);
+    let received_bytes = number("sum_received", "bytes")?;
+    let received_s = number("sum_received", "seconds")?;
     ensure!(
         received_bytes > 0.0 && received_s > 0.0,
         "nothing arrived: less than one block of iperf3, which is 128 KiB of TCP"

@@ -1,5 +1,6 @@
 //! Headscale with tailscaled: the first host also runs the control server and its relay. Public
-//! relays are kept out; the test begins when every pair is direct.
+//! relays are kept out; the test begins when every pair is direct, or, where the relay is what is
+//! measured, when every pair goes by it.
 
 use std::path::PathBuf;
 
@@ -19,8 +20,18 @@ pub(crate) struct Headscale {
     headscale: Option<PathBuf>,
     tailscaled: Option<PathBuf>,
     tailscale: Option<PathBuf>,
-    /// Whether the hosts cannot reach each other but by its relay.
-    relayed: bool,
+    way: Way,
+}
+
+/// How packets go from host to host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From one to the other.
+    Direct,
+    /// By the relay, for the ground lets no UDP pass.
+    Relayed,
+    /// By the relay, for the hosts themselves keep tailscaled's UDP from the ground.
+    Forced,
 }
 
 impl Headscale {
@@ -29,23 +40,34 @@ impl Headscale {
             headscale: find("headscale"),
             tailscaled: find("tailscaled"),
             tailscale: find("tailscale"),
-            relayed: false,
+            way: Way::Direct,
         }
     }
 
     /// For ground that lets no UDP pass.
     pub(crate) fn relayed() -> Self {
-        Self { relayed: true, ..Self::find() }
+        Self { way: Way::Relayed, ..Self::find() }
+    }
+
+    /// By its relay on any ground, as a row of its own.
+    pub(super) fn forced() -> Self {
+        Self { way: Way::Forced, ..Self::find() }
     }
 }
 
 impl Vpn for Headscale {
     fn name(&self) -> &str {
-        "Headscale"
+        match self.way {
+            Way::Direct | Way::Relayed => "Headscale",
+            Way::Forced => "Headscale by its relay",
+        }
     }
 
     fn word(&self) -> &str {
-        "headscale"
+        match self.way {
+            Way::Direct | Way::Relayed => "headscale",
+            Way::Forced => "headscale-relay",
+        }
     }
 
     fn version(&self) -> Result<String> {
@@ -62,8 +84,16 @@ impl Vpn for Headscale {
     }
 
     fn remark(&self, _version: &str) -> &str {
-        "over UDP; the data path is tailscaled's, directly between hosts; \
-         the server's processor time counts"
+        match self.way {
+            Way::Direct | Way::Relayed => {
+                "over UDP; the data path is tailscaled's, directly between hosts; \
+                 the server's processor time counts"
+            }
+            Way::Forced => {
+                "over DERP, which is TLS over TCP, on the first host: UDP between the hosts is \
+                 dropped, as campuses do; the server's processor time counts"
+            }
+        }
     }
 
     fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {
@@ -72,7 +102,8 @@ impl Vpn for Headscale {
             program(&self.tailscaled, "tailscaled")?,
             program(&self.tailscale, "tailscale")?,
         ];
-        let (first, shared) = (&ends[0], ends[0].shared.display().to_string());
+        let first = &ends[0];
+        let shared = ends[0].shared.display().to_string();
         certificate(first)?;
         place(first, "headscale/config.yaml", &config(&first.outer))?;
         write(
@@ -96,6 +127,7 @@ impl Vpn for Headscale {
             );
             let daemon = Daemon {
                 env: vec![trust.clone()],
+                before: if self.way == Way::Forced { no_udp() } else { String::new() },
                 ready: "test -S /run/ts.sock".to_owned(),
                 after: up,
                 ..Daemon::new(&[
@@ -111,13 +143,10 @@ impl Vpn for Headscale {
                 ifname: IFNAME.to_owned(),
                 daemons: vec![daemon],
                 address: Address::Told(format!("{tailscale} --socket=/run/ts.sock ip -4")),
-                settled: if self.relayed {
-                    String::new()
-                } else {
-                    format!(
-                        "test $({tailscale} --socket=/run/ts.sock status | grep -c direct) -ge {}",
-                        ends.len() - 1
-                    )
+                settled: match self.way {
+                    Way::Direct => every_peer(tailscale, "direct", ends.len() - 1),
+                    Way::Forced => every_peer(tailscale, "relay", ends.len() - 1),
+                    Way::Relayed => String::new(),
                 },
             }
         };
@@ -125,6 +154,29 @@ impl Vpn for Headscale {
         members[0].daemons.insert(0, server);
         Ok(members)
     }
+}
+
+/// Succeeds once so many peers are reached in a way that has this word.
+fn every_peer(tailscale: &str, way: &str, count: usize) -> String {
+    format!("test $({tailscale} --socket=/run/ts.sock status | grep -c {way}) -ge {count}")
+}
+
+/// Drops UDP that goes out to the ground or comes from there; what is inside the VPN passes. A host
+/// that starts again has the rules already.
+fn no_udp() -> String {
+    let chain = |hook: &str, side: &str| {
+        format!(
+            "chain {hook} {{\n type filter hook {hook} priority -10\n \
+             {side} \"{}\" meta l4proto udp drop\n}}\n",
+            crate::ground::IFNAME
+        )
+    };
+    let into = chain("input", "iifname");
+    let out = chain("output", "oifname");
+    format!(
+        "nft list table inet no_udp >/dev/null 2>&1 ||\
+         nft 'table inet no_udp {{\n{into}{out}}}'"
+    )
 }
 
 fn certificate(end: &End) -> Result<()> {

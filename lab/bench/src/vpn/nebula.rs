@@ -48,15 +48,16 @@ impl Vpn for Nebula {
     }
 
     fn prepare(&self, ends: &[End]) -> Result<Vec<Member>> {
-        let (nebula, cert) =
-            (program(&self.nebula, "nebula")?, program(&self.cert, "nebula-cert")?);
+        let nebula = program(&self.nebula, "nebula")?;
+        let cert = program(&self.cert, "nebula-cert")?;
         let dir = run_dir(&ends[0])?.join("pki");
         std::fs::create_dir_all(&dir)?;
         make(&dir, &[cert, "ca", "-name", "bench", "-out-crt", "ca.crt", "-out-key", "ca.key"])?;
         let mut members = Vec::new();
         for (i, end) in ends.iter().enumerate() {
             let name = end.host.name();
-            let (crt, key) = (format!("{name}.crt"), format!("{name}.key"));
+            let crt = format!("{name}.crt");
+            let key = format!("{name}.key");
             let cidr = format!("{}/24", inner(i));
             let sign = [cert, "sign", "-ca-crt", "ca.crt", "-ca-key", "ca.key", "-name", name];
             make(&dir, &[&sign[..], &["-ip", &cidr, "-out-crt", &crt, "-out-key", &key]].concat())?;

@@ -128,7 +128,8 @@ impl Vpn for Network {
 /// A relay of its own on this host.
 fn relay(warren: &str, end: &End) -> Daemon {
     let token = format!("file:{}/relay-token", end.shared.display());
-    let (listen, url) = (format!("{}:{PORT}", end.outer), format!("https://{}", end.outer));
+    let listen = format!("{}:{PORT}", end.outer);
+    let url = format!("https://{}", end.outer);
     let words = ["relay", "--data", "/run/warren-relay", "--token", &token, "--listen", &listen];
     Daemon {
         ready: format!("ss -Hltn 'sport = :{PORT}' | grep -q ."),

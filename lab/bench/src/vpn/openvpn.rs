@@ -94,14 +94,14 @@ fn config(index: usize, server: &str) -> String {
     )
 }
 
-fn authority(dir: &Path) -> Result<()> {
+pub(crate) fn authority(dir: &Path) -> Result<()> {
     let words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
                  -keyout ca.key -out ca.crt -subj /CN=bench -days 30";
     make(dir, &words.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>())?;
     Ok(())
 }
 
-fn certificate(dir: &Path, name: &str) -> Result<()> {
+pub(crate) fn certificate(dir: &Path, name: &str) -> Result<()> {
     let request = format!(
         "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
          -keyout {name}.key -out {name}.csr -subj /CN={name}"

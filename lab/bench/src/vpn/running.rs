@@ -1,5 +1,7 @@
 //! A contestant at work: its processes, its addresses, and the wait until it carries packets.
 
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,8 +16,16 @@ pub const READY_MAX: Duration = Duration::from_secs(30);
 /// How long an echo may take to come: after a restart some wait for timers of a minute until
 /// they give up what they knew of the other.
 pub const ECHO_MAX: Duration = Duration::from_secs(90);
+/// How long a script around a start may take: some log in, and ask a server.
+const SCRIPT_MAX: Duration = Duration::from_secs(90);
+/// How long one question to a daemon may take, and a ping that ends after a second by itself.
+const ASK_MAX: Duration = Duration::from_secs(15);
+/// A program whose log, or any other file, becomes longer is ended: it would fill the disk.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Between two questions whether a daemon is ready.
 const ASK_EVERY: Duration = Duration::from_millis(10);
+/// Between two looks whether a command has ended.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
 /// Sends an echo each 50 ms until one is answered, for at most a second: so a lost one costs
 /// little, and a long way is no obstacle.
 const PING: [&str; 9] = ["ping", "-n", "-q", "-c", "1", "-w", "1", "-i", "0.05"];
@@ -76,6 +86,12 @@ impl<'a> Running<'a> {
         &self.addresses[index]
     }
 
+    /// Its interface in a host.
+    #[must_use]
+    pub fn ifname(&self, index: usize) -> &str {
+        &self.members[index].ifname
+    }
+
     /// All processes.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().flatten()
@@ -126,12 +142,8 @@ impl<'a> Running<'a> {
     #[must_use]
     pub fn logs(&self) -> String {
         let tail = |(host, process): (&Host, &Process)| {
-            let log = process.log();
-            let mut start = log.len().saturating_sub(LOG_BYTES_MAX);
-            while !log.is_char_boundary(start) {
-                start += 1;
-            }
-            let said = log[start..].trim_end();
+            let said = tail(&process.log());
+            let said = said.trim_end();
             let heading = format!("{}, {}:", host.name(), process.name());
             (!said.is_empty()).then(|| format!("{heading}\n{said}\n"))
         };
@@ -159,7 +171,8 @@ impl<'a> Running<'a> {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_member(&mut self, index: usize) -> Result<()> {
-        let (end, member) = (&self.ends[index], self.members[index].clone());
+        let end = &self.ends[index];
+        let member = self.members[index].clone();
         for daemon in &member.daemons {
             if let Some(process) = launch(end, daemon, &self.name)? {
                 self.processes[index].push(process);
@@ -167,7 +180,11 @@ impl<'a> Running<'a> {
         }
         self.addresses[index] = match &member.address {
             Address::Known(address) => address.clone(),
-            Address::Told(script) => end.host.sh(script)?.trim().to_owned(),
+            Address::Told(script) => {
+                let limit = ASK_MAX.as_secs().to_string();
+                let argv = ["timeout", "-k", "1", &limit, "sh", "-ec", script];
+                end.host.run(&argv)?.trim().to_owned()
+            }
         };
         Ok(())
     }
@@ -178,16 +195,18 @@ impl<'a> Running<'a> {
     /// As [`Self::start`].
     pub fn wait_for_echo(&self, from: usize, to: usize, words: &[&str]) -> Result<()> {
         let begin = Instant::now();
-        let (host, address) = (&self.ends[from].host, self.address(to));
+        let host = &self.ends[from].host;
+        let address = self.address(to);
         let ping = [&PING[..], words, &[address]].concat();
         loop {
-            if host.output(&ping)?.status.success() {
+            if succeeds(host, &ping)? {
                 return Ok(());
             }
             sys::check_interrupted()?;
             self.check()?;
             if begin.elapsed() > ECHO_MAX {
-                let (to, words) = (self.ends[to].host.name(), words.join(" "));
+                let to = self.ends[to].host.name();
+                let words = words.join(" ");
                 bail!(
                     "{} carried no echo {words} from {} to {to} within {ECHO_MAX:?}; \
                      its logs:\n{}",
@@ -199,7 +218,7 @@ impl<'a> Running<'a> {
             if begin.elapsed() > BOTH_AFTER {
                 // Some learn the way only from what comes from the other side.
                 let back = [&PING[..], &[self.address(from)]].concat();
-                self.ends[to].host.output(&back)?;
+                succeeds(&self.ends[to].host, &back)?;
             }
             // A ping that fails at once, for want of a route, must not be a busy loop.
             std::thread::sleep(Duration::from_millis(2));
@@ -218,7 +237,7 @@ impl<'a> Running<'a> {
         }
         let begin = Instant::now();
         for (i, member) in self.members.iter().enumerate().filter(|(_, m)| !m.settled.is_empty()) {
-            while !self.ends[i].host.output(&["sh", "-c", &member.settled])?.status.success() {
+            while !succeeds(&self.ends[i].host, &["sh", "-c", &member.settled])? {
                 let late = begin.elapsed() > READY_MAX;
                 ensure!(!late, "{} found no direct path:\n{}", self.name, self.logs());
                 for to in (0..self.ends.len()).filter(|to| *to != i) {
@@ -230,25 +249,67 @@ impl<'a> Running<'a> {
     }
 }
 
+/// The last of a log.
+fn tail(log: &str) -> String {
+    let mut start = log.len().saturating_sub(LOG_BYTES_MAX);
+    while !log.is_char_boundary(start) {
+        start += 1;
+    }
+    log[start..].to_owned()
+}
+
+/// Runs a shell script with `-e`, for no longer than [`SCRIPT_MAX`], and not beyond an interrupt.
+fn script(host: &Host, script: &str) -> Result<()> {
+    let process = host.spawn(&["sh", "-ec", script])?;
+    let said = crate::load::finish(&process, SCRIPT_MAX)?;
+    let status = process.wait(ASK_EVERY)?;
+    ensure!(status.success(), "a script failed with {status}: {}", tail(said.trim()));
+    Ok(())
+}
+
+/// Whether a command succeeds, which one that hangs does not, nor one that an interrupt ends.
+fn succeeds(host: &Host, argv: &[&str]) -> Result<bool> {
+    let mut command = host.command(argv);
+    // A group of its own, so that what it started ends with it.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn().with_context(|| format!("cannot run {argv:?}"))?;
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().context("a command's end")? {
+            return Ok(status.success());
+        }
+        let interrupted = sys::check_interrupted();
+        if interrupted.is_err() || begin.elapsed() > ASK_MAX {
+            // One that has just ended is not there to be killed.
+            let _ = sys::kill(-(child.id() as i32), 9);
+            child.wait().context("a command's end")?;
+            interrupted?;
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 fn launch(end: &End, daemon: &Daemon, name: &str) -> Result<Option<Process>> {
     let host = &end.host;
     if !daemon.before.is_empty() {
-        host.sh(&daemon.before).with_context(|| format!("before the start of {name}"))?;
+        script(host, &daemon.before).with_context(|| format!("before the start of {name}"))?;
     }
     let mut process = None;
     if !daemon.argv.is_empty() {
         let argv: Vec<&str> = daemon.argv.iter().map(String::as_str).collect();
         let mut command = host.command(&argv);
         command.envs(daemon.env.iter().cloned());
+        sys::bound_files(&mut command, FILE_BYTES_MAX);
         process = Some(host.spawn_command(command)?);
     }
     let begin = Instant::now();
     while !daemon.ready.is_empty() {
-        if host.output(&["sh", "-c", &daemon.ready])?.status.success() {
+        if succeeds(host, &["sh", "-c", &daemon.ready])? {
             break;
         }
         sys::check_interrupted()?;
-        let log = || process.as_ref().map_or_else(String::new, Process::log);
+        let log = || process.as_ref().map_or_else(String::new, |process| tail(&process.log()));
         let running = process.as_ref().is_none_or(Process::is_running);
         ensure!(running, "{name} ended at once; its log:\n{}", log());
         if begin.elapsed() > READY_MAX {
@@ -257,7 +318,7 @@ fn launch(end: &End, daemon: &Daemon, name: &str) -> Result<Option<Process>> {
         std::thread::sleep(ASK_EVERY);
     }
     if !daemon.after.is_empty() {
-        host.sh(&daemon.after).with_context(|| format!("{name} was not configured"))?;
+        script(host, &daemon.after).with_context(|| format!("{name} was not configured"))?;
     }
     Ok(process)
 }

@@ -46,10 +46,8 @@ impl Vpn for VpnCloud {
         let connect = format!("{}:3210", ends[0].outer);
         let member = |i: usize| {
             let address = inner(i);
-            let (claim, up) = (
-                format!("{address}/32"),
-                format!("ip addr add {address}/24 dev {IFNAME} && ip link set {IFNAME} up"),
-            );
+            let claim = format!("{address}/32");
+            let up = format!("ip addr add {address}/24 dev {IFNAME} && ip link set {IFNAME} up");
             let mut argv = vec![
                 vpncloud,
                 "-p",

@@ -11,7 +11,9 @@ use crate::sys;
 /// Makes `<dir>/etc` with the host's own resolv.conf, hosts, hostname and machine-id. Where
 /// the kernel has no overlayfs, the machine's directory is copied instead.
 pub(super) fn make(dir: &Path, name: &str) -> Result<()> {
-    let (etc, upper, work) = (dir.join("etc"), dir.join("etc-upper"), dir.join("etc-work"));
+    let etc = dir.join("etc");
+    let upper = dir.join("etc-upper");
+    let work = dir.join("etc-work");
     for part in [&etc, &upper, &work] {
         fs::create_dir_all(part)?;
     }

@@ -1,6 +1,6 @@
 //! The pump's process: it holds a lab's wires and answers at a socket.
 //!
-//! A request is one line, an answer one line: `ready`, `wires` (JSON), `impair LINK
+//! A request is one line, an answer one line: `ready`, `wires` (JSON), `wire LINK`, `impair LINK
 //! forth|back|both WORDS`, `stop`. What cannot be done is answered with the reason.
 
 use std::fs;
@@ -10,12 +10,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use sim::impair::Impairment;
 use sim::profile;
 
 use super::status::WireStatus;
 use super::{is_gone, plan_of};
 use crate::netns::state_dir;
-use crate::topology::start_wires;
+use crate::topology::{Plan, start_wire, start_wires};
 use crate::wire::{Direction, Wire};
 
 /// Longest request and answer, bytes.
@@ -33,7 +34,7 @@ type Wires = Vec<(String, Wire)>;
 /// Returns what could not be made.
 pub fn pump(name: &str) -> Result<()> {
     let plan = plan_of(name)?;
-    let wires = start_wires(&plan)?;
+    let mut wires = start_wires(&plan)?;
     let path = socket_path(name);
     let listener = UnixListener::bind(&path)
         .with_context(|| format!("cannot serve the socket {}", path.display()))?;
@@ -42,7 +43,7 @@ pub fn pump(name: &str) -> Result<()> {
         match listener.accept() {
             Ok((stream, _)) => {
                 // Whoever asked and went away needs no answer.
-                if serve(stream, &wires).unwrap_or(false) {
+                if serve(stream, &plan, &mut wires).unwrap_or(false) {
                     break;
                 }
             }
@@ -53,6 +54,11 @@ pub fn pump(name: &str) -> Result<()> {
     // It is gone if the lab was removed.
     let _ = fs::remove_file(&path);
     Ok(())
+}
+
+/// Whether `lab` has a pump.
+pub(super) fn is_there(lab: &str) -> bool {
+    socket_path(lab).exists()
 }
 
 /// Asks the pump of `lab`.
@@ -69,7 +75,7 @@ pub(super) fn ask(lab: &str, request: &str) -> Result<String> {
 }
 
 /// Answers one request; true if it was to stop.
-fn serve(stream: UnixStream, wires: &Wires) -> Result<bool> {
+fn serve(stream: UnixStream, plan: &Plan, wires: &mut Wires) -> Result<bool> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -78,14 +84,24 @@ fn serve(stream: UnixStream, wires: &Wires) -> Result<bool> {
     let answer = match words.next() {
         Some("ready" | "stop") => "ok".to_owned(),
         Some("wires") => serde_json::to_string(&WireStatus::of_all(wires))?,
-        Some("impair") => match impair(wires, &words.collect::<Vec<_>>()) {
-            Ok(()) => "ok".to_owned(),
-            Err(error) => format!("{error:#}"),
-        },
+        Some("wire") => said(make(plan, wires, words.next().unwrap_or_default())),
+        Some("impair") => said(impair(wires, &words.collect::<Vec<_>>())),
         _ => format!("unknown request {request:?}"),
     };
     (&stream).write_all(format!("{answer}\n").as_bytes())?;
     Ok(request == "stop")
+}
+
+fn said(done: Result<()>) -> String {
+    done.map_or_else(|error| format!("{error:#}"), |()| "ok".to_owned())
+}
+
+/// Makes a wire of a link that was none, and has no devices now.
+fn make(plan: &Plan, wires: &mut Wires, name: &str) -> Result<()> {
+    let link = plan.links.iter().find(|link| link.name == name);
+    let link = link.with_context(|| format!("no link {name}"))?;
+    wires.push((name.to_owned(), start_wire(plan, link, [Impairment::LINE; 2])?));
+    Ok(())
 }
 
 fn impair(wires: &Wires, words: &[&str]) -> Result<()> {
@@ -95,7 +111,7 @@ fn impair(wires: &Wires, words: &[&str]) -> Result<()> {
     let found = wires.iter().find(|(name, _)| name == link);
     let (_, wire) = found.with_context(|| {
         let known = wires.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-        format!("no wire {link}: there are {known}; only links with `impair` are wires")
+        format!("no wire {link}: there are {known}")
     })?;
     let directions = match *direction {
         "forth" => &[Direction::Forth][..],

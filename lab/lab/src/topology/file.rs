@@ -166,7 +166,8 @@ fn mistake(text: &str, path: &Path, span: Range<usize>, what: String) -> Mistake
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, what) = (self.path.display(), self.what.trim_end());
+        let path = self.path.display();
+        let what = self.what.trim_end();
         match self.line {
             0 => write!(f, "{path}: {what}"),
             line => write!(f, "{path}:{line}:{}: {what}", self.column),

@@ -144,6 +144,13 @@ impl Plan {
     }
 }
 
+impl EndPlan {
+    /// Its first address of a family.
+    fn address_of(&self, is_v4: bool) -> Option<IpAddr> {
+        self.addresses.iter().map(|cidr| cidr.address).find(|a| a.is_ipv4() == is_v4)
+    }
+}
+
 impl LinkPlan {
     /// Whether it is an impaired wire, and not a plain pair of devices.
     #[must_use]
@@ -365,7 +372,8 @@ fn assign(t: &Topology, links: &mut [LinkPlan]) -> Result<(), Mistake> {
             }
             let member = members.entry(link.segment).or_default();
             *member += 1;
-            let (n, host) = (link.segment as u16 + 1, *member);
+            let n = link.segment as u16 + 1;
+            let host = *member;
             let v4 = Ipv4Addr::new(10, 71, n as u8, host as u8);
             let v6 = Ipv6Addr::new(0xfd71, 0, 0, n, 0, 0, 0, host);
             end.addresses = vec![Cidr { address: IpAddr::V4(v4), bits: 24 }];
@@ -463,11 +471,20 @@ fn outside_interface(
     })
 }
 
-/// Routes of one node: breadth first over segments, through routers.
+/// Routes of one node, of both families: a way that carries one need not carry the other.
 fn routes(nodes: &[NodePlan], links: &[LinkPlan], own: &str) -> Vec<String> {
-    let ends = || links.iter().flat_map(|l| l.ends.iter().map(move |e| (l.segment, e)));
+    let of = |is_v4: bool| routes_of(nodes, links, own, is_v4);
+    [of(true), of(false)].concat()
+}
+
+/// Those of one family: breadth first over segments, through routers.
+fn routes_of(nodes: &[NodePlan], links: &[LinkPlan], own: &str, is_v4: bool) -> Vec<String> {
+    let ends = || {
+        let all = links.iter().flat_map(|l| l.ends.iter().map(move |e| (l.segment, e)));
+        all.filter(|(_, end)| end.address_of(is_v4).is_some())
+    };
     let mut seen: BTreeMap<usize, Option<&EndPlan>> =
-        ends().filter(|(_, e)| e.node == own && !e.is_port).map(|(s, _)| (s, None)).collect();
+        ends().filter(|(_, e)| e.node == own).map(|(s, _)| (s, None)).collect();
     let mut ahead: VecDeque<usize> = seen.keys().copied().collect();
     let mut lines = Vec::new();
     let mut first_routers = BTreeSet::new();
@@ -479,7 +496,8 @@ fn routes(nodes: &[NodePlan], links: &[LinkPlan], own: &str) -> Vec<String> {
                 continue;
             }
             let first = via.unwrap_or(entry);
-            first_routers.insert((&first.node, &first.ifname));
+            let Some(gateway) = first.address_of(is_v4) else { continue };
+            first_routers.insert(gateway);
             let outside = |end: &EndPlan| {
                 router.nat.as_ref().is_some_and(|(_, outside)| outside.contains(&end.ifname))
             };
@@ -490,29 +508,20 @@ fn routes(nodes: &[NodePlan], links: &[LinkPlan], own: &str) -> Vec<String> {
                 }
                 seen.insert(next, Some(first));
                 ahead.push_back(next);
-                lines.extend(routes_to(ends().filter(|(s, _)| *s == next), first));
+                let there = ends().filter(|(s, _)| *s == next).flat_map(|(_, e)| &e.addresses);
+                let subnets: BTreeSet<Cidr> = there
+                    .filter(|cidr| cidr.address.is_ipv4() == is_v4)
+                    .map(Cidr::subnet)
+                    .collect();
+                let line = |subnet| format!("route add {subnet} via {gateway}\n");
+                lines.extend(subnets.iter().map(line));
             }
         }
     }
-    if let [(node, ifname)] = first_routers.into_iter().collect::<Vec<_>>()[..]
-        && let Some((_, first)) = ends().find(|(_, e)| e.node == *node && e.ifname == *ifname)
-    {
-        lines.extend(
-            first.addresses.iter().map(|c| format!("route add default via {}\n", c.address)),
-        );
+    if let [gateway] = first_routers.into_iter().collect::<Vec<_>>()[..] {
+        lines.push(format!("route add default via {gateway}\n"));
     }
     lines
-}
-
-fn routes_to<'a>(ends: impl Iterator<Item = (usize, &'a EndPlan)>, first: &EndPlan) -> Vec<String> {
-    let subnets: BTreeSet<Cidr> =
-        ends.flat_map(|(_, end)| &end.addresses).map(Cidr::subnet).collect();
-    let via = |subnet: &Cidr| {
-        let same = |c: &&Cidr| c.address.is_ipv4() == subnet.address.is_ipv4();
-        first.addresses.iter().find(same).map(|c| c.address)
-    };
-    let line = |subnet: &Cidr| Some(format!("route add {subnet} via {}\n", via(subnet)?));
-    subnets.iter().filter_map(line).collect()
 }
 
 #[cfg(test)]

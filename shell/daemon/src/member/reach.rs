@@ -28,6 +28,17 @@ pub(crate) struct Told {
     has_exit: bool,
 }
 
+/// What the data loop was told of this machine itself.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Served {
+    /// What it answers for.
+    prefixes: Vec<node::Prefix>,
+    /// How addresses are rewritten.
+    table: node::translate::Table,
+    /// How fast its line is.
+    line_rate: node::LineRate,
+}
+
 impl Told {
     /// What is inside the network.
     pub(crate) fn overlay(&self) -> &[node::Prefix] {
@@ -104,7 +115,8 @@ impl Daemon {
 
     /// Finds the addresses of STUN servers, on a thread: names may take their time.
     fn resolve(&self, names: &[String]) {
-        let (names, inputs) = (names.to_vec(), self.inputs.clone());
+        let names = names.to_vec();
+        let inputs = self.inputs.clone();
         let run = move || {
             // Both families of each, all asked at once: one that is dead holds up nobody.
             let each = |name: &String| name.to_socket_addrs().ok().map(dial::one_of_each);
@@ -179,18 +191,20 @@ impl Daemon {
             .chain(self.plan.carried().map(|prefix| plan::wire_prefix(&prefix)))
             .collect();
         let table = settings.translation(self.gate.ready(routes, settings));
-        let told = Some((served, table));
+        let line_rate = settings.line_rate.unwrap_or_default();
+        let told = Some(Served { prefixes: served, table, line_rate });
         if self.served == told {
             return Ok(());
         }
         self.served.clone_from(&told);
-        let Some((served, table)) = told else { return Ok(()) };
+        let Some(Served { prefixes, table, line_rate }) = told else { return Ok(()) };
         // A table holds more than a map can name.
         let carried: Vec<_> = self.plan.carried().map(|p| plan::wire_prefix(&p)).collect();
         let full = self.remote.call(move |desk| {
             let (node, ..) = desk.node();
             node.set_translation(table);
-            node.set_served(&served).is_err() | node.set_carried(&carried).is_err()
+            node.set_line_rate(line_rate);
+            node.set_served(&prefixes).is_err() | node.set_carried(&carried).is_err()
         })?;
         if full {
             self.complain(&"more routes are approved for this node than it can serve");

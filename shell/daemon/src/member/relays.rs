@@ -7,7 +7,7 @@ use std::time::Duration;
 use dial::relay::{Admitted, Answered, Connected};
 use dial::relays::{Hand, OnEnd};
 use host::driver::mail::Remote;
-use host::relay::{Carrier, NewStream, StreamEnd};
+use host::sockets::relay::{Carrier, NewStream, StreamEnd};
 
 use super::Daemon;
 
@@ -29,6 +29,12 @@ impl Daemon {
         })
     }
 
+    /// What to change where a proxy in front of a relay passes no stream.
+    pub(crate) fn proxies_to_mend(&self) -> Vec<String> {
+        let states = self.relays.as_ref().map(|relays| relays.states()).unwrap_or_default();
+        states.into_values().filter_map(|state| state.mend).collect()
+    }
+
     /// Logs it once.
     pub(crate) fn look_for_twin(&mut self) {
         let twin = self.twin();
@@ -46,10 +52,10 @@ impl Hand for Loop {
     fn set_relay(&self, relay: u32, admitted: Admitted, on_end: OnEnd) -> io::Result<()> {
         let (carrier, decoder) = match admitted {
             Admitted::Https(connected) => {
-                let Connected { socket, tls, decoder } = *connected;
-                (Carrier::Https(socket, Box::new(tls)), decoder)
+                let Connected { socket, tls, decoder, websocket } = *connected;
+                (Carrier::Https(socket, Box::new(tls), websocket), decoder)
             }
-            Admitted::Quic(answered) => {
+            Admitted::Quic(answered) | Admitted::Icmp(answered) => {
                 let Answered { line, decoder } = *answered;
                 (Carrier::Quic(Box::new(line)), decoder)
             }

@@ -3,18 +3,18 @@
 //!
 //! A change on trial goes back by itself unless it is confirmed: after its time, and when the
 //! daemon starts again. It is confirmed by `warren set --confirm`, or by the same settings again
-//! without a time. What else is set meanwhile is set for both.
+//! without a time. What else is set during the trial is set for both.
 
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use control::Map;
+use control::{Map, Prefix};
 use serde_json::{Value, json};
 
 use super::{Daemon, Fault};
 use crate::exits::no_exit;
 use crate::protocol::{How, SCHEMA, refused};
-use crate::{Changes, Settings};
+use crate::{Changes, Offer, Settings};
 
 /// An exit that was approved a moment ago may not be in the map yet: so long it is waited for.
 const EXIT_WITHIN: Duration = Duration::from_secs(2);
@@ -43,8 +43,7 @@ impl Daemon {
             return Ok(());
         }
         let reply = self.set(&wanted.changes, &wanted.how)?;
-        // Who asked and went away does not mind.
-        let _ = wanted.answer.send(reply);
+        self.answer_named(&wanted.changes, reply, wanted.answer);
         Ok(())
     }
 
@@ -66,7 +65,8 @@ impl Daemon {
             kept.trial.get_or_insert_with(|| before.clone());
             self.trial_until = Some(Instant::now() + Duration::from_secs(seconds));
         } else if how.confirm || is_repeated {
-            (kept.trial, self.trial_until) = (None, None);
+            kept.trial = None;
+            self.trial_until = None;
         } else if let Some(trial) = &mut kept.trial {
             *trial = trial.with(changes);
         }
@@ -80,6 +80,15 @@ impl Daemon {
 
     /// Brings everything in line with settings that have changed.
     fn take_settings(&mut self) -> Result<(), Fault> {
+        if self.pings.set_off(self.state.kept.settings.no_icmp) {
+            // What goes by ping ends, or what does not may try.
+            if let Some(membership) = &self.membership {
+                membership.network_changed();
+            }
+            if let Some(relays) = &self.relays {
+                relays.handle_network_change();
+            }
+        }
         self.report()?;
         self.tell_reach(false)?;
         self.apply()
@@ -101,6 +110,12 @@ impl Daemon {
     /// than before and nobody insists. Without a map nobody knows.
     pub(crate) fn refuses_exit(&self, after: &Settings, force: bool) -> Option<String> {
         let name = after.exit_node.as_ref()?;
+        if after.sends_all_by_circuit() {
+            return Some(format!(
+                "everything goes either by circuit (--circuit-for default) or through the exit \
+                 node {name}: `warren set --exit-node=` or `--circuit-for=`"
+            ));
+        }
         if force || self.state.kept.settings.exit_node == after.exit_node {
             return None;
         }
@@ -116,6 +131,30 @@ impl Daemon {
         self.state.kept.settings = before;
         self.keep();
         if self.membership.is_some() { self.take_settings() } else { Ok(()) }
+    }
+
+    /// What is offered, and not approved as far as the map says, with the command for it.
+    fn waiting(&self, changes: &Changes) -> Option<String> {
+        let settings = &self.state.kept.settings;
+        let me = &self.map.as_ref()?.me;
+        // The command approves exactly what it names: all that is offered, also what is in use.
+        let mut offered: Vec<Prefix> = settings.advertise_routes.iter().map(Offer::route).collect();
+        if settings.advertise_exit_node {
+            let default = ["0.0.0.0/0", "::/0"];
+            offered.extend(default.iter().filter_map(|text| text.parse::<Prefix>().ok()));
+        }
+        let is_about_it =
+            changes.advertise_routes.is_some() || changes.advertise_exit_node == Some(true);
+        if !is_about_it || offered.iter().all(|route| me.routes.contains(route)) {
+            return None;
+        }
+        let routes: Vec<String> = offered.iter().map(ToString::to_string).collect();
+        Some(format!(
+            "it waits for approval, unless the policy approves it: on the server, warren route \
+             approve {} {}",
+            me.name,
+            routes.join(" ")
+        ))
     }
 
     /// What is so now, for people and for programs.
@@ -137,10 +176,10 @@ impl Daemon {
         let mentioned = serde_json::to_value(changes).unwrap_or_default();
         for (field, value) in mentioned.as_object().into_iter().flatten() {
             if !value.is_null() && !field.starts_with("exit_node") {
-                let value = value.to_string().replace('"', "");
-                said.push(format!("{} is {value} now", field.replace('_', "-")));
+                said.push(format!("{} is {} now", field.replace('_', "-"), shown(value)));
             }
         }
+        said.extend(self.waiting(changes));
         if let Some(seconds) = left_s {
             said.push(format!(
                 "this goes back in {seconds} s unless it is confirmed: warren set --confirm"
@@ -154,6 +193,17 @@ impl Daemon {
             "said": said,
             "warnings": self.gate.said().collect::<Vec<_>>(),
         })
+    }
+}
+
+/// A value as people write it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Array(all) if all.is_empty() => "empty".to_owned(),
+        Value::Array(all) => all.iter().map(shown).collect::<Vec<_>>().join(", "),
+        Value::String(text) if text.is_empty() => "empty".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string().replace('"', ""),
     }
 }
 
@@ -184,6 +234,14 @@ fn sentence(settings: &Settings, exit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_so_is_told_as_people_write_it() {
+        let told = |value: Value| shown(&value);
+        assert_eq!(told(json!(["10.7.0.0/24", "10.8.0.0/24"])), "10.7.0.0/24, 10.8.0.0/24");
+        assert_eq!(told(json!([])), "empty");
+        assert_eq!((told(json!(true)), told(json!("x"))), ("true".to_owned(), "x".to_owned()));
+    }
 
     #[test]
     fn the_way_out_is_told_in_a_sentence() {

@@ -213,7 +213,8 @@ fn by_upnp(gateway: Ipv4Addr, local: SocketAddr) -> Result<By, String> {
     if found.addr.ip() != IpAddr::V4(gateway) {
         return Err(format!("UPnP: {} answered in the gateway's place", found.addr.ip()));
     }
-    let (udp, port) = (PortMappingProtocol::UDP, local.port());
+    let udp = PortMappingProtocol::UDP;
+    let port = local.port();
     let port = match waited(found.add_port(udp, port, local, LIFETIME_S, NAME))? {
         Ok(()) => port,
         Err(igd_next::AddPortError::PortInUse) => {

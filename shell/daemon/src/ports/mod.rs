@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use host::netlink::{MAIN_TABLE, Netlink};
+use host::linux::netlink::{MAIN_TABLE, Netlink};
 use node::Prefix;
 
 use ask::Held;
@@ -136,7 +136,8 @@ impl<T: Fn(Option<Mapping>)> Keeper<T> {
         let now = Instant::now();
         if slot.wish != self.wish {
             self.release();
-            (self.wish, self.due) = (slot.wish, Some(now));
+            self.wish = slot.wish;
+            self.due = Some(now);
         } else if slot.is_changed && self.wish.is_some() {
             let ready = self.asked.map_or(now, |at| (at + CHANGED_GAP).max(now));
             self.due = Some(self.due.map_or(ready, |due| due.min(ready)));
@@ -160,7 +161,8 @@ impl<T: Fn(Option<Mapping>)> Keeper<T> {
         self.asked = Some(now);
         let mapping = match outcome {
             Ok(held) => {
-                let (protocol, external) = (held.protocol(), held.external());
+                let protocol = held.protocol();
+                let external = held.external();
                 let until = now + held.lifetime();
                 self.due = Some(now + held.lifetime() / 2);
                 tracing::debug!(protocol, "the gateway maps a port");

@@ -16,10 +16,13 @@ use wire::relay::{Decoder, Frame};
 use super::{Claim, Failed};
 use crate::SystemRandom;
 use crate::families::{self, HEAD_START};
+use crate::pings;
 use crate::tls::quic_config;
 
 /// From the first datagram to the relay's welcome.
 const WITHIN: Duration = Duration::from_secs(5);
+/// The same by ping, where filters may let few of them pass.
+const WITHIN_BY_PING: Duration = Duration::from_secs(10);
 /// How soon it is noticed that another way was quicker.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What the kernel holds of what came, in bytes: 30 ms at 1 Gbit/s.
@@ -55,11 +58,32 @@ pub(super) fn connect_if(
     claim: &Claim,
 ) -> Result<Answered, Failed> {
     let deadline = Instant::now() + WITHIN;
-    let (host, port) = (relay.url.host().trim_matches(['[', ']']), relay.url.port());
+    let host = relay.url.host().trim_matches(['[', ']']);
+    let port = relay.url.port();
     let told =
         |error: io::Error| io::Error::new(error.kind(), format!("{host}:{port} by QUIC: {error}"));
     let addresses = families::resolve(host, port).map_err(told)?;
     let line = begin(&addresses, mark, host, deadline, claim).map_err(|why| why.named(told))?;
+    let mut this = Answered { line, decoder: Decoder::default() };
+    this.prove(relay, node, deadline, claim).map_err(|why| why.named(told))?;
+    Ok(this)
+}
+
+/// The same by ping: to a responder at the address of the relay's URL.
+pub(super) fn connect_by_ping(
+    relay: &Relay,
+    node: &PrivateKey,
+    mark: Option<u32>,
+    claim: &Claim,
+) -> Result<Answered, Failed> {
+    let deadline = Instant::now() + WITHIN_BY_PING;
+    let host = relay.url.host().trim_matches(['[', ']']);
+    let told = |error: io::Error| io::Error::new(error.kind(), format!("{host} by ping: {error}"));
+    let asker = pings::ask(host, mark, deadline, &|| claim.is_taken())?;
+    let mut line = Line::open_by_ping(asker, quic_config(), host).map_err(told)?;
+    while !line.is_ready() {
+        step(&mut line, deadline, claim).map_err(|why| why.named(told))?;
+    }
     let mut this = Answered { line, decoder: Decoder::default() };
     this.prove(relay, node, deadline, claim).map_err(|why| why.named(told))?;
     Ok(this)

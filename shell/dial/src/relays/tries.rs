@@ -17,12 +17,18 @@ pub(super) struct Tries {
     /// Not before this.
     next: Option<Instant>,
     pause: Duration,
+    pause_max: Duration,
 }
 
 impl Tries {
     /// It is tried at once, if it `is_possible` at all.
     pub(super) const fn new(is_possible: bool) -> Self {
-        Self { is_possible, next: None, pause: PAUSE_MIN }
+        Self { is_possible, next: None, pause: PAUSE_MIN, pause_max: PAUSE_MAX }
+    }
+
+    /// The same with no longer pause than this.
+    pub(super) const fn at_most(self, pause_max: Duration) -> Self {
+        Self { pause_max, ..self }
     }
 
     /// Whether it may be tried now.
@@ -39,7 +45,7 @@ impl Tries {
     /// It failed, or HTTPS was quicker.
     pub(super) fn put_off(&mut self, now: Instant) {
         self.next = Some(now + self.pause);
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.pause = (self.pause * 2).min(self.pause_max);
     }
 
     /// A connection ended that had lasted so long.
@@ -52,7 +58,8 @@ impl Tries {
 
     /// The network is another one: what failed may pass now.
     pub(super) const fn begin_anew(&mut self) {
-        (self.next, self.pause) = (None, PAUSE_MIN);
+        self.next = None;
+        self.pause = PAUSE_MIN;
     }
 }
 

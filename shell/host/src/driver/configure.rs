@@ -6,18 +6,18 @@ use node::{Change, Status};
 use noise::Identity;
 
 use super::{KeyFiles, Refused, Reload, Reloaded, Rest};
-use crate::engine::Engine;
-use crate::sys::Interest;
+use crate::driver::engine::Engine;
+use crate::driver::link_status;
+use crate::linux::sys::Interest;
+use crate::sockets::udp::Sockets;
 use crate::uapi::{Errno, Reply, Request};
-use crate::udp::Sockets;
-use crate::weather;
 
 impl Rest {
     pub(super) fn answer(&mut self, request: Request, reload: Reload<'_>) -> Reply {
         match request {
             Request::Get => Reply::Status(self.status()),
             Request::Weather => {
-                let mut told = weather::links(&self.engine, &self.status());
+                let mut told = link_status::links(&self.engine, &self.status());
                 self.key_files.add(&mut told);
                 Reply::Weather(told.to_string())
             }

@@ -8,9 +8,9 @@ use node::{Change, Clock, Node, Status};
 use noise::Random;
 
 use super::{Error, Rest};
-use crate::engine::Engine;
-use crate::relay::{NewStream, StreamStatus};
-use crate::weather;
+use crate::driver::engine::Engine;
+use crate::driver::link_status;
+use crate::sockets::relay::{NewStream, StreamStatus};
 
 /// What an order of another thread gets to work with; see [`super::mail`].
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Desk<'_> {
         self.engine().streams.remove(relay);
     }
 
-    /// See [`crate::relay::Streams::check`].
+    /// See [`crate::sockets::relay::Streams::check`].
     pub fn check_relay(&mut self, relay: u32) {
         self.engine().streams.check(relay);
     }
@@ -106,6 +106,6 @@ impl Desk<'_> {
     /// What did not go on, by reason: of the node, of what came in frames, and what the kernel did
     /// not take.
     pub fn drops(&mut self) -> BTreeMap<&'static str, u64> {
-        weather::drops(self.engine())
+        link_status::drops(self.engine())
     }
 }

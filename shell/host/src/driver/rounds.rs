@@ -4,8 +4,8 @@
 use noise::Instant;
 
 use super::Rest;
-use crate::engine::Engine;
-use crate::sys;
+use crate::driver::engine::Engine;
+use crate::linux::sys;
 
 impl Rest {
     /// One look.
@@ -52,7 +52,8 @@ impl Rest {
 
     /// Asks for a promise of the stamps to be kept, if one is due.
     fn wish(&mut self) {
-        let (engine, hooks) = (&mut self.engine, &mut self.hooks);
+        let engine = &mut self.engine;
+        let hooks = &mut self.hooks;
         let wish = engine.stamps.as_mut().and_then(|stamps| stamps.poll_wish(engine.clock.now));
         if let (Some(wish), Some(on_wish)) = (wish, &mut hooks.on_wish) {
             on_wish(wish);

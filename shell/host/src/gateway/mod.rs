@@ -18,8 +18,6 @@
 //! [`clear_leftovers`] undoes what a killed one left, except that an exit stays closed until
 //! then, so that nothing goes around it (GW-11, GW-09).
 
-#[cfg(test)]
-mod forwarding;
 mod others;
 mod place;
 mod routes;
@@ -34,8 +32,8 @@ use std::path::{Path, PathBuf};
 
 use node::Prefix;
 
-use crate::netlink::{self, Family, Netlink};
-use crate::program::{feed, find};
+use crate::linux::netlink::{self, Family, Netlink};
+use crate::linux::program::{feed, find};
 use place::Place;
 use routes::Routes;
 use settings::Saved;
@@ -75,6 +73,10 @@ pub struct Setup {
     pub exit: bool,
     /// With an exit: whether local private networks are still reached directly.
     pub exit_lan: bool,
+    /// What leads into a circuit and nowhere else; `uses` or `exit` have it as well.
+    pub led: Vec<Prefix>,
+    /// Whether programs of this machine speak as circuits.
+    pub doors: bool,
     /// Leave nftables and settings alone; routes and rules only.
     pub hands_off: bool,
 }
@@ -156,11 +158,8 @@ impl Gateway {
         };
         // forwarding ends before the filter goes, and begins after it came
         self.saved.keep(&wanted)?;
-        let script = if setup.hands_off {
-            String::new()
-        } else {
-            script::script(setup, &Place::look(&mut netlink, &link)?)
-        };
+        let place = Place::look(&mut netlink, &link)?;
+        let script = if setup.hands_off { String::new() } else { script::script(setup, &place) };
         if self.set_table(setup, script)? {
             self.put_back.push("the packet filter (table inet warren)");
         }
@@ -177,7 +176,7 @@ impl Gateway {
         if missed {
             self.put_back.push("forwarding");
         }
-        let outcome = self.routes.set(setup, &mut netlink, &link)?;
+        let outcome = self.routes.set(setup, &place.inner, &mut netlink, &link)?;
         if outcome.missed {
             self.put_back.push("routing rules and routes (table 30561)");
         }
@@ -206,7 +205,9 @@ impl Gateway {
             self.table = None;
             return Ok(false);
         }
-        if before.is_some_and(|table| table.listed == listed()) {
+        // One that was gone again before it could be listed is not as it was set.
+        let is_known = |table: &&Table| table.listed.is_some() || table.script.is_empty();
+        if before.filter(is_known).is_some_and(|table| table.listed == listed()) {
             return Ok(false);
         }
         let is_missed = before.is_some();

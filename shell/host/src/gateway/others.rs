@@ -2,7 +2,7 @@
 //! every chain. They are told of, never changed.
 
 use super::{NFT_TABLE, Setup};
-use crate::program::{feed, find};
+use crate::linux::program::{feed, find};
 
 /// Where a chain stands that matters to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,10 @@ pub(super) struct Chain {
 /// The chains of others in `ruleset`, as `nft list ruleset` prints it, that hook into what comes
 /// in or goes through and drop by default or end with a verdict that refuses all.
 pub(super) fn dropping(ruleset: &str) -> Vec<Chain> {
-    let (mut table, mut chain) = (String::new(), String::new());
-    let (mut hooked, mut found) = (None, Vec::new());
+    let mut table = String::new();
+    let mut chain = String::new();
+    let mut hooked = None;
+    let mut found = Vec::new();
     for line in ruleset.lines() {
         let text = line.trim();
         let bare = text.strip_prefix("counter ").unwrap_or(text);
@@ -64,7 +66,8 @@ pub(super) fn dropping(ruleset: &str) -> Vec<Chain> {
         if let Some(rest) = line.strip_prefix("table ") {
             table = rest.trim_end_matches([' ', '{']).to_owned();
         } else if let Some(rest) = text.strip_prefix("chain ") {
-            (chain, hooked) = (rest.trim_end_matches([' ', '{']).to_owned(), None);
+            chain = rest.trim_end_matches([' ', '{']).to_owned();
+            hooked = None;
         } else if let Some(rest) = text.strip_prefix("type filter hook ") {
             hooked = match rest.split(' ').next() {
                 Some("forward") => Some(Hook::Forward),

@@ -3,7 +3,7 @@
 use node::Prefix;
 
 use super::{Error, settings};
-use crate::netlink::{Family, Link, Netlink, Route};
+use crate::linux::netlink::{Family, Link, Netlink, Route};
 
 /// The routing table of subnets and exits.
 pub const TABLE: u32 = 30561;
@@ -20,6 +20,8 @@ pub(super) struct Place {
     pub(super) near: Vec<Prefix>,
     /// Bridges to which nothing but containers and virtual machines of this machine is joined.
     pub(super) inside: Vec<String>,
+    /// The networks on those bridges.
+    pub(super) inner: Vec<Prefix>,
     /// Whether it forwards for reasons of its own, so that it may publish services of others.
     pub(super) forwards: bool,
 }
@@ -32,9 +34,10 @@ impl Place {
         let mut inside = netlink.inner_bridges()?;
         inside.retain(|name| *name != link.name);
         inside.sort();
+        let inner = netlink.inner_networks()?;
         let on = |path| settings::value(path).as_deref() == Some("1");
         let forwards = on(settings::FORWARDING) || on(settings::FORWARDING_V6);
-        Ok(Self { near, inside, forwards })
+        Ok(Self { near, inside, inner, forwards })
     }
 }
 
@@ -77,7 +80,7 @@ pub(super) fn of(family: Family, lists: &[&[Prefix]]) -> Vec<Prefix> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::MAIN_TABLE;
+    use crate::linux::netlink::MAIN_TABLE;
 
     #[test]
     fn gw_01_what_is_near_is_on_the_link_or_behind_another_router() {

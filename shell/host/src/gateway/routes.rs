@@ -3,7 +3,8 @@
 //! A rule of the first kind asks the machine's main table first, without its default route, so that
 //! local networks win over subnets of the same numbers elsewhere; with an exit it does so for
 //! private networks only, or not at all, since what a DHCP server says of routes must not lead
-//! around the exit (threat GW-09). The rule of the second kind asks our table for everything that
+//! around the exit (threat GW-09); for networks of this machine's containers it always does. The
+//! rule of the second kind asks our table for everything that
 //! does not bear our mark, which is on the outer packets. Rules bear our number as their maker.
 
 use node::Prefix;
@@ -11,7 +12,7 @@ use node::Prefix;
 use super::Setup;
 use super::place::TABLE;
 use super::script::{MARK, PRIVATE};
-use crate::netlink::{self, Family, Link, MAIN_TABLE, Netlink, Route, Rule};
+use crate::linux::netlink::{self, Family, Link, MAIN_TABLE, Netlink, Route, Rule};
 
 /// The maker (RTPROT_*) of our rules.
 const MADE_BY_GATEWAY: u8 = 121;
@@ -42,8 +43,8 @@ pub(super) struct Outcome {
     pub(super) failed: Vec<(Family, netlink::Error)>,
 }
 
-/// What should be set.
-fn wanted(setup: &Setup, link: &Link) -> Routes {
+/// What should be set; `inner` are the networks of containers.
+fn wanted(setup: &Setup, inner: &[Prefix], link: &Link) -> Routes {
     let mut wanted = Routes::default();
     for family in FAMILIES {
         let is_family = |p: &&Prefix| Family::of(p.address()) == family && !p.is_default();
@@ -67,12 +68,14 @@ fn wanted(setup: &Setup, link: &Link) -> Routes {
         };
         if !setup.exit {
             wanted.rules.push(spared);
-        } else if setup.exit_lan {
+        } else {
             let private = PRIVATE.iter().filter_map(|text| text.parse::<Prefix>().ok());
-            let private = private.filter(|p| Family::of(p.address()) == family);
+            let mut local: Vec<Prefix> = private.filter(|_| setup.exit_lan).collect();
+            local.extend(inner.iter().filter(|p| !setup.uses.contains(p)));
+            local.retain(|p| Family::of(p.address()) == family);
             let suppress_prefix_bits = Some(LOCAL_BITS_MIN - 1);
-            let local = private.map(|to| Rule { to: Some(to), suppress_prefix_bits, ..spared });
-            wanted.rules.extend(local);
+            let rule = |to| Rule { to: Some(to), suppress_prefix_bits, ..spared };
+            wanted.rules.extend(local.into_iter().map(rule));
         }
         wanted.rules.push(Rule {
             protocol: MADE_BY_GATEWAY,
@@ -118,10 +121,11 @@ impl Routes {
     pub(super) fn set(
         &mut self,
         setup: &Setup,
+        inner: &[Prefix],
         netlink: &mut Netlink,
         link: &Link,
     ) -> netlink::Result<Outcome> {
-        let wanted = wanted(setup, link);
+        let wanted = wanted(setup, inner, link);
         let present = netlink.routes()?;
         let is_ours = |r: &&Route| r.table == TABLE && r.link == link.index;
         let present: Vec<Prefix> = present.iter().filter(is_ours).map(|r| r.destination).collect();

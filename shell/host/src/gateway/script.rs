@@ -8,8 +8,8 @@ use node::Prefix;
 
 use super::place::{Place, of};
 use super::{NFT_TABLE, Setup};
-use crate::netlink::Family;
-use crate::room::{ROOM_ADDRESSES, ROOMS};
+use crate::linux::netlink::Family;
+use crate::linux::room::{ROOM_ADDRESSES, ROOM_ADDRESSES_SIX, ROOMS};
 
 /// Where an exit never leads: this network, private and link-local ones, machines' own addresses,
 /// metadata services, groups, and blocks in which other addresses hide (threat GW-01; the blocks
@@ -44,7 +44,9 @@ pub const MARK: u32 = 30561;
 /// Private networks, which a node with an exit may still reach directly if that is wished.
 pub(super) const PRIVATE: [&str; 6] =
     ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
-/// What every host needs on its own link, exit or not: groups, and neighbours.
+/// What every host needs on its own link, exit or not.
+const GROUPS: [&str; 3] = ["224.0.0.0/4", "255.255.255.255/32", "ff00::/8"];
+/// Where packets for this machine itself may be addressed to beside its addresses.
 const ON_LINK: [&str; 4] = ["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// Ports that translated traffic gets: above those that the kernel gives to programs of this
@@ -62,6 +64,7 @@ pub(super) fn removal() -> String {
 pub(super) fn script(setup: &Setup, place: &Place) -> String {
     let mut table = Table { setup, place, text: String::new() };
     table.own();
+    table.circuits();
     table.forward();
     if setup.is_gateway() {
         table.translate();
@@ -124,7 +127,8 @@ impl Table<'_> {
     /// and nobody else sends by them (GW-10); through our link this machine is reached at them and
     /// at what it serves only (GW-01).
     fn own(&mut self) {
-        let (setup, place) = (self.setup, self.place);
+        let setup = self.setup;
+        let place = self.place;
         if setup.own.is_empty() {
             return;
         }
@@ -145,10 +149,56 @@ impl Table<'_> {
         for family in FAMILIES {
             let hosts: Vec<Prefix> = own(family).map(|a: &IpAddr| Prefix::host(*a)).collect();
             let on_link = constant(family, &ON_LINK);
-            let list = of(family, &[&hosts, &on_link, &setup.serves]);
+            let doors = if setup.doors {
+                constant(family, &[ROOM_ADDRESSES, ROOM_ADDRESSES_SIX])
+            } else {
+                Vec::new()
+            };
+            let list = of(family, &[&hosts, &on_link, &setup.serves, &doors]);
             if let Some(list) = set(list) {
                 let ip = words(family).0;
                 self.line(format_args!("iifname \"{link}\" {ip} daddr != {list} drop"));
+            }
+        }
+        self.close();
+    }
+
+    /// Out of a circuit comes in only what answers this machine, and what leads into one leaves by
+    /// no other way, also while our link is away (CI-12).
+    fn circuits(&mut self) {
+        let setup = self.setup;
+        if setup.led.is_empty() && !setup.doors {
+            return;
+        }
+        let link = &setup.link;
+        let answers = "ct state != { established, related } drop";
+        self.open("from_circuits", Some("filter hook input priority filter"));
+        for (family, rooms) in FAMILIES.into_iter().zip([ROOM_ADDRESSES, ROOM_ADDRESSES_SIX]) {
+            let (ip, nfproto) = words(family);
+            if setup.doors {
+                self.line(format_args!("iifname \"{link}\" {ip} daddr {rooms} {answers}"));
+            }
+            let led = of(family, &[&setup.led]);
+            let network = set(of(family, &[&setup.overlay]));
+            let inside = network.map_or_else(String::new, |list| format!("{ip} saddr != {list} "));
+            let from = match set(&led) {
+                _ if led.iter().any(Prefix::is_default) => format!("meta nfproto {nfproto}"),
+                Some(list) => format!("{ip} saddr {list}"),
+                None => continue,
+            };
+            self.line(format_args!("iifname \"{link}\" {from} {inside}{answers}"));
+        }
+        self.close();
+        self.open("into_circuits", Some("filter hook output priority filter"));
+        for family in FAMILIES {
+            // With all of it nothing leaves beside the link anyway.
+            let led = of(family, &[&setup.led]);
+            let is_all = led.iter().any(Prefix::is_default);
+            if let Some(list) = set(led).filter(|_| !is_all) {
+                let ip = words(family).0;
+                let beside = format!("oifname != {{ \"{link}\", \"lo\" }}");
+                let why = "reject with icmpx type admin-prohibited";
+                self.line(format_args!("{beside} {ip} daddr {list} meta mark != {MARK} {why}"));
             }
         }
         self.close();
@@ -170,7 +220,8 @@ impl Table<'_> {
     }
 
     fn arriving(&mut self, link: &str) {
-        let (setup, place) = (self.setup, self.place);
+        let setup = self.setup;
+        let place = self.place;
         self.open("from_peers", None);
         for family in FAMILIES {
             let ip = words(family).0;
@@ -181,9 +232,10 @@ impl Table<'_> {
         }
         // peers reach each other by themselves
         self.line(format_args!("oifname \"{link}\" drop"));
-        // a room's own table says which of it (`crate::room`)
+        // a room's own table says which of it (`crate::linux::room`)
         if !setup.own.is_empty() {
             self.line(format_args!("oifname \"{ROOMS}\" ip daddr {ROOM_ADDRESSES} accept"));
+            self.line(format_args!("oifname \"{ROOMS}\" ip6 daddr {ROOM_ADDRESSES_SIX} accept"));
         }
         if let Some(inside) = names(place.inside.iter().map(|n| &n[..])) {
             self.line(format_args!(
@@ -258,10 +310,12 @@ impl Table<'_> {
     }
 
     fn leaving(&mut self) {
-        let (setup, place) = (self.setup, self.place);
+        let setup = self.setup;
+        let place = self.place;
         self.open("to_peers", None);
         if !setup.own.is_empty() {
             self.line(format_args!("iifname \"{ROOMS}\" ip saddr {ROOM_ADDRESSES} accept"));
+            self.line(format_args!("iifname \"{ROOMS}\" ip6 saddr {ROOM_ADDRESSES_SIX} accept"));
         }
         // under which address they go on is for this machine's own rules: with another than ours
         // they do not leave
@@ -336,14 +390,17 @@ impl Table<'_> {
         self.close();
         self.answers();
         self.open("output", Some("filter hook output priority filter"));
-        self.line(format_args!("oifname {{ \"{link}\", \"lo\" }} accept"));
+        let near = [&link[..], "lo"].into_iter().chain(self.place.inside.iter().map(|n| &n[..]));
+        self.line(format_args!("oifname {} accept", names(near).unwrap_or_default()));
         self.line(format_args!("meta mark {MARK} accept"));
         self.line("udp sport 68 udp dport 67 accept");
         self.line("udp sport 546 udp dport 547 accept");
+        // neighbours, and no resolver among them: a name asked there would leave beside the exit
+        self.line("ip6 daddr fe80::/10 meta l4proto ipv6-icmp accept");
         for family in FAMILIES {
             let (ip, _) = words(family);
             let lan = if setup.exit_lan { constant(family, &PRIVATE) } else { Vec::new() };
-            if let Some(list) = set(of(family, &[&constant(family, &ON_LINK), &lan])) {
+            if let Some(list) = set(of(family, &[&constant(family, &GROUPS), &lan])) {
                 self.line(format_args!("{ip} daddr {list} accept"));
             }
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use node::Prefix;
 
 use super::{Error, Setup};
-use crate::netlink::{self, Family, Link, MAIN_TABLE, Netlink};
+use crate::linux::netlink::{self, Family, Link, MAIN_TABLE, Netlink};
 
 /// Where settings are.
 const ROOT: &str = "/proc/sys/net";
@@ -109,7 +109,8 @@ fn outside(setup: &Setup, netlink: &mut Netlink, link: &Link) -> Result<Vec<Stri
     let mut links = Vec::new();
     for prefix in served {
         let meets = |r: &&netlink::Route| {
-            let (a, b) = (r.destination, prefix);
+            let a = r.destination;
+            let b = prefix;
             a.bits() <= b.bits() && a.contains(b.address())
                 || b.bits() <= a.bits() && b.contains(a.address())
         };

@@ -3,7 +3,9 @@
 use std::process::Command;
 
 use super::*;
-use crate::netlink::tests::{in_fresh_namespace, ip, soon};
+use crate::linux::netlink::tests::{in_fresh_namespace, ip, soon};
+
+mod forwarding;
 
 pub(super) fn prefixes(list: &[&str]) -> Vec<Prefix> {
     list.iter().map(|p| p.parse().unwrap()).collect()
@@ -138,6 +140,12 @@ fn every_setup_leaves_the_machine_as_it_was(forwards: &'static str) {
             Setup { uses: prefixes(&["10.20.0.0/16", "fd20::/64"]), ..setup() },
             exit(),
             Setup { exit_lan: false, ..exit() },
+            Setup { led: prefixes(&["0.0.0.0/0"]), doors: true, ..exit() },
+            Setup {
+                led: prefixes(&["203.0.113.0/24", "203.0.113.64/26"]),
+                uses: prefixes(&["203.0.113.0/24"]),
+                ..setup()
+            },
             Setup {
                 own: prefixes(&["100.64.0.1/32"]).iter().map(Prefix::address).collect(),
                 ..exit()
@@ -451,6 +459,7 @@ fn the_table_of_a_gateway_with_everything_reads_as_it_should() {
     let place = Place {
         near: prefixes(&["198.51.100.0/24"]),
         inside: vec!["docker0".to_owned()],
+        inner: prefixes(&["172.17.0.0/16"]),
         forwards: false,
     };
     let text = script::script(&all, &place);

@@ -15,7 +15,7 @@ use noise::Instant;
 use super::local::Local;
 use super::{Count, Shared, stream};
 use crate::KernelRandom;
-use crate::sys::{Interest, Poll, boottime_ns};
+use crate::linux::sys::{Interest, Poll, boottime_ns};
 
 /// Datagrams taken from one socket before others have their turn.
 const TURN_MAX: usize = 32;
@@ -61,7 +61,7 @@ pub(super) fn start(
         buffer: vec![0; ANSWER_LEN_MAX],
     };
     std::thread::Builder::new().name("names".to_owned()).spawn(move || {
-        crate::signals::block_all();
+        crate::linux::signals::block_all();
         if let Err(e) = turner.run() {
             tracing::error!("the name server ended: {e}; names are not answered any more");
         }

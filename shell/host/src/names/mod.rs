@@ -2,11 +2,13 @@
 //!
 //! Two kinds of threads, both apart from the data loop: one for all datagrams (`datagrams`), and
 //! one for each of a few streams (`stream`). What is answered is decided in [`dns`]. Only this
-//! machine is answered: a source that is none of its addresses is dropped and counted, unless
+//! machine and containers on it are answered: another source is dropped and counted, unless
 //! [`Place::also`] names it, so a node is no open resolver (threat DN-05).
 
 mod datagrams;
 mod local;
+pub mod mdns;
+pub mod resolver;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -23,7 +25,9 @@ use std::time::Duration;
 use dns::Names;
 use node::Prefix;
 
-use crate::netlink::Netlink;
+use crate::linux::netlink::Netlink;
+
+pub(crate) use stream::ask_whole;
 
 /// The port of DNS.
 pub const PORT: u16 = 53;
@@ -35,7 +39,7 @@ const BIND_TRIES: u32 = 60;
 pub struct Place {
     /// The node's own addresses in the network.
     pub addresses: Vec<IpAddr>,
-    /// Sources that are answered besides this machine's own addresses, such as a container bridge.
+    /// Sources that are answered besides this machine's own addresses and its containers'.
     pub also: Vec<Prefix>,
 }
 

@@ -40,7 +40,7 @@ pub(super) fn serve(shared: &Arc<Shared>, stream: TcpStream) {
     }
     let thread = std::thread::Builder::new().name("names-tcp".to_owned());
     let started = thread.spawn(move || {
-        crate::signals::block_all();
+        crate::linux::signals::block_all();
         // a client that goes away in the middle is its own business
         let _ = talk(&seat.0, stream);
     });
@@ -99,11 +99,15 @@ fn ask_others(shared: &Shared, forward: &Forward<'_>, query: &[u8]) -> Vec<u8> {
 }
 
 fn ask(to: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&to, TIMEOUT)?;
+    ask_whole(&mut TcpStream::connect_timeout(&to, TIMEOUT)?, query)
+}
+
+/// What whoever is at the other end answers.
+pub(crate) fn ask_whole(stream: &mut TcpStream, query: &[u8]) -> io::Result<Vec<u8>> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    write_message(&mut stream, query)?;
-    read_message(&mut stream, usize::from(u16::MAX))
+    write_message(stream, query)?;
+    read_message(stream, usize::from(u16::MAX))
 }
 
 /// Two bytes of length, then a message of at most `max` bytes.

@@ -2,7 +2,7 @@
 
 use super::local::Local;
 use super::*;
-use crate::netlink::tests::{in_fresh_namespace, ip, soon};
+use crate::linux::netlink::tests::{in_fresh_namespace, ip, soon};
 
 #[test]
 fn dn_05_only_this_machines_addresses_are_admitted() {
@@ -68,7 +68,7 @@ fn a_link_local_resolver_is_asked_through_its_interface() {
             let index = index_of("wt2");
             let at = SocketAddrV6::new("fe80::53".parse().unwrap(), PORT, 0, index);
             let there = soon(|| UdpSocket::bind(at)).unwrap();
-            there.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            there.set_read_timeout(Some(Duration::from_millis(1_500))).unwrap();
             let client = UdpSocket::bind("127.0.0.1:0").unwrap();
             let question = b"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\
                              \x01x\x04test\x00\x00\x01\x00\x01";

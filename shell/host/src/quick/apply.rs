@@ -8,8 +8,8 @@ use node::Prefix;
 use super::error::ApplyError;
 use super::leftovers::{set_source_mark, source_mark_is_ours};
 use super::{Plan, Step};
-use crate::netlink::{self, Link, MAIN_TABLE, Netlink, Route, Rule};
-use crate::program::feed;
+use crate::linux::netlink::{self, Link, MAIN_TABLE, Netlink, Route, Rule};
+use crate::linux::program::feed;
 
 /// A plan in force. Dropping it undoes every step, the last one first; what is gone already, as
 /// when the interface went away, is no matter.
@@ -232,7 +232,7 @@ impl Scripts<'_> {
                 if std::path::Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
             let mut command = Command::new(shell);
             command.arg("-c").arg(&script);
-            crate::daemon::with_default_signals(&mut command);
+            crate::linux::background::with_default_signals(&mut command);
             let status = command.status();
             match status {
                 Ok(status) if status.success() => {}

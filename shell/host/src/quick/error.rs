@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::netlink;
+use crate::linux::netlink;
 
 /// Why a plan could not be carried out; what had been done was undone.
 #[derive(Debug)]

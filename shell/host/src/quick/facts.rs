@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::leftovers::{SRC_VALID_MARK, source_mark_is_ours};
-use crate::netlink::{self, Family, MAIN_TABLE, Netlink};
-use crate::program;
+use crate::linux::netlink::{self, Family, MAIN_TABLE, Netlink};
+use crate::linux::program;
 
 /// What a plan depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! their maker, so that the next start can tell them from everybody else's.
 
 use super::error::ApplyError;
-use crate::netlink::{self, Family, Netlink, Rule};
+use crate::linux::netlink::{self, Family, Netlink, Rule};
 
 /// The setting that makes reverse-path filters look at marks.
 pub(super) const SRC_VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";

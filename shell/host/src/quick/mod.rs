@@ -16,19 +16,17 @@
 //! - `SaveConfig` has no effect: a file written by people is not rewritten by a program.
 
 mod apply;
-#[cfg(test)]
-mod carried;
 mod error;
 mod facts;
-#[cfg(test)]
-mod keytests;
 mod known;
 mod leftovers;
+mod nearest;
 mod parse;
 mod plan;
 mod preshared;
 mod resolve;
 mod run;
+mod silence;
 #[cfg(test)]
 mod tests;
 
@@ -120,6 +118,8 @@ pub struct Interface {
     pub listen_ip: Option<u8>,
     /// Bytes of the largest packet that leaves the machine.
     pub outer_mtu: Option<u32>,
+    /// How fast the line is; none is no limit.
+    pub line_rate: Option<node::LineRate>,
     /// Whether the file asks to be rewritten; it is not.
     pub save_config: bool,
 }
@@ -262,6 +262,7 @@ impl Settings {
             ("ListenIcmp", new.listen_icmp != old.listen_icmp),
             ("ListenIp", new.listen_ip != old.listen_ip),
             ("OuterMtu", new.outer_mtu != old.outer_mtu),
+            ("LineRate", new.line_rate != old.line_rate),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

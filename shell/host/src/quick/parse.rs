@@ -10,6 +10,7 @@ use node::{Carrier, Prefix};
 use noise::{PrivateKey, PublicKey};
 
 use super::known::Known;
+use super::nearest::nearest;
 use super::preshared::{Draft, time};
 use super::resolve::{cut, is_host_name};
 use super::{
@@ -34,7 +35,7 @@ const ICMP_POLL_MS: RangeInclusive<u32> =
 /// "Any private encryption scheme".
 const IP_PROTOCOL: u8 = 99;
 
-const INTERFACE_KEYS: [&str; 18] = [
+const INTERFACE_KEYS: [&str; 19] = [
     "PrivateKey",
     "ListenPort",
     "FwMark",
@@ -53,6 +54,7 @@ const INTERFACE_KEYS: [&str; 18] = [
     "ListenIcmp",
     "ListenIp",
     "OuterMtu",
+    "LineRate",
 ];
 const PEER_KEYS: [&str; 14] = [
     "PublicKey",
@@ -239,11 +241,8 @@ impl Reader {
         }
     }
 
-    fn set_interface(
-        &mut self,
-        name: &str,
-        (column, value): (usize, &str),
-    ) -> Result<(), (usize, Wrong)> {
+    fn set_interface(&mut self, name: &str, at: (usize, &str)) -> Result<(), (usize, Wrong)> {
+        let (column, value) = at;
         let at = |wrong| (column, wrong);
         let interface = &mut self.interface;
         match name {
@@ -319,16 +318,17 @@ impl Reader {
             "OuterMtu" => {
                 interface.outer_mtu = Some(number(value, OUTER_MTU_MIN..=OUTER_MTU_MAX)?);
             }
+            "LineRate" => {
+                let rate = value.parse().map_err(|why| format!("`{}`: {why}", cut(value)))?;
+                interface.line_rate = Some(rate);
+            }
             _ => {}
         }
         Ok(())
     }
 
-    fn set_peer(
-        &mut self,
-        name: &str,
-        (column, value): (usize, &str),
-    ) -> Result<(), (usize, Wrong)> {
+    fn set_peer(&mut self, name: &str, at: (usize, &str)) -> Result<(), (usize, Wrong)> {
+        let (column, value) = at;
         let at = |wrong| (column, wrong);
         let line = self.line;
         let Some(peer) = self.peers.last_mut() else { return Ok(()) };
@@ -444,7 +444,8 @@ impl Reader {
             self.fault_at(line, column, what);
         }
         if self.faults.is_empty() {
-            let (interface, warnings) = (self.interface, self.warnings);
+            let interface = self.interface;
+            let warnings = self.warnings;
             return Ok(Settings { interface, peers, warnings, key_files_at });
         }
         self.faults.sort_by_key(|f| (f.line, f.column));
@@ -570,26 +571,4 @@ fn bad_key(maker: &str) -> Wrong {
 
 fn not_an(what: &str, item: &str) -> Wrong {
     format!("`{}` is not an {what}", cut(item))
-}
-
-/// The known key that is meant by a misspelt one, if one is near enough.
-fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
-    let key = key.to_ascii_lowercase();
-    let far = |k: &&&str| distance(&key, &k.to_ascii_lowercase());
-    known.iter().min_by_key(far).filter(|k| far(k) <= 1 + k.len() / 4).copied()
-}
-
-/// Levenshtein distance of two short texts.
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().take(40).collect();
-    let mut row: Vec<usize> = (0..=a.len()).collect();
-    for (i, cb) in b.chars().take(40).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, ca) in a.iter().enumerate() {
-            let substituted = diagonal + usize::from(*ca != cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[a.len()]
 }

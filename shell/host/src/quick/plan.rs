@@ -9,7 +9,7 @@ use super::facts::{Facts, everything};
 use super::leftovers::{MADE_BY_LINK, MADE_WITH_SOURCE_MARK};
 use super::parse::{MTU_MIN, MTU_MIN_V6};
 use super::{Settings, Table};
-use crate::netlink::{Family, MAIN_TABLE, Rule};
+use crate::linux::netlink::{Family, MAIN_TABLE, Rule};
 
 /// What a WireGuard packet adds at most: IPv6 40, UDP 8, header 16, tag 16.
 const OVERHEAD_LEN: u32 = 80;
@@ -276,7 +276,8 @@ impl Plan {
     fn firewall(&self, families: &[Family], addresses: &[(IpAddr, u8)]) -> Step {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let table = format!("warren_{}", self.name.chars().map(plain).collect::<String>());
-        let (name, mark) = (&self.name, self.fwmark);
+        let name = &self.name;
+        let mark = self.fwmark;
         let mut script = format!(
             "add table inet {table}\n\
              delete table inet {table}\n\

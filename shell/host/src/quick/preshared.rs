@@ -32,7 +32,8 @@ impl Draft {
             && period.is_some()
             && overlap > half
         {
-            let (overlap, half) = (shown(overlap), shown(half));
+            let overlap = shown(overlap);
+            let half = shown(half);
             let what = format!(
                 "PresharedKeyOverlap: {overlap} is more than half of PresharedKeySchedule; write \
                  {half} or less, or a longer schedule"
@@ -68,7 +69,8 @@ pub(super) fn time(value: &str, range: RangeInclusive<Duration>) -> Result<Durat
     let count = digits.parse::<u64>().ok().filter(|_| is_plain);
     let time = count.and_then(|count| count.checked_mul(unit_s)).map(Duration::from_secs);
     time.filter(|time| range.contains(time)).ok_or_else(|| {
-        let (start, end) = (shown(*range.start()), shown(*range.end()));
+        let start = shown(*range.start());
+        let end = shown(*range.end());
         format!(
             "`{}` is not a time from {start} to {end}; write it as 90s, 15m, 24h or 7d",
             cut(value)

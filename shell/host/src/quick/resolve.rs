@@ -149,7 +149,8 @@ impl Looked {
             let Some(host @ Host::Name(..)) = &peer.endpoint else { continue };
             match look(host) {
                 Ok(now) if self.0.insert(peer.key, now) != Some(now) => {
-                    let (endpoint, carrier) = (Some(now), peer.carrier);
+                    let endpoint = Some(now);
+                    let carrier = peer.carrier;
                     let change = PeerChange { endpoint, carrier, ..PeerChange::new(peer.key) };
                     moved.push(Change::Peer(change));
                 }

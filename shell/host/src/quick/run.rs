@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::silence::Watch;
 use super::{
     Applied, ApplyError, Facts, Looked, ORDER_MS, Plan, PlanError, REPAIR_PERCENT, ResolveError,
     Scripts, Settings, Step, apply, clear_leftovers, look_once, resolve,
 };
-use crate::daemon::end_own_loop;
 use crate::driver::{self, Driver, End, Reloaded};
-use crate::netlink;
+use crate::linux::background::end_own_loop;
+use crate::linux::netlink;
 
 /// Why a link did not come up, or went down.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ pub fn run(
     let known: Vec<_> = endpoints.iter().flatten().copied().collect();
     let mark = settings.interface.fwmark.unwrap_or(0);
     clear_leftovers()?;
-    if let Err(why) = crate::carriers::clear_leftovers() {
+    if let Err(why) = crate::sockets::carriers::clear_leftovers() {
         tracing::debug!("what killed links left of ICMP is not looked for: {why}");
     }
     let facts = Facts::gather(&known, mark).map_err(RunError::Netlink)?;
@@ -82,6 +83,7 @@ pub fn run(
         facts,
         plan: plan.clone(),
         applied: None,
+        names: None,
     });
     let mut reload = || {
         let settings = reload()?;
@@ -89,11 +91,16 @@ pub fn run(
     };
 
     let mut driver = Driver::new(name)?;
+    let names = Watch::start(driver.mailbox()?, settings);
+    course.borrow_mut().names = names
+        .inspect_err(|why| tracing::warn!("names of endpoints are looked up once: {why}"))
+        .ok();
     driver.node().set_frames(settings.interface.frames.unwrap_or(true));
     let order_ms = settings.interface.order_ms.unwrap_or(ORDER_MS);
     driver.node().set_order(Duration::from_millis(order_ms.into()));
     let percent = settings.interface.repair_percent.unwrap_or(REPAIR_PERCENT);
     driver.node().set_repair_max(percent);
+    driver.node().set_line_rate(settings.interface.line_rate.unwrap_or_default());
     let mut go = |driver: &mut Driver, occasion: &str, what: &[String]| {
         serve_while(driver, &mut reload, || scripts.run(occasion, what))
     };
@@ -131,6 +138,8 @@ struct Course {
     facts: Facts,
     plan: Plan,
     applied: Option<Applied>,
+    /// Looks names up whose peers are silent.
+    names: Option<Watch>,
 }
 
 impl Course {
@@ -151,6 +160,9 @@ impl Course {
         }
         let moved = self.looked.again(&settings, look_once);
         let changes = changes.into_iter().chain(moved).collect();
+        if let Some(names) = &self.names {
+            names.change(&settings);
+        }
         let key_files = settings.key_files();
         self.current = settings;
         Ok(Reloaded { changes, key_files })

@@ -6,13 +6,15 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 
 use super::*;
-use crate::netlink::tests::{in_fresh_namespace, ip, soon};
-use crate::netlink::{Family, MAIN_TABLE, Netlink, Rule};
+use crate::linux::netlink::tests::{in_fresh_namespace, ip, soon};
+use crate::linux::netlink::{Family, MAIN_TABLE, Netlink, Rule};
 
 const KEY: &str = "YAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
 const PEER: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
 const OTHER: &str = "TrMvSoP4jYQlY6RIzBgbssQqY3vxI2Pi+y71lOWWXX0=";
 
+mod carried;
+mod keys;
 mod pairs;
 
 fn good(text: &str) -> Settings {

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use zeroing::Wiped;
 
 use super::{Errno, LINE_LEN_MAX, REQUEST_LEN_MAX, Reply, Request, text};
-use crate::sys::Interest;
+use crate::linux::sys::Interest;
 
 /// Bytes read at a time.
 const CHUNK_LEN: usize = 8 << 10;

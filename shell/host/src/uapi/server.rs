@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::client::{Client, Fate};
 use super::socket::Listener;
 use super::{CLIENTS_MAX, DIRECTORY, Reply, Request};
-use crate::sys::{Interest, Poll};
+use crate::linux::sys::{Interest, Poll};
 
 /// The configuration socket of one interface.
 ///

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::sys::check;
+use crate::linux::sys::check;
 
 /// Clients that may wait to be accepted.
 const BACKLOG: libc::c_int = 16;
@@ -73,7 +73,8 @@ impl Listener {
     /// The next client, if one waits.
     pub(super) fn accept(&self) -> io::Result<Option<UnixStream>> {
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        let (null, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let null = std::ptr::null_mut();
+        let no_len = std::ptr::null_mut();
         // SAFETY: a null address asks for none; the new descriptor is ours alone.
         let accepted = unsafe { libc::accept4(self.fd.as_raw_fd(), null, no_len, flags) };
         match check(accepted) {

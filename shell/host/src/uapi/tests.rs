@@ -15,8 +15,8 @@ use noise::{PresharedKey, PrivateKey, PublicKey};
 use proptest::prelude::*;
 
 use super::*;
-use crate::netlink::tests::soon;
-use crate::sys::{Interest, Poll};
+use crate::linux::netlink::tests::soon;
+use crate::linux::sys::{Interest, Poll};
 
 const KEY: &str = "58d402e8d3a0cc7d4c0a4f2e0e6ba2b9f7d4a4c7c7b6f9b5f7dfb16b8e8b6c4f";
 

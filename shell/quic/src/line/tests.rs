@@ -4,6 +4,9 @@ use rustls::RootCertStore;
 use rustls::crypto::ring::default_provider;
 use rustls::version::TLS13;
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use super::*;
 use crate::{ALPN, FRAME_LEN_MAX};
 

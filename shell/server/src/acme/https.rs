@@ -94,7 +94,8 @@ impl HttpClient for Https {
         &self,
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
-        let (tls, wait) = (self.tls.clone(), Arc::clone(&self.wait));
+        let tls = self.tls.clone();
+        let wait = Arc::clone(&self.wait);
         let proxies = self.proxies.clone();
         Box::pin(async move {
             let uri = request.uri().clone();
@@ -146,10 +147,8 @@ async fn exchange(
 }
 
 /// A connection to a host, through the proxy that leads there if there is one.
-pub(crate) async fn connect(
-    (host, port): (&str, u16),
-    proxies: &Proxies,
-) -> Result<TcpStream, Failure> {
+pub(crate) async fn connect(place: (&str, u16), proxies: &Proxies) -> Result<TcpStream, Failure> {
+    let (host, port) = place;
     let Some(Proxy { host: at, port: at_port, authorization }) = proxies.proxy(host) else {
         return Ok(TcpStream::connect((host, port)).await?);
     };

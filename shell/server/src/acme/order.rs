@@ -99,7 +99,9 @@ async fn account(
     wait: &Wait,
     may_be_kept: bool,
 ) -> Result<Account, Failure> {
-    let (roots, wait, proxies) = (acme.roots.clone(), wait.clone(), acme.proxies.clone());
+    let roots = acme.roots.clone();
+    let wait = wait.clone();
+    let proxies = acme.proxies.clone();
     let https = blocking(move || Https::new(roots.as_deref(), wait, proxies)).await?;
     let https = https.map_err(|why| {
         Failure::new(why, "install ca-certificates, or give the authority's root as --acme-ca")
@@ -129,8 +131,10 @@ async fn account(
         let made = builder.create(&new, acme.directory.clone(), None).await;
         made.map_err(|why| told(acme, doing, &why))?
     };
-    let (directory, email) = (acme.directory.clone(), acme.email.clone());
-    let (kept, made) = (kept.clone(), kept::Account { directory, email, credentials });
+    let directory = acme.directory.clone();
+    let email = acme.email.clone();
+    let made = kept::Account { directory, email, credentials };
+    let kept = kept.clone();
     let written = blocking(move || kept.keep_account(&made)).await?;
     written.map_err(|why| Failure::new(why, "make room, or let the server write there"))?;
     Ok(account)

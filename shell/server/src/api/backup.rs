@@ -1,5 +1,5 @@
 //! Routes for a backup that is taken elsewhere: one makes a copy, one reads it in pieces, one
-//! removes it. Whoever reads it has the server's keys.
+//! removes it. Who reads it has the server's keys.
 
 use std::io;
 

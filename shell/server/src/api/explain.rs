@@ -28,7 +28,8 @@ pub(super) fn explain(call: &Call) -> Result<Reply, Problem> {
         );
         if found.is_empty() { Err(Problem::new(404, "no such node", text)) } else { Ok(found) }
     };
-    let (from, to) = (addresses(&source)?, addresses(&destination)?);
+    let from = addresses(&source)?;
+    let to = addresses(&destination)?;
     let Some((source, destination)) = pair(&from, &to) else {
         let why = "the two have no address of the same family";
         return Err(Problem::new(400, "these never meet", why));

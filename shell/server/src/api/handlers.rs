@@ -3,14 +3,12 @@
 
 use core::net::Ipv4Addr;
 
-use ::policy::{Finding, Place};
 use control::{Kind, Prefix, Token, text::rfc3339};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroize;
 
 use super::{Call, Problem, Reach, Reply, SCOPES};
-use crate::app::Unset;
 use crate::store::{Made, NewApiToken, NewJoinKey, Node, StoreError, Verified};
 use crate::tls::{Origin, Shown, Trouble};
 
@@ -26,6 +24,9 @@ pub(super) fn health(call: &Call) -> Answer {
     let certificate = certificate(call);
     let key = call.app.keys.noise.public().to_string();
     let mut shown = json!({ "schema": 1, "ok": true, "key": key, "certificate": certificate });
+    if call.is_known() {
+        shown["books"] = json!({ "trouble": call.app.unwritten.why() });
+    }
     if let Some(oidc) = call.app.oidc.get().filter(|_| call.is_known()) {
         shown["provider"] = json!({ "name": oidc.name(), "trouble": oidc.trouble() });
     }
@@ -99,7 +100,8 @@ pub(super) fn add_key(call: &Call) -> Answer {
     };
     may_give(call, new.user.as_deref(), &new.tags)?;
     let token = call.app.token(Kind::Join);
-    let (actor, now) = (&call.actor, call.app.now());
+    let actor = &call.actor;
+    let now = call.app.now();
     let made = call.app.store().add_join_key(&new, token.id, &token.secret, actor, now)?;
     call.app.tell("key", made.id);
     Ok(secret(made, &token))
@@ -145,6 +147,7 @@ pub(super) fn shown(call: &Call, node: &Node) -> Value {
         "created": rfc3339(node.created),
         "expires": node.expires.map(rfc3339),
         "expired": node.is_expired(call.app.now()),
+        "expires_soon": node.ends_soon(call.app.now()),
         "last_seen": last_seen.map(rfc3339),
         "gateway": node.gateway,
         "hostname": node.host.hostname,
@@ -185,7 +188,8 @@ pub(super) fn remove_node(call: &Call) -> Answer {
 
 pub(super) fn rename_node(call: &Call) -> Answer {
     let Named { name } = call.json()?;
-    let (id, actor) = (call.id, &call.actor);
+    let id = call.id;
+    let actor = &call.actor;
     one(call, &call.app.write_node(true, |store, now| store.rename(id, &name, actor, now))?)
 }
 
@@ -198,21 +202,40 @@ struct Tags {
 pub(super) fn tag_node(call: &Call) -> Answer {
     let Tags { tags } = call.json()?;
     may_give(call, None, &tags)?;
-    let (id, actor) = (call.id, &call.actor);
+    let id = call.id;
+    let actor = &call.actor;
     let node = call.app.write_node(true, |store, now| store.tag(id, &tags, actor, now))?;
     call.app.approve_automatic(id);
     one(call, &node)
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Owner {
+    /// None, which has to be said: it belongs to nobody.
+    #[serde(deserialize_with = "Option::deserialize")]
+    user: Option<String>,
+}
+
+pub(super) fn move_node(call: &Call) -> Answer {
+    let Owner { user } = call.json()?;
+    let id = call.id;
+    let actor = &call.actor;
+    let give = |store: &mut crate::store::Store, now| store.give(id, user.as_deref(), actor, now);
+    one(call, &call.app.write_node(true, give)?)
+}
+
 pub(super) fn approve_node(call: &Call) -> Answer {
-    let (id, actor) = (call.id, &call.actor);
+    let id = call.id;
+    let actor = &call.actor;
     let node = call.app.write_node(true, |store, now| store.approve(id, actor, now))?;
     call.app.approve_automatic(id);
     one(call, &node)
 }
 
 pub(super) fn expire_node(call: &Call) -> Answer {
-    let (id, actor) = (call.id, &call.actor);
+    let id = call.id;
+    let actor = &call.actor;
     one(call, &call.app.write_node(true, |store, now| store.expire(id, actor, now))?)
 }
 
@@ -224,69 +247,13 @@ struct Routes {
 
 pub(super) fn approve_routes(call: &Call) -> Answer {
     let Routes { routes } = call.json()?;
-    let (id, actor) = (call.id, &call.actor);
+    let id = call.id;
+    let actor = &call.actor;
     let write =
         |store: &mut crate::store::Store, now| store.approve_routes(id, &routes, actor, now);
     let node = call.app.write_node(true, write)?;
     call.app.tell("route", id);
     one(call, &node)
-}
-
-pub(super) fn policy(call: &Call) -> Answer {
-    let policy = call.app.store().policy()?;
-    let (version, text) = policy.map_or((0, String::new()), |p| (p.version, p.text));
-    let readable = call.app.network().is_policy_readable();
-    let reply = json!({ "schema": 1, "version": version, "text": text, "readable": readable });
-    Ok(Reply::Json(reply))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewPolicy {
-    text: String,
-    #[serde(default)]
-    if_version: Option<u64>,
-}
-
-fn findings(findings: &[Finding]) -> Value {
-    let shown = findings.iter().map(|finding| {
-        let Place { line, column } = finding.place;
-        json!({ "line": line, "column": column, "what": finding.what, "mend": finding.mend })
-    });
-    shown.collect()
-}
-
-/// Every mistake: the first lines for people, all of them for programs.
-fn mistaken(found: &[Finding]) -> Problem {
-    let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
-    let problem = Problem::new(400, "the policy is refused; the last one holds", lines.join("; "));
-    problem.with("findings", findings(found))
-}
-
-pub(super) fn set_policy(call: &Call) -> Answer {
-    let NewPolicy { text, if_version } = call.json()?;
-    let set = call.app.set_policy(&text, if_version, &call.actor);
-    let (version, checked) = set.map_err(|why| match why {
-        Unset::Findings(found) => mistaken(&found),
-        Unset::Store(error) => error.into(),
-    })?;
-    let warnings = findings(&checked.warnings);
-    Ok(Reply::Json(json!({ "schema": 1, "version": version, "warnings": warnings })))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    text: String,
-}
-
-pub(super) fn check_policy(call: &Call) -> Answer {
-    let Text { text } = call.json()?;
-    let checked = call.app.check_policy(&text).map_err(|found| mistaken(&found))?;
-    let (warnings, [rules, tests, nodes]) = (findings(&checked.warnings), checked.counts);
-    Ok(Reply::Json(json!({
-        "schema": 1, "rules": rules, "tests": tests, "nodes": nodes, "warnings": warnings
-    })))
 }
 
 pub(super) fn audit(call: &Call) -> Answer {
@@ -347,7 +314,8 @@ pub(super) fn add_token(call: &Call) -> Answer {
     let lifetime_s = lifetime(wanted.expires_in_s)?;
     let (maker, giver) = call.makers();
     let new = NewApiToken { scopes, lifetime_s, maker, giver };
-    let (actor, now) = (&call.actor, call.app.now());
+    let actor = &call.actor;
+    let now = call.app.now();
     let made = call.app.store().add_api_token(&new, token.id, &token.secret, actor, now)?;
     Ok(secret(made, &token))
 }

@@ -1,42 +1,84 @@
 //! What nodes report of their links.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::handlers::Answer;
 use super::{Call, Reach, Reply};
+use crate::links::{Kept, Step};
 use crate::store::Node;
 
+/// Links in one answer, about 2 MB of JSON.
+const TOLD_MAX: usize = 20_000;
+
+/// The answer, written as it is read: as values it would have names and words for each link.
+#[derive(Serialize)]
+struct Told {
+    schema: u32,
+    links: Vec<Shown>,
+    left_out: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<Vec<Step>>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    node: u64,
+    peer: u64,
+    path: &'static str,
+    rtt_us: Option<u32>,
+    loss: f64,
+    rx_bytes: u64,
+    tx_bytes: u64,
+    at: u64,
+}
+
 /// The latest word on each link, by both ends, between nodes that the caller sees; with `node=N`
-/// the last day of one.
+/// those of one, and its last day.
 pub(super) fn links(call: &Call) -> Answer {
     let mut nodes = call.app.store().nodes()?;
     let all: Vec<u64> = nodes.iter().map(|node| node.id).collect();
     if let Reach::Own(name) = &call.reach {
         nodes.retain(|node| node.user.as_ref() == Some(name));
     }
-    let (wanted, now) = (call.number("node")?, call.app.now());
-    let links = call.app.links();
+    let wanted = call.number("node")?;
+    let now = call.app.now();
     if let Some(id) = wanted {
-        let is_seen = nodes.iter().any(|node| node.id == id);
-        let history = if is_seen { links.history(id, now) } else { Vec::new() };
-        return Ok(Reply::Json(json!({ "schema": 1, "node": id, "history": history })));
+        nodes.retain(|node| node.id == id);
     }
-    let mut shown: Vec<Value> = Vec::new();
+    let links = call.app.links();
+    let mut told: Vec<Shown> = Vec::new();
+    let mut left_out = 0;
     for Node { id, .. } in &nodes {
         let Some((at, found)) = links.of(*id, now) else { continue };
         // Who sees its own nodes alone is told of their links, and nothing of others but numbers.
-        for link in found.iter().filter(|link| all.contains(&link.peer)) {
-            shown.push(json!({
-                "node": id,
-                "peer": link.peer,
-                "path": link.path,
-                "rtt_us": link.rtt_us,
-                "loss": f64::from(link.loss_ppm) / 1e6,
-                "rx_bytes": link.rx_bytes,
-                "tx_bytes": link.tx_bytes,
-                "at": at,
-            }));
+        for link in found.iter().filter(|link| all.binary_search(&link.peer).is_ok()) {
+            if told.len() < TOLD_MAX {
+                told.push(shown(*id, link, at));
+            } else {
+                left_out += 1;
+            }
         }
     }
-    Ok(Reply::Json(json!({ "schema": 1, "links": shown })))
+    let history = wanted.map(|id| match nodes.is_empty() {
+        true => Vec::new(),
+        false => links.history(id, now),
+    });
+    let told = Told { schema: 1, links: told, left_out, node: wanted, history };
+    drop(links);
+    Ok(Reply::Written(serde_json::to_string(&told).unwrap_or_default()))
+}
+
+const fn shown(node: u64, link: &Kept, at: u64) -> Shown {
+    Shown {
+        node,
+        peer: link.peer,
+        path: link.path.word(),
+        rtt_us: link.rtt_us,
+        loss: link.loss_ppm as f64 / 1e6,
+        rx_bytes: link.rx_bytes,
+        tx_bytes: link.tx_bytes,
+        at,
+    }
 }

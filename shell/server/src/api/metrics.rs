@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::handlers::Answer;
 use super::{Call, Reply};
-use crate::relay::QuicCounts;
+use crate::relay::{Pings, QuicCounts};
 use crate::tls::{Origin, Shown};
 
 /// A list of metrics as text.
@@ -17,7 +17,9 @@ impl Text {
     /// One metric with its values; `labels` are empty or `{…}`.
     fn put<T: Display>(
         &mut self,
-        (name, kind, help): (&str, &str, &str),
+        name: &str,
+        kind: &str,
+        help: &str,
         values: impl IntoIterator<Item = (String, T)>,
     ) {
         let _ = writeln!(self.0, "# HELP warren_{name} {help}\n# TYPE warren_{name} {kind}");
@@ -27,11 +29,11 @@ impl Text {
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.put((name, "gauge", help), [(String::new(), value)]);
+        self.put(name, "gauge", help, [(String::new(), value)]);
     }
 
     fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.put((name, "counter", help), [(String::new(), value)]);
+        self.put(name, "counter", help, [(String::new(), value)]);
     }
 }
 
@@ -77,13 +79,13 @@ fn network(text: &mut Text, call: &Call) {
 fn nodes_one_by_one(text: &mut Text, nodes: &[(String, bool, Option<u64>, Option<u64>)]) {
     let label = |name: &str| format!("{{node=\"{name}\"}}");
     let online = nodes.iter().map(|(name, online, ..)| (label(name), u8::from(*online)));
-    text.put(("node_online", "gauge", "Whether the node is in touch."), online);
+    text.put("node_online", "gauge", "Whether the node is in touch.", online);
     let seen = nodes.iter().filter_map(|(name, _, seen, _)| Some((label(name), (*seen)?)));
     let help = "When the node was last in touch, in Unix seconds.";
-    text.put(("node_last_seen_seconds", "gauge", help), seen);
+    text.put("node_last_seen_seconds", "gauge", help, seen);
     let ends = nodes.iter().filter_map(|(name, .., ends)| Some((label(name), (*ends)?)));
     let help = "When the node's key ends, in Unix seconds.";
-    text.put(("node_expires_seconds", "gauge", help), ends);
+    text.put("node_expires_seconds", "gauge", help, ends);
 }
 
 fn webhooks(text: &mut Text, call: &Call) {
@@ -112,8 +114,11 @@ fn relay(text: &mut Text, call: &Call) {
     let help = "Datagrams that the relay did not pass on.";
     let drops = carrier::switch::Reason::ALL
         .map(|reason| (format!("{{reason=\"{}\"}}", reason.name()), counters.dropped(reason)));
-    text.put(("relay_dropped_datagrams_total", "counter", help), drops);
+    text.put("relay_dropped_datagrams_total", "counter", help, drops);
     relay_by_quic(text, seen.quic);
+    if let Some((connections, pings)) = seen.icmp {
+        relay_by_ping(text, connections, pings);
+    }
 }
 
 /// The same connections and datagrams as far as they came by QUIC, and what only that has.
@@ -129,7 +134,21 @@ fn relay_by_quic(text: &mut Text, seen: QuicCounts) {
     text.counter("relay_quic_refused_connections_total", help, seen.full);
     let help = "Datagrams of QUIC that reached no switch.";
     let drops = seen.dropped.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count));
-    text.put(("relay_quic_dropped_datagrams_total", "counter", help), drops);
+    text.put("relay_quic_dropped_datagrams_total", "counter", help, drops);
+}
+
+/// The same by ping, where pings are answered.
+fn relay_by_ping(text: &mut Text, seen: QuicCounts, pings: Pings) {
+    text.gauge("relay_icmp_connections", "Members at the relay by ping.", seen.connections);
+    let help = "Times that a member came by ping.";
+    text.counter("relay_icmp_connections_total", help, seen.entered);
+    let help = "Connections by ping that have proven no key.";
+    text.gauge("relay_icmp_strangers", help, seen.strangers);
+    text.counter("relay_icmp_requests_total", "Pings of ours that came.", pings.requests);
+    text.counter("relay_icmp_replies_total", "Those that were answered.", pings.replies);
+    let help = "Datagrams and pings that were dropped.";
+    let drops = pings.dropped.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count));
+    text.put("relay_icmp_dropped_total", "counter", help, drops);
 }
 
 /// The outer certificate: a renewal that fails is an alarm long before its end is one.
@@ -143,11 +162,11 @@ fn certificate(text: &mut Text, call: &Call) {
     let labels = format!("{{from=\"{from}\"}}");
     let help = "When the certificate that is shown ends, in Unix seconds.";
     let expires = certificate.dates.map(|(_, until)| (labels, until));
-    text.put(("certificate_expires_seconds", "gauge", help), expires);
+    text.put("certificate_expires_seconds", "gauge", help, expires);
     let help = "How often in a row the authority was asked in vain.";
     let failures = trouble.as_ref().map_or(0, |trouble| trouble.failures);
     text.gauge("certificate_failures", help, failures);
     let help = "When the authority is asked again after a failure, in Unix seconds.";
     let next = trouble.map(|trouble| (String::new(), trouble.next));
-    text.put(("certificate_next_try_seconds", "gauge", help), next);
+    text.put("certificate_next_try_seconds", "gauge", help, next);
 }

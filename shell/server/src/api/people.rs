@@ -1,4 +1,4 @@
-//! Users: who may sign in, and what they may do. Whoever changes one has what that one has.
+//! Users: who may sign in, and what they may do. Nobody changes a user who may do more.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -70,7 +70,8 @@ struct Roled {
 
 pub(super) fn set_role(call: &Call) -> Answer {
     let Roled { role: word } = call.json()?;
-    let (role, within) = (role(&word)?, call.within());
+    let role = role(&word)?;
+    let within = call.within();
     let user = call.app.write_users(|store, now| {
         store.set_role(call.id, role, within.as_deref(), &call.actor, now)
     })?;
@@ -87,8 +88,10 @@ struct Passworded {
 
 pub(super) fn set_password(call: &Call) -> Answer {
     let Passworded { password } = call.json()?;
-    let (hash, within) = (password.as_deref().map(hashed).transpose()?, call.within());
-    let (actor, now) = (&call.actor, call.app.now());
+    let hash = password.as_deref().map(hashed).transpose()?;
+    let within = call.within();
+    let actor = &call.actor;
+    let now = call.app.now();
     let new = (hash.as_deref(), None);
     call.app.store().set_password(call.id, new, within.as_deref(), actor, now)?;
     call.app.tell("user", call.id);

@@ -19,6 +19,8 @@ struct NewRelay {
     stun: Vec<String>,
     #[serde(default)]
     quic: bool,
+    #[serde(default)]
+    icmp: bool,
 }
 
 fn shown(relay: &Relay) -> Value {
@@ -28,6 +30,7 @@ fn shown(relay: &Relay) -> Value {
         "key": relay.key.to_string(),
         "stun": relay.stun,
         "quic": relay.quic,
+        "icmp": relay.icmp,
     })
 }
 
@@ -39,14 +42,14 @@ pub(super) fn relays(call: &Call) -> Answer {
 
 /// A relay says where it is; it says so again after every start.
 pub(super) fn put_relay(call: &Call) -> Answer {
-    let NewRelay { url, key, stun, quic } = call.json()?;
+    let NewRelay { url, key, stun, quic, icmp } = call.json()?;
     let bad = |why| Problem::new(400, "the key is none", format!("{why}"));
     let key: PublicKey = key.parse().map_err(bad)?;
     if stun.len() > RELAY_STUN_MAX || !stun.iter().all(|text| is_place(text)) {
         let why = format!("at most {RELAY_STUN_MAX} addresses as host:port");
         return Err(Problem::new(400, "the STUN addresses are none", why));
     }
-    let relay = Relay { id: 0, url, key, stun, quic };
+    let relay = Relay { id: 0, url, key, stun, quic, icmp };
     let relay = call.app.put_relay(relay, call)?;
     Ok(Reply::Json(json!({ "schema": 1, "id": relay.id })))
 }

@@ -1,10 +1,22 @@
 //! Routes for the resolvers of other names.
 
+use std::net::IpAddr;
+
+use serde::Deserialize;
 use serde_json::json;
 
 use super::handlers::Answer;
 use super::{Call, Problem, Reply};
-use crate::resolvers::Resolvers;
+use crate::resolvers::{Record, Resolvers, Zone};
+
+/// What somebody wants. Who says nothing of records leaves them as they are.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Wanted {
+    upstreams: Vec<IpAddr>,
+    zones: Vec<Zone>,
+    records: Option<Vec<Record>>,
+}
 
 fn shown(call: &Call, resolvers: &Resolvers) -> Answer {
     Ok(Reply::Json(json!({
@@ -12,6 +24,7 @@ fn shown(call: &Call, resolvers: &Resolvers) -> Answer {
         "domain": call.app.network().domain(),
         "upstreams": resolvers.upstreams,
         "zones": resolvers.zones,
+        "records": resolvers.records,
     })))
 }
 
@@ -20,9 +33,14 @@ pub(super) fn resolvers(call: &Call) -> Answer {
     shown(call, &resolvers)
 }
 
-/// All of them at once; who leaves something out takes it away.
+/// All of them at once; who leaves out a resolver takes it away.
 pub(super) fn set_resolvers(call: &Call) -> Answer {
-    let resolvers: Resolvers = call.json()?;
+    let Wanted { upstreams, zones, records } = call.json()?;
+    let records = match records {
+        Some(records) => records,
+        None => call.app.store().resolvers()?.records,
+    };
+    let resolvers = Resolvers { upstreams, zones, records };
     let domain = call.app.network().domain().to_owned();
     let checked = resolvers.checked(&domain);
     let new = checked.map_err(|why| Problem::new(400, "the resolvers are refused", why))?;

@@ -190,7 +190,8 @@ pub(super) fn change_password(call: &Call) -> Answer {
     };
     prove(&call.app, call.source, &session.user.name, &old)?;
     let hash = hashed(&new)?;
-    let (id, but) = (session.user.id, Some(&session.id));
+    let id = session.user.id;
+    let but = Some(&session.id);
     let new = (Some(hash.as_str()), but);
     call.app.store().set_password(id, new, None, &call.actor, call.app.now())?;
     Ok(Reply::Empty)

@@ -34,7 +34,7 @@ pub(super) fn stream(app: &Arc<App>, caller: &Caller, reach: Reach) -> Sending {
         Caller::Local(_) => SCOPES.to_vec(),
         Caller::Anonymous => Vec::new(),
     };
-    tokio::spawn(pump(Arc::clone(app), events, (scopes, reach), into));
+    tokio::spawn(pump(Arc::clone(app), events, scopes, reach, into));
     Sending::Stream(pieces)
 }
 
@@ -45,7 +45,8 @@ fn known(scope: &str) -> Option<&'static str> {
 async fn pump(
     app: Arc<App>,
     mut events: broadcast::Receiver<Event>,
-    (scopes, reach): (Vec<&'static str>, Reach),
+    scopes: Vec<&'static str>,
+    reach: Reach,
     into: mpsc::Sender<Bytes>,
 ) {
     let end = Instant::now() + LAST;

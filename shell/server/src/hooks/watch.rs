@@ -5,9 +5,6 @@ use std::sync::Arc;
 
 use crate::store::Node;
 
-/// A key that ends within this time, in seconds, is told of once: a week.
-const EXPIRES_SOON_S: u64 = 7 * 86_400;
-
 /// What an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -126,7 +123,7 @@ pub(crate) fn changes(before: &View, after: &View, now: u64) -> Vec<Event> {
         }
         if node.is_expired(now) && !was.is_expired(before.at) {
             add(Kind::Expired);
-        } else if is_soon(node, now) && !is_soon(was, before.at) && !node.is_expired(now) {
+        } else if node.ends_soon(now) && !was.ends_soon(before.at) {
             add(Kind::ExpiresSoon);
         }
         if waiting(node) > 0 && waiting(node) != waiting(was) {
@@ -147,13 +144,6 @@ pub(crate) fn changes(before: &View, after: &View, now: u64) -> Vec<Event> {
         events.push(Event { kind: Kind::Policy, node: None, policy_version });
     }
     events
-}
-
-fn is_soon(node: &Node, now: u64) -> bool {
-    let is_near = |end: u64| end <= now.saturating_add(EXPIRES_SOON_S);
-    // Of a short life a week is all of it.
-    let is_short = node.life_s().is_some_and(|life_s| life_s <= 2 * EXPIRES_SOON_S);
-    node.expires.is_some_and(is_near) && !is_short
 }
 
 fn waiting(node: &Node) -> usize {

@@ -20,7 +20,7 @@ impl Network {
         let epoch = store.next_epoch(now.unix_s, 0)?;
         let users = store.users()?;
         let book = Rulebook::new(store.policy()?.as_ref());
-        let mut network = Self::new(shared, epoch, (store.nodes()?, users), book, now);
+        let mut network = Self::new(shared, epoch, store.nodes()?, users, book, now);
         network.set_relays(store.relays()?);
         network.set_resolvers(store.resolvers()?);
         Ok(network)
@@ -29,11 +29,13 @@ impl Network {
     /// Takes everything as it is in the books; what is no news is left alone.
     pub(crate) fn read_again(
         &mut self,
-        (nodes, users): (Vec<Node>, Vec<User>),
+        people: (Vec<Node>, Vec<User>),
         policy: Option<&PolicyText>,
-        (relays, resolvers): (Vec<Relay>, Resolvers),
+        others: (Vec<Relay>, Resolvers),
         now: u64,
     ) {
+        let (nodes, users) = people;
+        let (relays, resolvers) = others;
         let there: BTreeSet<u64> = nodes.iter().map(|node| node.id).collect();
         let gone = self.nodes.keys().filter(|id| !there.contains(id)).copied();
         for id in gone.collect::<Vec<_>>() {

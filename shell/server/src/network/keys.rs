@@ -49,11 +49,12 @@ impl Network {
 
     /// What nodes are told of names.
     pub(super) fn dns(&self) -> Dns {
-        let Resolvers { upstreams, zones } = self.shared.resolvers.clone();
+        let Resolvers { upstreams, zones, records } = self.shared.resolvers.clone();
         Dns {
             domain: self.shared.domain.clone(),
             resolvers: upstreams,
             zones: zones.into_iter().map(|zone| (zone.zone, zone.resolvers)).collect(),
+            records: records.into_iter().map(|record| (record.name, record.addresses)).collect(),
         }
     }
 

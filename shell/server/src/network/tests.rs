@@ -48,7 +48,7 @@ fn network() -> Network {
     let (stun, reserved, relays) = (Vec::new(), Vec::new(), Vec::new());
     let (urls, resolvers) = (Vec::new(), Resolvers::default());
     let shared = Shared { pool, domain, stun, reserved, relays, urls, resolvers };
-    Network::new(shared, 5, (vec![node(1)], Vec::new()), Rulebook::new(None), at(NOW))
+    Network::new(shared, 5, vec![node(1)], Vec::new(), Rulebook::new(None), at(NOW))
 }
 
 fn news(network: &mut Network, map: Option<&Map>, now: u64) -> News {

@@ -7,6 +7,7 @@ use std::{fmt, fs};
 use serde::Deserialize;
 
 use super::fetch::Endpoint;
+use crate::roles::Role;
 
 /// A provider, as an administrator describes it.
 #[derive(Clone, Debug, Deserialize)]
@@ -39,6 +40,10 @@ pub struct Provider {
     /// Names for groups that have none in a policy, such as identifiers.
     #[serde(default)]
     pub(super) groups_names: BTreeMap<String, String>,
+    /// What members of a group may do, by the group as the provider calls it; with any of these
+    /// the provider says the role of all whom it knows.
+    #[serde(default)]
+    pub(super) roles: BTreeMap<String, Role>,
     /// Only who is in one of these, as the provider calls them; all if there are none.
     #[serde(default)]
     pub(super) allow_groups: Vec<String>,

@@ -22,12 +22,24 @@ pub(crate) enum Failure {
     Trouble(String),
     /// It said no, or what came is not to be believed.
     Refused(String),
+    /// What was given to it is over: a code, or whom a refresh token is for (`invalid_grant`).
+    Over(String),
+}
+
+impl Failure {
+    /// The same, where a refusal says nothing of a person.
+    pub(super) fn unsure(self) -> Self {
+        match self {
+            Self::Refused(why) => Self::Trouble(why),
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Trouble(why) | Self::Refused(why) => f.write_str(why),
+            Self::Trouble(why) | Self::Refused(why) | Self::Over(why) => f.write_str(why),
         }
     }
 }
@@ -135,8 +147,17 @@ impl Fetch {
             400 | 401 | 403 => {
                 let said: serde_json::Value =
                     serde_json::from_slice(&answer.body).unwrap_or_default();
-                let what = said["error"].as_str().unwrap_or("it said no").chars().take(100);
-                Err(Failure::Refused(format!("the provider refuses: {}", what.collect::<String>())))
+                let word = said["error"].as_str().unwrap_or("it said no");
+                let more = said["error_description"].as_str().unwrap_or_default();
+                let what: String = word.chars().take(100).collect();
+                let more: String = more.chars().take(200).collect();
+                let joint = if more.is_empty() { "" } else { ": " };
+                let why = format!("the provider refuses: {what}{joint}{more}");
+                Err(if word == "invalid_grant" {
+                    Failure::Over(why)
+                } else {
+                    Failure::Refused(why)
+                })
             }
             status => Err(trouble(&format!("status {status}"))),
         }

@@ -24,7 +24,7 @@ const SUBJECT_BYTES_MAX: usize = 255;
 
 /// Why a token is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum BadToken {
+pub(crate) enum BadToken {
     Form,
     Encrypted,
     /// No key of the provider is for it.
@@ -40,12 +40,12 @@ pub(super) enum BadToken {
 }
 
 /// What a token has to say.
-pub(super) struct Expected<'a> {
-    pub(super) issuer: &'a str,
-    pub(super) client: &'a str,
+pub(crate) struct Expected<'a> {
+    pub(crate) issuer: &'a str,
+    pub(crate) client: &'a str,
     /// The word of this sign-in; `None` for a token that renews another.
-    pub(super) nonce: Option<&'a str>,
-    pub(super) now_unix_s: u64,
+    pub(crate) nonce: Option<&'a str>,
+    pub(crate) now_unix_s: u64,
 }
 
 #[derive(Clone)]
@@ -63,7 +63,7 @@ struct Key {
 
 /// The keys of a provider that are of a kind we know.
 #[derive(Clone, Default)]
-pub(super) struct Keys(Vec<Key>);
+pub(crate) struct Keys(Vec<Key>);
 
 #[derive(Deserialize)]
 struct Set {
@@ -75,7 +75,7 @@ impl Keys {
     ///
     /// # Errors
     /// If it is none, or has too many.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, &'static str> {
         let set: Set = serde_json::from_slice(bytes).map_err(|_| "the keys cannot be read")?;
         if set.keys.len() > KEYS_MAX {
             return Err("the provider has too many keys");
@@ -93,7 +93,8 @@ fn key(value: &Value) -> Option<Key> {
     let (kind, algorithm) = match (text("kty")?, text("crv")) {
         ("RSA", None) => (Kind::Rsa { n: bytes("n")?, e: bytes("e")? }, "RS256"),
         ("EC", Some("P-256")) => {
-            let (x, y) = (bytes("x")?, bytes("y")?);
+            let x = bytes("x")?;
+            let y = bytes("y")?;
             if x.len() != 32 || y.len() != 32 {
                 return None;
             }
@@ -141,7 +142,7 @@ impl Kind {
 ///
 /// # Errors
 /// [`BadToken`]; what is not signed is not looked at.
-pub(super) fn verify(token: &str, keys: &Keys, expected: &Expected<'_>) -> Result<Value, BadToken> {
+pub(crate) fn verify(token: &str, keys: &Keys, expected: &Expected<'_>) -> Result<Value, BadToken> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(BadToken::Form);
     }

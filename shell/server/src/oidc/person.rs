@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Provider;
+use crate::roles::Role;
 use crate::store::Person;
 
 /// Groups of one person that are kept.
@@ -35,10 +36,23 @@ pub(super) fn person(provider: &Provider, claims: &Value) -> Result<Person, Stri
         return Err("your account is in none of the groups that may sign in here".to_owned());
     }
     let groups: BTreeSet<String> = raw.iter().filter_map(|group| provider.group(group)).collect();
-    Ok(Person { subject, name, email, groups: groups.into_iter().collect() })
+    Ok(Person {
+        subject,
+        name,
+        email,
+        groups: groups.into_iter().collect(),
+        role: provider.role(&raw),
+    })
 }
 
 impl Provider {
+    /// The most that one of these groups may do, if the file says what groups may.
+    fn role(&self, groups: &[&str]) -> Option<Role> {
+        let given = groups.iter().filter_map(|group| self.roles.get(*group));
+        let most = given.max().copied().unwrap_or(Role::Member);
+        (!self.roles.is_empty()).then_some(most)
+    }
+
     /// A group as a policy names it: by the file's word for it, or without the path of Keycloak
     /// and the domain of Kanidm.
     fn group(&self, group: &str) -> Option<String> {
@@ -90,6 +104,25 @@ mod tests {
         let evil = json!({ "sub": "5", "preferred_username": "<b>a b</b>@@" });
         assert_eq!(known(evil).name, "-b-a-b--b-");
         assert!(person(&p, &json!({ "sub": " " })).is_err());
+    }
+
+    #[test]
+    fn co_09_the_most_that_a_group_may_do_is_the_role_and_none_is_member() {
+        let role = |provider: &Provider, groups: &[&str]| {
+            person(provider, &json!({ "sub": "1", "groups": groups })).unwrap().role
+        };
+        assert_eq!(role(&provider(""), &["/net/ops"]), None, "the provider says nothing of roles");
+        let p = provider("[roles]\n\"/net/ops\" = \"operator\"\nroot = \"admin\"");
+        assert_eq!(role(&p, &["x", "/net/ops"]), Some(Role::Operator));
+        assert_eq!(role(&p, &["/net/ops", "root"]), Some(Role::Admin));
+        // The name that a policy has for a group is not the group.
+        assert_eq!(role(&p, &["net-ops", "ROOT"]), Some(Role::Member));
+        assert!(
+            toml::from_str::<Provider>(
+                "issuer = \"https://i\"\nclient_id = \"w\"\n[roles]\nx = \"root\""
+            )
+            .is_err()
+        );
     }
 
     #[test]

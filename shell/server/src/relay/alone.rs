@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -18,6 +17,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
+use lock::private_directory;
 use noise::{PrivateKey, PublicKey, Random};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -27,7 +27,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Door, Members, Relay, sweep, upgrade};
+use super::{Door, IcmpAt, Members, Relay, sweep, upgrade};
 use crate::acme::{self, Acme};
 use crate::clock::unix_s;
 use crate::connection::{ACCEPT_PAUSE, READ_WITHIN, listen, talk, unless_cut};
@@ -37,7 +37,7 @@ use crate::keys::{self, SystemRandom};
 use crate::limits::Limits;
 use crate::patience::Patience;
 use crate::tls::CHALLENGE;
-use crate::{stun, watchdog};
+use crate::{place, stun, watchdog};
 
 /// Connections at a time, before they are members': those that have a place on the doorstep, and
 /// those that have just lost theirs and are about to end.
@@ -54,6 +54,8 @@ pub struct RelayConfig {
     pub listen: SocketAddr,
     /// Whether QUIC is answered at the same UDP port, if it is free.
     pub quic: bool,
+    /// Where nodes are answered by ping, if they are.
+    pub icmp: Option<IcmpAt>,
     /// What nodes are told to connect to.
     pub url: ServerUrl,
     /// Where STUN requests are answered.
@@ -70,7 +72,9 @@ pub struct RelayServer {
     address: SocketAddr,
     key: PrivateKey,
     stun: Vec<String>,
-    door: Option<Door>,
+    doors: Vec<Door>,
+    has_quic: bool,
+    has_icmp: bool,
     told: Arc<Told>,
     changed: watch::Sender<u64>,
     ends: watch::Sender<Option<String>>,
@@ -127,10 +131,13 @@ impl RelayServer {
         let data = &config.data;
         let stun: Vec<_> =
             config.stun.iter().copied().map(stun::bind).collect::<io::Result<_>>()?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
+        if private_directory(data)? {
+            tracing::warn!("others could write into {}: no more", data.display());
+        }
         let key = open_key(&data.join("relay.key"))?;
         let urls = std::slice::from_ref(&config.url);
-        let (files, acme) = (config.tls.as_ref(), config.acme.as_ref());
+        let files = config.tls.as_ref();
+        let acme = config.acme.as_ref();
         let (outer, tls, keeper) = acme::outer(data, urls, files, acme, unix_s)?;
         let told = Arc::new(Told::default());
         let relay = Relay::new(key.clone(), Box::new(Asked(Arc::clone(&told))));
@@ -141,26 +148,29 @@ impl RelayServer {
             .enable_all()
             .build()?;
         let at = config.listen;
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("--listen {at}: {error}"));
-        let listener = runtime.block_on(async { listen(at) }).map_err(named)?;
+        let listener = runtime.block_on(async { listen(at) });
+        let listener = listener.map_err(place::refused("--listen", at))?;
         let address = listener.local_addr()?;
         let ends = watch::channel(None).0;
         watchdog::watch(&runtime, &ends, "relay", sweep(Arc::clone(&relay), changes));
-        let door = config.quic.then(|| {
+        let (mut doors, quic) = {
             let _guard = runtime.enter();
-            Door::try_open(address, &outer)
-        });
-        let door = door.flatten();
-        if let Some(door) = door.clone() {
-            watchdog::watch(&runtime, &ends, "QUIC", door.serve(Arc::clone(&relay)));
+            let doors = Door::by_ping("relay", config.icmp, &outer)?;
+            (doors, config.quic.then(|| Door::try_open(address, &outer)).flatten())
+        };
+        let has_icmp = !doors.is_empty();
+        let has_quic = quic.is_some();
+        doors.extend(quic);
+        for door in doors.clone() {
+            watchdog::watch(&runtime, &ends, "QUIC", door.serve(Arc::clone(&relay), None));
         }
         watchdog::watch(&runtime, &ends, "connections", serve(relay, listener, tls));
         if let Some(keeper) = keeper {
             watchdog::watch(&runtime, &ends, "certificate", keeper.keep());
         }
         let stun = answer_stun(&runtime, &ends, stun, &config.url)?;
-        Ok(Self { runtime: Some(runtime), address, key, stun, door, told, changed, ends })
+        let runtime = Some(runtime);
+        Ok(Self { runtime, address, key, stun, doors, has_quic, has_icmp, told, changed, ends })
     }
 
     /// Where TCP connections are taken.
@@ -190,7 +200,13 @@ impl RelayServer {
     /// Whether QUIC is answered at the UDP port of [`RelayServer::address`].
     #[must_use]
     pub const fn has_quic(&self) -> bool {
-        self.door.is_some()
+        self.has_quic
+    }
+
+    /// Whether nodes are answered by ping.
+    #[must_use]
+    pub const fn has_icmp(&self) -> bool {
+        self.has_icmp
     }
 
     /// These keys are the members', and that is good for so long. Who is none of them is cut.
@@ -235,7 +251,7 @@ impl Drop for RelayServer {
     fn drop(&mut self) {
         watchdog::rest(&self.ends);
         if let Some(runtime) = self.runtime.take() {
-            if let Some(door) = &self.door {
+            for door in &self.doors {
                 runtime.block_on(door.close());
             }
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -277,7 +293,8 @@ fn open_key(path: &std::path::Path) -> io::Result<PrivateKey> {
 
 async fn serve(relay: Arc<Relay>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let (doorstep, limits) = (Doorstep::new(), Limits::new());
+    let doorstep = Doorstep::new();
+    let limits = Limits::new();
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -288,7 +305,8 @@ async fn serve(relay: Arc<Relay>, listener: TcpListener, tls: TlsAcceptor) {
         if !limits.connect(source) {
             continue;
         }
-        let (relay, tls) = (Arc::clone(&relay), tls.clone());
+        let relay = Arc::clone(&relay);
+        let tls = tls.clone();
         let (place, cut) = doorstep.enter(source);
         tokio::spawn(async move {
             let _permit = permit;

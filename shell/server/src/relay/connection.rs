@@ -39,8 +39,9 @@ const WRITE_LEN: usize = 64 * 1024;
 const TURNS: usize = 8;
 
 /// Serves a connection that was upgraded, until it ends.
-pub(super) async fn serve(relay: Arc<Relay>, upgraded: OnUpgrade) {
-    let Ok(Some((stream, key, id))) = timeout(PROVE_WITHIN, enter(&relay, upgraded)).await else {
+pub(super) async fn serve(relay: Arc<Relay>, upgraded: OnUpgrade, is_websocket: bool) {
+    let entered = timeout(PROVE_WITHIN, enter(&relay, upgraded, is_websocket)).await;
+    let Ok(Some((stream, key, id))) = entered else {
         return;
     };
     let place = Place::new(relay, id, key);
@@ -64,12 +65,13 @@ pub(super) async fn serve(relay: Arc<Relay>, upgraded: OnUpgrade) {
 async fn enter(
     relay: &Arc<Relay>,
     upgraded: OnUpgrade,
+    is_websocket: bool,
 ) -> Option<(Stream, PublicKey, ConnectionId)> {
     let parts = upgraded.await.ok()?.downcast::<TokioIo<Tls>>().ok()?;
     let (tcp, tls) = parts.io.into_inner().into_inner();
     let tcp = tcp.into_inner();
     let (place, cut) = relay.strangers.enter(tcp.peer_addr().ok()?.ip());
-    let mut stream = Stream::new(tcp, tls, &parts.read_buf).ok()?;
+    let mut stream = Stream::new(tcp, tls, &parts.read_buf, is_websocket).ok()?;
     let key = unless_cut(prove(relay, &mut stream, place), cut).await?.ok()??;
     match relay.admit(key) {
         Ok(id) => Some((stream, key, id)),
@@ -209,7 +211,8 @@ impl Connection {
             return Err(error);
         }
         let is_blocked = sent.is_pending();
-        let (relay, id) = (&self.place.relay, self.place.id);
+        let relay = &self.place.relay;
+        let id = self.place.id;
         let now = relay.now();
         let mut floor = held(&relay.floor);
         let Floor { switch, ports } = &mut *floor;

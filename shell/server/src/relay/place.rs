@@ -96,7 +96,8 @@ impl Place {
     /// told (threat RL-03).
     fn may_ask(&mut self, now: Instant) -> bool {
         if self.asked == 0 || self.asking_since.is_older_than(SECOND, now) {
-            (self.asking_since, self.asked) = (now, 0);
+            self.asking_since = now;
+            self.asked = 0;
         }
         self.asked = self.asked.saturating_add(1);
         self.asked <= GONE_A_SECOND

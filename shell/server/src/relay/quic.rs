@@ -16,6 +16,7 @@ use std::time::Duration;
 use carrier::ConnectionId;
 use hyper::body::Bytes;
 use noise::PublicKey;
+use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, Incoming, RecvStream, SendDatagramError, SendStream};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -25,6 +26,7 @@ use wire::relay::{Decoder, Frame, Notice, split_first, whole};
 use super::connection::judge;
 use super::place::Place;
 use super::strangers::Stranger;
+use super::way::{Pipe, Proof, Seen, Way};
 use super::{Floor, Relay};
 use crate::connection::unless_cut;
 use crate::held::held;
@@ -43,21 +45,24 @@ type End = io::Result<Option<Notice>>;
 
 /// Serves a connection until it ends.
 pub(super) async fn serve(
-    relay: Arc<Relay>,
+    way: Way,
     incoming: Incoming,
     stranger: Stranger,
     cut: oneshot::Receiver<()>,
 ) {
-    let entering = unless_cut(enter(&relay, incoming, stranger), cut);
+    let entering = unless_cut(enter(&way, incoming, stranger), cut);
     let Ok(Some(Ok(Some(entered)))) = timeout(PROVE_WITHIN, entering).await else { return };
-    let seen = Arc::clone(&relay);
-    let seen = &seen.by_quic;
+    let relay = Arc::clone(&way.relay);
+    let seen = way.seen();
+    let proof = way.proof(&entered.connection);
     seen.entered.fetch_add(1, Ordering::Relaxed);
     let Entered { connection, sending, receiving, decoder, key, id, taken } = entered;
     let place = Place::new(Arc::clone(&relay), id, key);
-    let (reading, writing) = (connection.clone(), connection.clone());
-    let mut reader = Reader { connection: reading, receiving, decoder, place, taken };
-    let mut writer = Writer { relay, id, connection: writing, sending };
+    let reading = connection.clone();
+    let writing = connection.clone();
+    let mut reader =
+        Reader { way: way.clone(), connection: reading, receiving, decoder, place, taken };
+    let mut writer = Writer { relay, id, connection: writing, sending, proof };
     let end = drive(&mut reader, &mut writer).await;
     seen.left.fetch_add(1, Ordering::Relaxed);
     // What is left in the library, or went there because it came faster than it was taken.
@@ -86,14 +91,18 @@ struct Entered {
 }
 
 /// Everything before the first datagram; `None` if the connection is none of ours.
-async fn enter(
-    relay: &Arc<Relay>,
-    incoming: Incoming,
-    _stranger: Stranger,
-) -> io::Result<Option<Entered>> {
+async fn enter(way: &Way, incoming: Incoming, stranger: Stranger) -> io::Result<Option<Entered>> {
     let connection = incoming.accept()?.await?;
+    if let (Some(pipes), true) = (&way.pipes, is_pipe(&connection)) {
+        let (sending, receiving) = connection.accept_bi().await?;
+        if let Some(proof) = way.proof(&connection) {
+            pipes(Pipe { proof, sending, receiving, stranger });
+        }
+        return Ok(None);
+    }
+    let relay = &way.relay;
     let dropped = AtomicU64::new(0);
-    let mut early = pin!(drop_datagrams(&connection, relay, &dropped));
+    let mut early = pin!(drop_datagrams(&connection, way.seen(), &dropped));
     let mut proof = pin!(prove(relay, &connection));
     // Nothing that comes before the proof is kept.
     let (sending, receiving, decoder, key) = poll_fn(|context| {
@@ -116,13 +125,19 @@ async fn enter(
     }
 }
 
-async fn drop_datagrams(connection: &Connection, relay: &Relay, dropped: &AtomicU64) -> io::Error {
+/// Whether a node wants to say what it says over HTTPS elsewhere.
+fn is_pipe(connection: &Connection) -> bool {
+    let said = connection.handshake_data().and_then(|said| said.downcast::<HandshakeData>().ok());
+    said.is_some_and(|said| said.protocol.as_deref() == Some(quic::PIPE_ALPN))
+}
+
+async fn drop_datagrams(connection: &Connection, seen: &Seen, dropped: &AtomicU64) -> io::Error {
     loop {
         if let Err(error) = connection.read_datagram().await {
             return error.into();
         }
         dropped.fetch_add(1, Ordering::Relaxed);
-        relay.by_quic.early.fetch_add(1, Ordering::Relaxed);
+        seen.early.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -172,7 +187,8 @@ async fn next<T>(
 
 /// Reads and writes until one of both is over, or the connection is to be cut.
 async fn drive(reader: &mut Reader, writer: &mut Writer) -> End {
-    let (relay, id) = (Arc::clone(&writer.relay), writer.id);
+    let relay = Arc::clone(&writer.relay);
+    let id = writer.id;
     // What came right behind the proof.
     reader.place.pass(&mut reader.decoder)?;
     let mut reading = pin!(reader.run());
@@ -200,6 +216,7 @@ fn cut(relay: &Relay, id: ConnectionId, context: &Context<'_>) -> Option<Option<
 }
 
 struct Reader {
+    way: Way,
     connection: Connection,
     receiving: RecvStream,
     decoder: Decoder,
@@ -210,7 +227,7 @@ struct Reader {
 impl Reader {
     /// Gives the switch what comes.
     async fn run(&mut self) -> End {
-        let Self { connection, receiving, decoder, place, taken } = self;
+        let Self { way, connection, receiving, decoder, place, taken } = self;
         let mut frames = Decoder::default();
         // One that is dropped while it waits is not woken.
         let mut datagrams = pin!(connection.read_datagram());
@@ -224,11 +241,12 @@ impl Reader {
                         Poll::Pending => break,
                     };
                     datagrams.set(connection.read_datagram());
-                    (count, *taken) = (count + 1, *taken + 1);
+                    count += 1;
+                    *taken += 1;
                     if whole(&datagram).is_some() {
                         frames.push(&datagram);
                     } else {
-                        place.relay.by_quic.malformed.fetch_add(1, Ordering::Relaxed);
+                        way.seen().malformed.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 let chunk = pin!(receiving.read_chunk(READ_LEN, true)).poll(context);
@@ -262,15 +280,27 @@ struct Writer {
     id: ConnectionId,
     connection: Connection,
     sending: SendStream,
+    /// By ping: what is told of whoever is at the other end's address.
+    proof: Option<Proof>,
 }
 
 impl Writer {
     /// Says that the node was taken, and sends what the switch has.
     async fn run(&mut self) -> End {
+        let mut known = None;
         let mut welcome = Vec::new();
         Frame::KeepAlive.write(&mut welcome);
+        if let Some(proof) = &self.proof {
+            proof.tell();
+        }
         self.sending.write_all(&welcome).await?;
         loop {
+            // A translator may give it another identifier meanwhile.
+            let at = self.connection.remote_address();
+            if let Some(proof) = self.proof.as_ref().filter(|_| known != Some(at)) {
+                proof.tell();
+                known = Some(at);
+            }
             let frames = Bytes::from(poll_fn(|_| self.poll_frames()).await);
             let mut rest = &frames[..];
             while let Some((frame, behind)) = split_first(rest) {
@@ -291,7 +321,8 @@ impl Writer {
 
     async fn send(&mut self, frame: Bytes) -> io::Result<()> {
         let fits = self.connection.max_datagram_size().is_some_and(|len| frame.len() <= len);
-        let (relay, id) = (&self.relay, self.id);
+        let relay = &self.relay;
+        let id = self.id;
         if fits {
             let sending = pin!(self.connection.send_datagram_wait(frame.clone()));
             match noting(relay, id, sending).await {

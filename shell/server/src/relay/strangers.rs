@@ -51,7 +51,7 @@ impl Strangers {
 }
 
 /// A place among those who have proven nothing yet; given back when it is dropped.
-pub(super) struct Stranger {
+pub(crate) struct Stranger {
     among: Arc<Strangers>,
     number: Number,
 }

@@ -10,6 +10,7 @@ use rustls::ServerConnection;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use wire::relay::Decoder;
+use wire::websocket::{Head, Kind, Reader, Side};
 
 /// Bytes that one read takes.
 const READ_LEN: usize = 64 * 1024;
@@ -26,6 +27,8 @@ pub(super) struct Stream {
     tcp: TcpStream,
     tls: ServerConnection,
     pub(super) decoder: Decoder,
+    /// What reads the node's frames of WebSocket, if it asked for that.
+    websocket: Option<Box<Reader>>,
 }
 
 /// What reading brought.
@@ -56,13 +59,21 @@ impl Write for Socket<'_> {
 
 impl Stream {
     /// Takes over from HTTP; `early` was read already.
-    pub(super) fn new(tcp: TcpStream, mut tls: ServerConnection, early: &[u8]) -> io::Result<Self> {
+    pub(super) fn new(
+        tcp: TcpStream,
+        mut tls: ServerConnection,
+        early: &[u8],
+        is_websocket: bool,
+    ) -> io::Result<Self> {
         let socket = SockRef::from(&tcp);
         let _ = socket.set_tcp_nodelay(true);
         carry_by(&socket, UNSENT_LEN);
         tls.set_buffer_limit(None);
-        let mut this = Self { tcp, tls, decoder: Decoder::default() };
-        this.decoder.push(early);
+        let websocket = is_websocket.then(|| Box::new(Reader::new(Side::Client)));
+        let mut this = Self { tcp, tls, decoder: Decoder::default(), websocket };
+        let mut early = early.to_vec();
+        let len = payload(&mut this.websocket, &mut early)?;
+        this.decoder.push(&early[..len]);
         this.take_plain()?;
         Ok(this)
     }
@@ -90,32 +101,63 @@ impl Stream {
             }
             let state = self.tls.process_new_packets().map_err(io::Error::other)?;
             self.take_plain()?;
-            if state.peer_has_closed() {
+            let is_closed = self.websocket.as_ref().is_some_and(|reader| reader.is_closed());
+            if is_closed || state.peer_has_closed() {
                 return Ok(Came::End);
             }
         }
         Ok(Came::Bytes)
     }
 
-    /// Moves what TLS opened to the decoder.
+    /// Moves what TLS opened to the decoder, and answers what WebSocket asks.
     fn take_plain(&mut self) -> io::Result<()> {
         loop {
-            match self.tls.reader().read(self.decoder.room()) {
-                Ok(0) => return Ok(()),
-                Ok(len) => self.decoder.fill(len),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            let room = self.decoder.room();
+            match self.tls.reader().read(room) {
+                Ok(0) => break,
+                Ok(len) => {
+                    let len = payload(&mut self.websocket, &mut room[..len])?;
+                    self.decoder.fill(len);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
+        // While something waits for the socket no answer is added, so that who asks and does not
+        // read holds no memory (threat RL-18).
+        if self.tls.wants_write() {
+            return Ok(());
+        }
+        if let Some(body) = self.websocket.as_mut().and_then(|reader| reader.poll_pong()) {
+            let head = Head::new(Kind::Pong, body.len(), None);
+            self.tls.writer().write_all(&[head.bytes(), body].concat())?;
+        }
+        Ok(())
     }
 
     /// Seals bytes; [`Stream::poll_flush`] sends them.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.tls.writer().write_all(bytes)
+        if self.websocket.is_none() {
+            return self.tls.writer().write_all(bytes);
+        }
+        // TLS holds as much as it is given, so one call takes both, into as few records as it can.
+        let head = Head::new(Kind::Binary, bytes.len(), None);
+        let parts = [io::IoSlice::new(head.bytes()), io::IoSlice::new(bytes)];
+        let len = self.tls.writer().write_vectored(&parts)?;
+        if len == head.bytes().len() + bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
+        }
     }
 
     /// Says that nothing follows.
     pub(super) fn close(&mut self) {
+        if self.websocket.is_some() {
+            let head = Head::new(Kind::Close, 0, None);
+            // What no longer takes it is closed without it.
+            let _ = self.tls.writer().write_all(head.bytes());
+        }
         self.tls.send_close_notify();
     }
 
@@ -136,5 +178,15 @@ impl Stream {
             }
         }
         (moved, Poll::Ready(Ok(())))
+    }
+}
+
+/// Bytes of what was read that are a relay's frames, which stand in front then.
+fn payload(websocket: &mut Option<Box<Reader>>, bytes: &mut [u8]) -> io::Result<usize> {
+    match websocket {
+        None => Ok(bytes.len()),
+        Some(reader) => {
+            reader.open(bytes).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+        }
     }
 }

@@ -20,6 +20,12 @@ impl Form {
         Self(pairs.map(|(name, value)| (plain(name), plain(value))).collect())
     }
 
+    /// All of it.
+    #[cfg(feature = "oracle")]
+    pub(crate) fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+
     /// The value of a name, empty if there is none.
     pub(crate) fn word(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(known, _)| known == name);
@@ -49,7 +55,8 @@ fn plain(text: &str) -> String {
         let hex = |byte: u8| (byte as char).to_digit(16);
         match (first, behind) {
             (b'%', [high, low, after @ ..]) if hex(*high).is_some() && hex(*low).is_some() => {
-                let (high, low) = (hex(*high).unwrap_or(0), hex(*low).unwrap_or(0));
+                let high = hex(*high).unwrap_or(0);
+                let low = hex(*low).unwrap_or(0);
                 bytes.push((high * 16 + low) as u8);
                 rest = after;
             }

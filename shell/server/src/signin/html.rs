@@ -1,5 +1,7 @@
 //! The pages as text. Everything that is put into one goes through [`escaped`].
 
+use crate::percent::percent;
+
 /// How they look: light and dark, and on a phone.
 pub(super) const STYLE: &str = include_str!("style.css");
 
@@ -52,7 +54,8 @@ pub(super) fn escaped(text: &str) -> String {
 
 impl Page<'_> {
     fn whole(&self, title: &str, body: &str) -> String {
-        let (title, network) = (escaped(title), escaped(self.network));
+        let title = escaped(title);
+        let network = escaped(self.network);
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
@@ -89,7 +92,7 @@ impl Page<'_> {
              <button>Sign in</button></form>"
         );
         for (name, url) in &self.providers {
-            let url = format!("{url}?return={}", percent(self.back));
+            let url = format!("{url}?return={}", percent(self.back, b"-_./"));
             text += &format!(
                 "<p class=\"or\"><a class=\"button\" href=\"{}\">Sign in with {}</a></p>",
                 escaped(&url),
@@ -133,20 +136,6 @@ impl Page<'_> {
         }
         self.whole("Let a machine in", &text)
     }
-}
-
-/// A value as a query has it.
-pub(super) fn percent(text: &str) -> String {
-    let mut safe = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => {
-                safe.push(byte as char);
-            }
-            byte => safe += &format!("%{byte:02X}"),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]

@@ -18,6 +18,10 @@ pub(super) const BACK: &str = "/sign-in/oidc/callback";
 /// What the browser keeps meanwhile.
 const COOKIE: &str = "warren_oidc";
 
+/// After so many users of whom it said nothing it is asked for no more in this round: one may be
+/// its trouble with that user alone.
+const TROUBLES_MAX: u32 = 3;
+
 impl Asked {
     fn oidc(&self) -> Result<Arc<Oidc>, Problem> {
         let none = || Problem::new(404, "there is no such page", "no provider is set up here");
@@ -26,7 +30,8 @@ impl Asked {
 
     /// Sends the browser to the provider.
     pub(super) async fn begin(&self, form: &Form) -> Result<Sent, Problem> {
-        let (oidc, app) = (self.oidc()?, Arc::clone(&self.app));
+        let oidc = self.oidc()?;
+        let app = Arc::clone(&self.app);
         if !self.app.limits.knock(self.way.source) {
             return Err(Problem::too_often());
         }
@@ -56,12 +61,15 @@ impl Asked {
             return Ok(self.failed("/", &failure));
         }
         let browser = crate::requests::cookie(&self.fields, COOKIE).map(str::to_owned);
-        let (app, before) = (Arc::clone(&self.app), self.session.clone());
+        let app = Arc::clone(&self.app);
+        let before = self.session.clone();
         let word = |name: &str| form.word(name).to_owned();
-        let (state, code, issuer) = (word("state"), word("code"), word("iss"));
+        let state = word("state");
+        let code = word("code");
+        let issuer = word("iss");
         let work = move || {
             let issuer = Some(issuer.as_str()).filter(|issuer| !issuer.is_empty());
-            let came = oidc.finish((&state, &code, issuer), browser.as_deref(), app.moment());
+            let came = oidc.finish(&state, &code, issuer, browser.as_deref(), app.moment());
             came.map(|came| enter(&app, &oidc, came, before.as_ref()))
         };
         let done = waits::unproven(&self.app.unproven, work).await.map_err(|_| Problem::busy())?;
@@ -85,7 +93,7 @@ impl Asked {
                             sign in with a password";
                 (StatusCode::BAD_GATEWAY, text.to_owned())
             }
-            Failure::Refused(why) => {
+            Failure::Refused(why) | Failure::Over(why) => {
                 tracing::info!(why, "nobody signed in by the provider");
                 (StatusCode::FORBIDDEN, why.clone())
             }
@@ -119,8 +127,10 @@ pub(crate) fn refresh(app: &App) {
         tracing::warn!(%error, "cannot read whom the provider is to be asked for");
         Vec::new()
     });
+    let mut troubles = 0;
     for due in due {
-        let (id, now) = (due.id, app.now());
+        let id = due.id;
+        let now = app.now();
         let Some(token) = app.secrets.show(&due.refresh) else { continue };
         let done = match oidc.again(&token, &due.subject, app.moment()) {
             Ok((person, refresh)) => {
@@ -132,14 +142,18 @@ pub(crate) fn refresh(app: &App) {
                     },
                 )
             }
-            Err(Failure::Refused(why)) => {
+            Err(Failure::Refused(why) | Failure::Over(why)) => {
                 tracing::info!(id, why, "the provider knows a user no more");
-                app.write_users(|store, now| store.lose(id, now))
+                app.write_users(|store, now| store.lose(id, oidc.gives_roles(), now))
             }
             // It said nothing: who was known stays so, and is asked for again.
             Err(Failure::Trouble(why)) => {
-                tracing::warn!(why, "the provider cannot be used");
-                break;
+                tracing::warn!(id, why, "the provider cannot be used");
+                troubles += 1;
+                if troubles == TROUBLES_MAX {
+                    break;
+                }
+                continue;
             }
         };
         match done {

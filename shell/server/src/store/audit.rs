@@ -52,6 +52,17 @@ pub struct PolicyText {
     pub text: String,
 }
 
+/// One version of the policy, without its text.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct PolicyVersion {
+    /// Its number, from 1.
+    pub version: u64,
+    /// Who set it, as in the audit log.
+    pub actor: String,
+    /// When, RFC 3339.
+    pub created: String,
+}
+
 /// Appends to the log, in the transaction of what it tells.
 pub(super) fn record(
     tx: &Tx<'_>,
@@ -72,6 +83,8 @@ pub(super) fn record(
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
         values![id, now, actor, action, object, detail, chain.as_slice()],
     )?;
+    // Numbers alone: what others wrote, names too, stays in the books.
+    tracing::info!("{action} {object} by {actor}");
     set(tx, LAST, &id.to_string())
 }
 
@@ -90,6 +103,11 @@ fn chain(previous: &[u8], now: u64, parts: [&str; 4]) -> Vec<u8> {
         hash.update(part.as_bytes());
     }
     hash.finish().as_ref().to_vec()
+}
+
+fn version(row: &Row) -> Stored<PolicyVersion> {
+    let created = control::text::rfc3339(row.read(2)?);
+    Ok(PolicyVersion { version: row.read(0)?, actor: row.read(1)?, created })
 }
 
 impl Store {
@@ -186,6 +204,30 @@ impl Store {
         let sql = "SELECT version, text FROM policies ORDER BY version DESC LIMIT 1";
         let read = |row: Row| Ok(PolicyText { version: row.read(0)?, text: row.read(1)? });
         self.db.row(sql, &[])?.map(read).transpose()
+    }
+
+    /// Versions before `before`, the newest first, at most `limit` and 1000.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub fn policy_versions(&self, before: Option<u64>, limit: u32) -> Stored<Vec<PolicyVersion>> {
+        let sql = "SELECT version, actor, created FROM policies
+                   WHERE version < $1 ORDER BY version DESC LIMIT $2";
+        let before = before.unwrap_or(u64::MAX);
+        let rows = self.db.rows(sql, values![before, limit.min(PAGE_MAX)])?;
+        rows.iter().map(version).collect()
+    }
+
+    /// One version, and its text.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`].
+    pub fn policy_version(&self, wanted: u64) -> Stored<(PolicyVersion, String)> {
+        let sql = "SELECT version, actor, created, text FROM policies WHERE version = $1";
+        let found = self.db.row(sql, values![wanted])?;
+        let row =
+            found.ok_or_else(|| StoreError::Missing(format!("version {wanted} of the policy")))?;
+        Ok((version(&row)?, row.read(3)?))
     }
 
     /// Makes `text` the policy: its version. `expected` is the version that the writer read; with

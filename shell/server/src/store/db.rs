@@ -11,13 +11,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::postgres::Postgres;
 use super::row::{Column, Row, Value};
 use super::sqlite::Sqlite;
 use super::{StoreError, Stored};
+use crate::held::held;
 
 /// A connection to one of the two.
 pub(super) struct Db {
@@ -26,6 +27,28 @@ pub(super) struct Db {
     is_uncertain: Cell<bool>,
     /// What failed for the database's sake since the start.
     errors: Arc<AtomicU64>,
+    /// Why the last transaction that writes could not.
+    unwritten: Arc<Unwritten>,
+}
+
+/// Why the books cannot be written, if so, for who has no lock of theirs.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten(Mutex<Option<String>>);
+
+impl Unwritten {
+    /// What is said of it.
+    pub(crate) fn why(&self) -> Option<String> {
+        held(&self.0).clone()
+    }
+
+    fn note<T>(&self, done: Stored<T>) -> Stored<T> {
+        match &done {
+            Ok(_) => *held(&self.0) = None,
+            Err(StoreError::Unavailable(why)) => *held(&self.0) = Some(why.clone()),
+            Err(_) => {}
+        }
+        done
+    }
 }
 
 enum Engine {
@@ -65,7 +88,13 @@ impl Db {
     }
 
     fn new(engine: Engine) -> Self {
-        Self { engine, is_uncertain: Cell::new(false), errors: Arc::default() }
+        let is_uncertain = Cell::new(false);
+        Self { engine, is_uncertain, errors: Arc::default(), unwritten: Arc::default() }
+    }
+
+    /// See [`super::Store::unwritten`].
+    pub(super) fn unwritten(&self) -> Arc<Unwritten> {
+        Arc::clone(&self.unwritten)
     }
 
     /// See [`super::Store::errors`].
@@ -114,6 +143,10 @@ impl Db {
 
     /// Everything in `work`, or nothing, and nobody writes in between.
     pub(super) fn write<T>(&self, work: impl FnOnce(&Tx<'_>) -> Stored<T>) -> Stored<T> {
+        self.unwritten.note(self.transact(work))
+    }
+
+    fn transact<T>(&self, work: impl FnOnce(&Tx<'_>) -> Stored<T>) -> Stored<T> {
         self.counted(match &self.engine {
             Engine::Sqlite(sqlite) => sqlite.begin(),
             Engine::Postgres(postgres) => {
@@ -164,6 +197,14 @@ impl Db {
         match &self.engine {
             Engine::Sqlite(_) => Ok(()),
             Engine::Postgres(_) => self.rows("SELECT 1", &[]).map(|_| ()),
+        }
+    }
+
+    /// Tries whether a database can be written again that could not.
+    pub(super) fn try_to_write(&self) {
+        if self.unwritten.why().is_some() {
+            let tried = self.write(|_| Ok(()));
+            tried.unwrap_or_else(|error| tracing::debug!(%error, "still not written"));
         }
     }
 

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::audit::record;
 use super::db::Tx;
+use super::hostname::follow;
 use super::life::Life;
 use super::nodes::{by_id, by_machine, object};
 use super::row::values;
@@ -105,7 +106,7 @@ impl Store {
                 tags: &key.tags,
                 ephemeral: key.ephemeral,
             };
-            let node = let_in(tx, (known, joining), &rights, (terms, now), pool)?;
+            let node = let_in(tx, known, joining, &rights, terms, now, pool)?;
             Ok(Registered { node, is_new: true })
         })
     }
@@ -129,7 +130,7 @@ impl Store {
             }
             let joining = Joining { machine_key, node_key, lookup: [0; 8], secret: &[0; 16], host };
             let rights = Rights { key: None, user: Some(user), tags: "[]", ephemeral: false };
-            let_in(tx, (known, &joining), &rights, (terms, now), pool)
+            let_in(tx, known, &joining, &rights, terms, now, pool)
         })
     }
 }
@@ -137,18 +138,20 @@ impl Store {
 /// Lets a machine in, new or as it comes back.
 fn let_in(
     tx: &Tx<'_>,
-    (known, joining): (Option<Node>, &Joining<'_>),
+    known: Option<Node>,
+    joining: &Joining<'_>,
     by: &Rights<'_>,
-    (terms, now): (Enrolment, u64),
+    terms: Enrolment,
+    now: u64,
     pool: control::address::Pool,
 ) -> Stored<Node> {
     let life = Life::new(terms.lifetime_s, now);
     let id = match &known {
         Some(node) => {
-            readmit(tx, node, joining, by, (terms, life))?;
+            readmit(tx, node, joining, by, terms, life)?;
             node.id
         }
-        None => insert(tx, joining, by, (terms, life), pool)?,
+        None => insert(tx, joining, by, terms, life, pool)?,
     };
     let node = by_id(tx, id)?;
     let before = known.map(|node| rights(&node));
@@ -186,13 +189,16 @@ fn refresh(tx: &Tx<'_>, node: &Node, joining: &Joining<'_>, now: u64) -> Stored<
     if node.node_key == joining.node_key && node.host == *joining.host {
         return Ok(());
     }
+    follow(tx, &node.called(), joining.host, now)?;
     let sql = "UPDATE nodes SET node_key = $2, host = $3 WHERE id = $1";
     tx.execute(sql, values![node.id, &joining.node_key.0[..], to_json(joining.host)])?;
     if node.node_key == joining.node_key {
         return Ok(());
     }
-    let (before, after) = (node.node_key.to_string(), joining.node_key.to_string());
-    let (at, detail) = (object(node.id), json!({ "before": before, "after": after }));
+    let before = node.node_key.to_string();
+    let after = joining.node_key.to_string();
+    let at = object(node.id);
+    let detail = json!({ "before": before, "after": after });
     record(tx, now, &at, "node.rotate", &at, &detail)
 }
 
@@ -202,8 +208,10 @@ fn readmit(
     before: &Node,
     joining: &Joining<'_>,
     by: &Rights<'_>,
-    (terms, life): (Enrolment, Life),
+    terms: Enrolment,
+    life: Life,
 ) -> Stored<()> {
+    follow(tx, &before.called(), joining.host, life.begun)?;
     let sql = "UPDATE nodes SET node_key = $2, host = $3, begun = $4, expires = $5, renewable = $6,
                \"user\" = $7, join_key = $8, tags = $9, ephemeral = $10, approved = $11
                WHERE id = $1";
@@ -233,7 +241,8 @@ fn insert(
     tx: &Tx<'_>,
     joining: &Joining<'_>,
     by: &Rights<'_>,
-    (terms, life): (Enrolment, Life),
+    terms: Enrolment,
+    life: Life,
     pool: control::address::Pool,
 ) -> Stored<u64> {
     let count: u64 = tx.value("SELECT count(*) FROM nodes", &[])?;

@@ -195,7 +195,8 @@ impl Store {
             let why = "a name or an address is for one node; leave reusable out";
             return Err(StoreError::Invalid(why.to_owned()));
         }
-        let (hash, pool) = (self.hash(id, secret), self.pool);
+        let hash = self.hash(id, secret);
+        let pool = self.pool;
         let made = self.write(|tx| {
             room(tx, "SELECT count(*) FROM join_keys")?;
             let expires = end(tx, new.lifetime_s, new.maker, now)?;
@@ -412,7 +413,7 @@ fn end(tx: &Tx<'_>, lifetime_s: Option<u64>, maker: Option<u64>, now: u64) -> St
     let Some(maker) = maker else { return Ok(wanted) };
     let sql = "SELECT expires FROM api_tokens WHERE id = $1 AND revoked IS NULL
                AND (expires IS NULL OR expires > $2)";
-    let ended = || StoreError::Conflict("the token that asks has ended meanwhile".to_owned());
+    let ended = || StoreError::Conflict("the token that asks has just ended".to_owned());
     let last: Option<u64> = tx.row(sql, values![maker, now])?.ok_or_else(ended)?.read(0)?;
     Ok(wanted.into_iter().chain(last).min())
 }

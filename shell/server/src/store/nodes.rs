@@ -8,11 +8,15 @@ use serde_json::json;
 
 use super::audit::record;
 use super::db::{Db, Tx};
+use super::hostname::{Called, follow};
 use super::keys::check_tags;
 use super::life::Life;
 use super::naming::check_name;
 use super::row::{Row, values};
-use super::{Store, StoreError, Stored, list, released, to_json};
+use super::{Store, StoreError, Stored, list, released, to_json, users};
+
+/// A key that ends within this time, in seconds, is told of: a week.
+const EXPIRES_SOON_S: u64 = 7 * 86_400;
 
 /// A node as it is in the books.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,11 +58,27 @@ pub struct Node {
 }
 
 impl Node {
+    pub(super) const fn called(&self) -> Called<'_> {
+        Called {
+            id: self.id,
+            name: self.name.as_str(),
+            machine: &self.machine_key,
+            host: &self.host,
+        }
+    }
+
     /// The routes that others are told: offered and approved.
     #[must_use]
     pub fn routes(&self) -> Vec<Prefix> {
         let offered: BTreeSet<_> = self.host.routes.iter().collect();
         self.approved_routes.iter().filter(|prefix| offered.contains(prefix)).copied().collect()
+    }
+
+    /// Which of these lead nowhere now, by its own word.
+    #[must_use]
+    pub fn down(&self) -> Vec<Prefix> {
+        let is_approved = |route: &&Prefix| self.approved_routes.contains(route);
+        self.host.down.iter().filter(is_approved).copied().collect()
     }
 
     /// Which of these stand for others, by its own word.
@@ -85,6 +105,15 @@ impl Node {
     #[must_use]
     pub fn life_s(&self) -> Option<u64> {
         Some(self.expires?.saturating_sub(self.begun?))
+    }
+
+    /// Whether people are to be told that the key ends: within a week, unless it is over, or a week
+    /// is half of its life and more.
+    #[must_use]
+    pub fn ends_soon(&self, now: u64) -> bool {
+        let is_near = |end: u64| end <= now.saturating_add(EXPIRES_SOON_S);
+        let is_short = self.life_s().is_some_and(|life_s| life_s <= 2 * EXPIRES_SOON_S);
+        self.expires.is_some_and(is_near) && !is_short && !self.is_expired(now)
     }
 }
 
@@ -174,6 +203,7 @@ impl Store {
     /// [`StoreError::Missing`].
     pub fn report(&mut self, id: u64, host: &HostInfo, now: u64) -> Stored<Node> {
         self.write(|tx| {
+            follow(tx, &by_id(tx, id)?.called(), host, now)?;
             let sql = "UPDATE nodes SET host = $2, last_seen = $3 WHERE id = $1";
             tx.execute(sql, values![id, to_json(host), now])?;
             by_id(tx, id)
@@ -245,6 +275,21 @@ impl Store {
             tx.execute("UPDATE nodes SET tags = $2 WHERE id = $1", values![id, to_json(&tags)])?;
             let detail = json!({ "before": before.tags, "after": tags });
             record(tx, now, actor, "node.tag", &object(id), &detail)?;
+            by_id(tx, id)
+        })
+    }
+
+    /// Gives a node to another user, or to nobody.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is no such node or user.
+    pub fn give(&mut self, id: u64, user: Option<&str>, actor: &str, now: u64) -> Stored<Node> {
+        self.write(|tx| {
+            let before = by_id(tx, id)?;
+            let owner = user.map(|name| users::id_of(tx, name)).transpose()?;
+            tx.execute("UPDATE nodes SET \"user\" = $2 WHERE id = $1", values![id, owner])?;
+            let detail = json!({ "before": before.user, "after": user });
+            record(tx, now, actor, "node.move", &object(id), &detail)?;
             by_id(tx, id)
         })
     }

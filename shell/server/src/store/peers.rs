@@ -59,6 +59,11 @@ impl Store {
     pub fn add_peer(&mut self, new: &NewPeer, actor: &str, now: u64) -> Stored<Node> {
         check_name(&new.name)?;
         check_tags(&new.tags)?;
+        if new.key.has_top_bit() {
+            let why = "this public key has its top bit set, as no key that was computed has; make \
+                       a new key pair";
+            return Err(StoreError::Invalid(why.to_owned()));
+        }
         let pool = self.pool;
         self.write(|tx| {
             let gateway = by_id(tx, new.gateway)?;

@@ -7,6 +7,7 @@ use super::db::Tx;
 use super::row::{Row, values};
 use super::users::{by_id, is_name};
 use super::{Store, StoreError, Stored, User, to_json};
+use crate::roles::Role;
 
 /// Names that are tried for a user whose own is taken.
 const TRIES_MAX: u32 = 1000;
@@ -24,6 +25,8 @@ pub(crate) struct Person {
     pub(crate) email: Option<String>,
     /// Its groups as a policy names them, behind `group:`.
     pub(crate) groups: Vec<String>,
+    /// What it may do, if the provider says so.
+    pub(crate) role: Option<Role>,
 }
 
 /// A user of a provider's that is to be asked for again.
@@ -72,18 +75,23 @@ impl Store {
         self.write(|tx| update(tx, id, person, refresh, now))
     }
 
-    /// The provider knows this user no more: it is in no group, and its sessions end.
+    /// The provider knows this user no more: it is in no group, and its sessions end. Where the
+    /// provider gives roles it is a member.
     ///
     /// # Errors
     /// [`StoreError::Missing`].
-    pub(crate) fn lose(&mut self, id: u64, now: u64) -> Stored<()> {
+    pub(crate) fn lose(&mut self, id: u64, gives_roles: bool, now: u64) -> Stored<()> {
         self.write(|tx| {
             let before = by_id(tx, id)?;
             let sql = "UPDATE users SET groups = '[]', refresh = NULL, refreshed = $2
                        WHERE id = $1";
             tx.execute(sql, values![id, now])?;
+            if gives_roles {
+                give(tx, &before, Role::Member, now)?;
+            }
             tx.execute("DELETE FROM sessions WHERE \"user\" = $1", values![id])?;
-            let (at, detail) = (format!("user:{id}"), json!({ "groups": before.groups }));
+            let at = format!("user:{id}");
+            let detail = json!({ "groups": before.groups });
             record(tx, now, "provider", "user.lost", &at, &detail)
         })
     }
@@ -137,12 +145,36 @@ fn update(tx: &Tx<'_>, id: u64, person: &Person, refresh: Option<&str>, now: u64
     let before = by_id(tx, id)?;
     let sql = "UPDATE users SET email = $2, groups = $3, refreshed = $4,
                refresh = coalesce($5, refresh) WHERE id = $1";
-    let (email, groups) = (person.email.clone(), to_json(&person.groups));
+    let email = person.email.clone();
+    let groups = to_json(&person.groups);
     tx.execute(sql, values![id, email, groups, now, refresh.map(str::to_owned)])?;
-    let is_news = before.groups != person.groups || before.email != person.email;
+    let is_given = match person.role {
+        Some(role) => give(tx, &before, role, now)?,
+        None => false,
+    };
+    let is_news = is_given || before.groups != person.groups || before.email != person.email;
     if before.groups != person.groups {
         let detail = json!({ "before": before.groups, "after": person.groups });
         record(tx, now, "provider", "user.groups", &format!("user:{id}"), &detail)?;
     }
     Ok(is_news)
+}
+
+/// Gives a user the role that the provider says, and ends its sessions: whether it is another role.
+/// The last owner stays one.
+fn give(tx: &Tx<'_>, before: &User, role: Role, now: u64) -> Stored<bool> {
+    let id = before.id;
+    if before.role() == role {
+        return Ok(false);
+    }
+    let sql = "SELECT EXISTS (SELECT 1 FROM users WHERE role = 'owner' AND id <> $1)";
+    if before.role() == Role::Owner && !tx.value::<bool>(sql, values![id])? {
+        tracing::warn!(id, "the provider takes the last owner its role, which it keeps");
+        return Ok(false);
+    }
+    tx.execute("UPDATE users SET role = $2 WHERE id = $1", values![id, role.name()])?;
+    tx.execute("DELETE FROM sessions WHERE \"user\" = $1", values![id])?;
+    let detail = json!({ "before": before.role, "after": role.name() });
+    record(tx, now, "provider", "user.role", &format!("user:{id}"), &detail)?;
+    Ok(true)
 }

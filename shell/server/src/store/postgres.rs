@@ -319,7 +319,9 @@ impl Postgres {
             Ok(client) => {
                 tracing::warn!("the session with PostgreSQL was lost, and is there again");
                 self.statements.clear();
-                (self.client, self.failed, self.was_away) = (client, None, true);
+                self.client = client;
+                self.failed = None;
+                self.was_away = true;
                 self.given_up = None;
                 Ok(())
             }

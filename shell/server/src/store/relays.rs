@@ -52,7 +52,8 @@ impl Store {
         let entered = read(setting(&self.db, SETTING)?)?;
         let known = entered.into_iter().find(|known| known.relay.key == relay.key);
         let is_same = |Entered { relay: known, .. }: &Entered| {
-            (&known.url, &known.stun, known.quic) == (&relay.url, &relay.stun, relay.quic)
+            let ways = |of: &Relay| (of.quic, of.icmp);
+            (&known.url, &known.stun, ways(known)) == (&relay.url, &relay.stun, ways(&relay))
         };
         if let Some(known) = known.filter(|known| is_same(known))
             && (known.token == token || !is_proven)
@@ -132,7 +133,7 @@ pub(super) fn end_those_of(tx: &Tx<'_>, tokens: &[u64]) -> Stored<Vec<u32>> {
 fn told(entered: &Entered) -> serde_json::Value {
     let Entered { relay, token } = entered;
     json!({ "url": relay.url.to_string(), "key": relay.key.to_string(), "stun": relay.stun,
-            "quic": relay.quic, "token": token })
+            "quic": relay.quic, "icmp": relay.icmp, "token": token })
 }
 
 fn read(text: Option<String>) -> Stored<Vec<Entered>> {

@@ -61,9 +61,11 @@ pub(super) fn reserve(
     tx: &Tx<'_>,
     pool: Pool,
     key: u64,
-    (name, address): (Option<&str>, Option<Ipv4Addr>),
-    (now, until): (u64, u64),
+    place: (Option<&str>, Option<Ipv4Addr>),
+    times: (u64, u64),
 ) -> Stored<()> {
+    let (name, address) = place;
+    let (now, until) = times;
     forget(tx, now)?;
     let machine = PublicKey(place_of(key));
     if let Some(name) = name {

@@ -6,10 +6,12 @@ use serde_json::json;
 use super::audit::record;
 use super::db::Db;
 use super::row::values;
-use super::{Store, StoreError, Stored};
+use super::{Store, StoreError, Stored, set, setting};
 use crate::resolvers::{Resolvers, Zone};
 
 const EVERYTHING: &str = "";
+/// The setting that has names which are no node's, as JSON: a server of 0.1.0 passes it over.
+const RECORDS: &str = "dns_records";
 
 impl Store {
     /// What nodes are told.
@@ -39,6 +41,9 @@ impl Store {
                     tx.execute(sql, values![zone, place as u64, address.to_string()])?;
                 }
             }
+            if before.records != new.records {
+                set(tx, RECORDS, &json!(new.records).to_string())?;
+            }
             let detail = json!({ "before": before, "after": new });
             record(tx, now, actor, "dns.set", "dns", &detail)?;
             Ok(true)
@@ -61,6 +66,13 @@ fn read(db: &Db) -> Stored<Resolvers> {
             Some(last) if last.zone == zone => last.resolvers.push(address),
             _ => found.zones.push(Zone { zone, resolvers: vec![address] }),
         }
+    }
+    if let Some(text) = setting(db, RECORDS)? {
+        found.records = serde_json::from_str(&text).map_err(|why| {
+            StoreError::Damaged(format!(
+                "names that are no node's cannot be read ({why}); set them again: warren dns add"
+            ))
+        })?;
     }
     Ok(found)
 }

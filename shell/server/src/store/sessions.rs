@@ -101,7 +101,8 @@ impl Store {
         self.write(|tx| {
             users::by_id(tx, user)?;
             let ended = tx.execute("DELETE FROM sessions WHERE \"user\" = $1", values![user])?;
-            let (at, detail) = (format!("user:{user}"), json!({ "sessions": ended }));
+            let at = format!("user:{user}");
+            let detail = json!({ "sessions": ended });
             record(tx, now, actor, "user.sign-out", &at, &detail)?;
             Ok(ended)
         })

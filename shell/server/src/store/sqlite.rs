@@ -17,6 +17,8 @@ pub(super) const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/0004.sql"),
     include_str!("migrations/0005.sql"),
 ];
+/// What helps where the database may be read only.
+const MEND_READ_ONLY: &str = "make its file, folder and disk writable for the server";
 /// How long a write waits for another process that looks at the file, as a backup does.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// The names of parameters; SQLite would number them in the order in which they come.
@@ -51,7 +53,8 @@ impl Sqlite {
         let mut statement = self.0.prepare(sql)?;
         bind(&mut statement, values)?;
         let columns = statement.column_count();
-        let (mut rows, mut all) = (statement.raw_query(), Vec::new());
+        let mut rows = statement.raw_query();
+        let mut all = Vec::new();
         while let Some(row) = rows.next()? {
             let value = |column| row.get_ref(column).map(read);
             all.push(Row((0..columns).map(value).collect::<Result<_, _>>()?));
@@ -181,6 +184,12 @@ impl From<rusqlite::Error> for StoreError {
                 Self::Damaged(format!("the database is damaged ({error}); restore a backup"))
             }
             Some(ErrorCode::ConstraintViolation) => Self::Conflict(error.to_string()),
+            Some(ErrorCode::ReadOnly) => Self::Unavailable(format!(
+                "the database can be read and not written ({error}): {MEND_READ_ONLY}"
+            )),
+            Some(ErrorCode::DiskFull) => Self::Unavailable(format!(
+                "the database cannot be written ({error}): make room on its disk"
+            )),
             _ => Self::Unavailable(error.to_string()),
         }
     }

@@ -13,6 +13,8 @@ use crate::keys::SystemRandom;
 #[allow(dead_code, reason = "others use more of it")]
 #[path = "../../tests/service/cluster.rs"]
 mod cluster;
+#[path = "tests/names.rs"]
+mod names;
 #[path = "tests/postgres.rs"]
 mod on_postgres;
 #[path = "tests/people.rs"]
@@ -339,6 +341,14 @@ fn co_06_of_two_who_change_the_policy_the_second_is_told() {
         assert!(matches!(late, Err(StoreError::Conflict(_))));
         assert_eq!(store.set_policy("{\"b\":1}", Some(1), "b", NOW).unwrap(), 2);
         assert_eq!(store.policy().unwrap().unwrap().text, "{\"b\":1}");
+        // None is ever overwritten.
+        let past = store.policy_versions(None, 100).unwrap();
+        let told = past.iter().map(|one| (one.version, one.actor.as_str())).collect::<Vec<_>>();
+        assert_eq!(told, [(2, "b"), (1, "a")]);
+        assert_eq!(store.policy_versions(Some(2), 100).unwrap(), past[1..]);
+        assert_eq!(store.policy_versions(None, 1).unwrap(), past[..1]);
+        assert_eq!(store.policy_version(1).unwrap(), (past[1].clone(), "{}".to_owned()));
+        assert!(matches!(store.policy_version(3), Err(StoreError::Missing(_))));
     });
 }
 

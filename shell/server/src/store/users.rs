@@ -239,11 +239,12 @@ impl Store {
     pub fn set_password(
         &mut self,
         id: u64,
-        (password, but): (Option<&str>, Option<&[u8; 16]>),
+        new: (Option<&str>, Option<&[u8; 16]>),
         within: Option<&[String]>,
         actor: &str,
         now: u64,
     ) -> Stored<()> {
+        let (password, but) = new;
         self.write(|tx| {
             may(by_id(tx, id)?.role(), within)?;
             let sql = "UPDATE users SET password = $2 WHERE id = $1";

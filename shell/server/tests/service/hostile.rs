@@ -28,6 +28,8 @@ pub(crate) struct Script {
     pub(crate) head: Option<Value>,
     /// Signs with a key that it does not show.
     pub(crate) signs_with_another: bool,
+    /// It has changed its key for the other, which it calls so, or calls nothing.
+    pub(crate) rotated: Option<Value>,
     /// What was asked: path and form.
     pub(crate) asked: Vec<(String, String)>,
     /// The word of the sign-in that is under way.
@@ -161,8 +163,12 @@ fn answer(
             "token_endpoint": format!("{issuer}/token"),
             "jwks_uri": format!("{issuer}/keys"),
         }),
-        "/keys" => json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": "one",
-            "x": text(keys[0].public_key().as_ref()) }] }),
+        "/keys" => {
+            let shown = &keys[usize::from(script.rotated.is_some())];
+            let id = script.rotated.clone().unwrap_or_else(|| json!("one"));
+            json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": id,
+                "x": text(shown.public_key().as_ref()) }] })
+        }
         "/token" => {
             let mut claims = json!({ "iss": issuer, "sub": "u1", "aud": "warren",
                 "exp": server::unix_s() + 86_400, "iat": server::unix_s(), "nonce": script.nonce,
@@ -171,13 +177,14 @@ fn answer(
                 claims[name] = value.clone();
             }
             let head = script.head.clone();
-            let head = head.unwrap_or_else(|| json!({ "alg": "EdDSA", "kid": "one" }));
+            let id = script.rotated.clone().unwrap_or_else(|| json!("one"));
+            let head = head.unwrap_or_else(|| json!({ "alg": "EdDSA", "kid": id }));
             let message = format!(
                 "{}.{}",
                 text(head.to_string().as_bytes()),
                 text(claims.to_string().as_bytes())
             );
-            let key = &keys[usize::from(script.signs_with_another)];
+            let key = &keys[usize::from(script.signs_with_another != script.rotated.is_some())];
             let signature = text(key.sign(message.as_bytes()).as_ref());
             json!({ "id_token": format!("{message}.{signature}"), "refresh_token": "again" })
         }

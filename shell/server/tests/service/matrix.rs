@@ -7,7 +7,7 @@ use std::time::Duration;
 use control::relay::Refused;
 use dial::SystemRandom;
 use dial::proxy::Proxies;
-use dial::relay::{Connected, Failed, connect};
+use dial::relay::{Connected, Failed, Way, connect};
 use noise::{PrivateKey, PublicKey};
 use serde_json::{Value, json};
 use server::store::Enrolment;
@@ -114,7 +114,7 @@ fn rl_08_who_is_told_that_somebody_is_away_is_who_may_see_them() {
 
 /// What an attempt to connect comes to: taken, or refused with which word.
 fn attempt(stage: &Stage, node: &Joined, key: &PrivateKey) -> Result<(), Option<Notice>> {
-    match connect(&node.relay(stage), key, &Proxies::default()) {
+    match connect(&node.relay(stage), key, &Proxies::default(), Way::Own) {
         Ok(_) => Ok(()),
         Err(Failed::Refused(Refused::Verdict(notice))) => Err(notice),
         Err(other) => panic!("{other:?}"),

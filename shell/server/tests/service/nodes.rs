@@ -128,6 +128,16 @@ fn approval_renaming_tags_and_routes_reach_the_others() {
     stage.call("POST", &path("tags"), &json!({ "tags": ["tag:a", "tag:b"] }), 200);
     one.until("tags", |_, map| map.is_some_and(|map| map.peers[0].tags == ["tag:a", "tag:b"]));
 
+    stage.call("POST", "/api/v1/users", &json!({ "name": "anna" }), 201);
+    let moved = stage.call("POST", &path("user"), &json!({ "user": "anna" }), 200);
+    assert_eq!(moved["node"]["user"], "anna");
+    stage.call("POST", &path("user"), &json!({ "user": "nobody-known" }), 404);
+    stage.call("POST", &path("user"), &json!({}), 400);
+    assert_eq!(
+        stage.call("POST", &path("user"), &json!({ "user": null }), 200)["node"]["user"],
+        Value::Null
+    );
+
     let routes = vec!["10.7.0.0/16".parse().unwrap()];
     two.membership.report(HostInfo { routes: routes.clone(), ..two.settings.host.clone() });
     let reply = stage.call("POST", &path("routes"), &json!({ "routes": ["10.7.0.0/16"] }), 200);
@@ -185,6 +195,40 @@ fn co_15_an_ephemeral_node_goes_when_it_is_away_and_only_then() {
     drop(two);
     one.until_peers(&[]);
     assert_eq!(count(), 1);
+}
+
+#[test]
+fn co_15_an_ephemeral_node_that_stops_is_gone_and_its_successor_has_its_name() {
+    let stage = Stage::new();
+    let stays = stage.token(&json!({ "reusable": true }));
+    let goes = stage.token(&json!({ "reusable": true, "ephemeral": true }));
+    let mut one = stage.node(&stays, "one");
+    let mut job = stage.node(&goes, "job");
+    one.until_peers(&["job"]);
+    job.until_peers(&["one"]);
+    assert!(job.membership.stop(Duration::from_secs(10)), "it has left");
+    one.until_peers(&[]);
+    let mut next = stage.node(&goes, "job");
+    one.until_peers(&["job"]);
+    next.until_peers(&["one"]);
+    // Who is no ephemeral node stays one of the network.
+    assert!(!one.membership.stop(Duration::from_secs(10)));
+    let nodes = stage.call("GET", "/api/v1/nodes", &Value::Null, 200);
+    assert_eq!(nodes["nodes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_member_that_calls_itself_otherwise_is_called_so_by_its_peers() {
+    let stage = Stage::new();
+    let token = stage.token(&json!({ "reusable": true }));
+    let mut one = stage.node(&token, "one");
+    let mut two = stage.node(&token, "two");
+    one.until_peers(&["two"]);
+    two.until_peers(&["one"]);
+    let host = two.settings.host.clone();
+    two.membership.report(HostInfo { hostname: "printer".to_owned(), ..host });
+    one.until_peers(&["printer"]);
+    two.until("its own name", |_, map| map.is_some_and(|map| map.me.name == "printer"));
 }
 
 #[test]

@@ -408,3 +408,49 @@ fn co_19_links_are_told_to_those_who_see_the_node() {
     assert_eq!([day(&mut owner, ids[1]), day(&mut anna, ids[0])], [Some(1), Some(1)]);
     assert_eq!(day(&mut anna, ids[1]), Some(0), "of others nothing");
 }
+
+#[test]
+fn co_19_a_policy_may_say_that_nobody_reports_links() {
+    let stage = Stage::new();
+    let token = stage.token(&json!({ "reusable": true }));
+    let mut nodes = ["one", "two"].map(|name| stage.node(&token, name));
+    nodes.iter_mut().for_each(|node| node.until("a map", |_, map| map.is_some()));
+    let peer = nodes[1].map.as_ref().unwrap().me.id.0;
+    let report = || {
+        nodes[0].membership.report_links(vec![control::LinkReport {
+            peer,
+            path: "direct".to_owned(),
+            rtt_us: None,
+            loss_ppm: 0,
+            rx_bytes: 1,
+            tx_bytes: 1,
+        }]);
+    };
+    let count = || {
+        let links = stage.call("GET", "/api/v1/links", &Value::Null, 200);
+        links["links"].as_array().unwrap().len()
+    };
+    let until = |wanted: usize| {
+        let begin = Instant::now();
+        while count() != wanted {
+            assert!(begin.elapsed() < PATIENCE, "{wanted} links");
+            report();
+            std::thread::sleep(Duration::from_millis(1000));
+        }
+    };
+    until(1);
+    let all = "\"acls\": [{\"action\": \"accept\", \"src\": [\"*\"], \"dst\": [\"*:*\"]}]";
+    let set = |reports: &str| {
+        let text = format!("{{{all}, \"linkReports\": {reports}}}");
+        stage.call("PUT", "/api/v1/policy", &json!({ "text": text }), 200);
+    };
+    set("false");
+    assert_eq!(count(), 0, "what was known is forgotten at once");
+    report();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(count(), 0);
+    set("true");
+    until(1);
+    let text = format!("{{{all}, \"linkReports\": \"no\"}}");
+    stage.call("PUT", "/api/v1/policy", &json!({ "text": text }), 400);
+}

@@ -56,6 +56,45 @@ fn pf_14_a_bad_policy_is_refused_with_its_places_and_the_last_good_one_stays() {
 }
 
 #[test]
+fn co_06_an_earlier_policy_holds_again_as_a_new_version_if_it_is_still_one() {
+    let stage = Stage::new();
+    let set = |text: &str| stage.call("PUT", "/api/v1/policy", &json!({ "text": text }), 200);
+    assert_eq!(set(ROBOTS)["version"], 1);
+    assert_eq!(set("{}")["version"], 2);
+    let past = stage.call("GET", "/api/v1/policy/history", &Value::Null, 200);
+    let versions = past["versions"].as_array().unwrap();
+    let numbers: Vec<_> = versions.iter().filter_map(|one| one["version"].as_u64()).collect();
+    assert_eq!(numbers, [2, 1]);
+    assert!(versions[0]["actor"].as_str().unwrap().starts_with("local:"), "{past}");
+    let page = stage.call("GET", "/api/v1/policy/history?before=2&limit=9", &Value::Null, 200);
+    assert_eq!(page["versions"].as_array().map(Vec::len), Some(1));
+    let one = stage.call("GET", "/api/v1/policy/history/1", &Value::Null, 200);
+    assert_eq!((&one["version"], &one["text"]), (&json!(1), &json!(ROBOTS)));
+    stage.call("GET", "/api/v1/policy/history/9", &Value::Null, 404);
+    // Somebody else set another one meanwhile.
+    let restore = "/api/v1/policy/history/1/restore";
+    stage.call("POST", restore, &json!({ "if_version": 1 }), 409);
+    let back = stage.call("POST", restore, &json!({ "if_version": 2 }), 200);
+    assert_eq!(back["version"], 3, "{back}");
+    let holds = stage.call("GET", "/api/v1/policy", &Value::Null, 200);
+    assert_eq!((&holds["version"], &holds["text"]), (&json!(3), &json!(ROBOTS)));
+    // What was good then may be wrong of the books as they are now: ben became an administrator.
+    let ben = stage.call("POST", "/api/v1/users", &json!({ "name": "ben" }), 201);
+    let mut node = stage.node(&stage.token(&json!({ "user": "ben" })), "laptop");
+    node.until("a map", |_, map| map.is_some());
+    let text = ROBOTS
+        .replace("[\"tag:desk\"], \"dst\"", "[\"autogroup:admin\"], \"dst\"")
+        .replace("\"src\": \"tag:desk\", \"accept\"", "\"src\": \"ben@\", \"deny\"");
+    assert_eq!(set(&text)["version"], 4);
+    set("{}");
+    let role = format!("/api/v1/users/{}/role", ben["user"]["id"]);
+    stage.call("POST", &role, &json!({ "role": "admin" }), 200);
+    let refused = stage.call("POST", "/api/v1/policy/history/4/restore", &Value::Null, 400);
+    assert_eq!(refused["findings"][0]["line"], 3, "{refused}");
+    assert_eq!(stage.call("GET", "/api/v1/policy", &Value::Null, 200)["version"], 5);
+}
+
+#[test]
 fn co_14_policy_and_tags_decide_at_once_who_is_told_of_whom() {
     let mut stage = Stage::new();
     let token = stage.token(&json!({ "reusable": true }));
@@ -86,7 +125,9 @@ fn co_14_policy_and_tags_decide_at_once_who_is_told_of_whom() {
     assert_eq!(rules(nodes[2].map.as_ref().unwrap()), Some(Rules::default()));
     // After a restart the same holds.
     stage.restart();
-    nodes[0].until("another epoch", |_, map| map.is_some_and(|map| map.epoch > desk.epoch));
+    for node in &mut nodes[..2] {
+        node.until("another epoch", |_, map| map.is_some_and(|map| map.epoch > desk.epoch));
+    }
     let after = nodes[0].map.as_ref().unwrap();
     assert_eq!((&after.policy, after.peers.len()), (&desk.policy, 1));
     // And a revocation reaches both within a second (PF-07).

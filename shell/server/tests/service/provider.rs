@@ -10,15 +10,24 @@ use crate::browser::{Browser, Page};
 use crate::hostile::Hostile;
 use crate::stage::{Folder, PATIENCE, Stage, config};
 
-/// Seconds by which the servers' clock is ahead.
+/// Seconds by which the clock is ahead at [`stage_ahead`]: only ever more, for all that use it.
 static AHEAD_S: AtomicU64 = AtomicU64::new(0);
 
-fn clock() -> u64 {
+fn ahead() -> u64 {
     server::unix_s() + AHEAD_S.load(Ordering::Relaxed)
 }
 
 /// A server that sends people to this provider.
 fn stage(provider: &Hostile, more: &str) -> Stage {
+    stage_by(server::unix_s, provider, more)
+}
+
+/// The same, whose clock is set ahead by the tests that use it; none of them minds the others.
+fn stage_ahead(provider: &Hostile, more: &str) -> Stage {
+    stage_by(ahead, provider, more)
+}
+
+fn stage_by(clock: fn() -> u64, provider: &Hostile, more: &str) -> Stage {
     let folder = Folder::new();
     std::fs::create_dir_all(&folder.0).unwrap();
     let file = folder.0.join("oidc.toml");
@@ -200,6 +209,25 @@ fn wb_07_what_a_hostile_provider_says_signs_nobody_in() {
 }
 
 #[test]
+fn wb_07_a_provider_changes_its_key_and_the_old_one_is_believed_no_longer() {
+    // The new key may have a name of its own, the old one's, or none.
+    for id in [json!("two"), json!("one"), Value::Null] {
+        let provider = Hostile::new();
+        let stage = stage(&provider, "");
+        let mut browser = Browser::default();
+        assert_eq!(sign_in(&stage, &provider, &mut browser).status, 303, "with the first key");
+        provider.with(|script| script.rotated = Some(id.clone()));
+        assert_eq!(sign_in(&stage, &provider, &mut browser).status, 303, "with the next, {id}");
+        assert_eq!(provider.times("/keys"), 2);
+        provider.with(|script| script.signs_with_another = true);
+        for _ in 0..3 {
+            assert_eq!(sign_in(&stage, &provider, &mut browser).status, 403, "with the old, {id}");
+        }
+        assert_eq!(provider.times("/keys"), 2, "and nobody has keys fetched again and again");
+    }
+}
+
+#[test]
 fn wb_06_what_is_too_large_leads_elsewhere_or_is_none_is_not_taken() {
     let large = vec![b' '; 10 * 1024 * 1024];
     let discovery = |issuer: &str, more: &Value| {
@@ -302,7 +330,7 @@ fn co_08_only_who_is_in_a_group_that_may_comes_in() {
 #[test]
 fn co_08_who_leaves_is_out_and_signed_out() {
     let provider = Hostile::new();
-    let stage = stage(&provider, "");
+    let stage = stage_ahead(&provider, "");
     let mut browser = Browser::default();
     assert_eq!(sign_in(&stage, &provider, &mut browser).status, 303);
     let groups = || {
@@ -328,4 +356,73 @@ fn co_08_who_leaves_is_out_and_signed_out() {
     assert_eq!(who(&stage, &mut browser).status, 401);
     let log = stage.call("GET", "/api/v1/audit", &Value::Null, 200).to_string();
     assert!(log.contains("user.groups") && log.contains("user.lost"), "{log}");
+}
+
+#[test]
+fn co_09_a_group_gives_a_role_and_who_leaves_it_loses_it_within_minutes() {
+    let provider = Hostile::new();
+    let roles = "[roles]\n\"/net/ops\" = \"operator\"\nroot = \"owner\"\n";
+    let stage = stage_ahead(&provider, roles);
+    let claims =
+        |groups: Value| provider.with(|script| script.claims = json!({ "groups": groups }));
+    let role = || {
+        let users = stage.call("GET", "/api/v1/users", &Value::Null, 200);
+        users["users"][0]["role"].as_str().unwrap().to_owned()
+    };
+    let until = |wanted: &str| {
+        let begin = Instant::now();
+        while role() != wanted {
+            assert!(begin.elapsed() < PATIENCE, "{} is not {wanted}", role());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    claims(json!(["/net/ops"]));
+    let mut browser = Browser::default();
+    assert_eq!(sign_in(&stage, &provider, &mut browser).status, 303);
+    assert_eq!(who(&stage, &mut browser).json()["role"], "operator");
+    assert_eq!(browser.call(&stage, "GET", "/api/v1/keys", &Value::Null).status, 200);
+    claims(json!(["/net"]));
+    AHEAD_S.fetch_add(301, Ordering::Relaxed);
+    until("member");
+    assert_eq!(who(&stage, &mut browser).status, 401, "a session of another role is over");
+    // The last owner stays one, whatever the provider says; beside another one it does not.
+    claims(json!(["root"]));
+    assert_eq!(sign_in(&stage, &provider, &mut browser).status, 303);
+    assert_eq!(who(&stage, &mut browser).json()["role"], "owner");
+    claims(json!([]));
+    assert_eq!(sign_in(&stage, &provider, &mut browser).status, 303);
+    assert_eq!(role(), "owner");
+    crate::people::person(&stage, "zoe", "owner");
+    assert_eq!(sign_in(&stage, &provider, &mut browser).status, 303);
+    assert_eq!(role(), "member");
+    let log = stage.call("GET", "/api/v1/audit", &Value::Null, 200).to_string();
+    assert!(log.contains("\"user.role\"") && log.contains("\"provider\""), "{log}");
+}
+
+#[test]
+fn co_08_a_provider_that_refuses_this_server_says_nothing_of_people() {
+    let provider = Hostile::new();
+    let stage = stage_ahead(&provider, "");
+    let mut browser = Browser::default();
+    assert_eq!(sign_in(&stage, &provider, &mut browser).status, 303);
+    // Another secret at the provider, a gateway in front of it, a token that is not to be believed.
+    for (path, status, body) in [
+        ("/token", 401, "{\"error\":\"invalid_client\"}"),
+        ("/token", 403, "<html>"),
+        ("/token", 400, "{\"error\":\"unauthorized_client\"}"),
+        ("/token", 200, "{\"id_token\":\"a.b.c\"}"),
+    ] {
+        let asked = provider.times(path);
+        provider.with(|script| drop(script.instead.insert(path, (status, body.into()))));
+        AHEAD_S.fetch_add(301, Ordering::Relaxed);
+        let begin = Instant::now();
+        while provider.times(path) == asked {
+            assert!(begin.elapsed() < PATIENCE, "it is asked again");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let users = stage.call("GET", "/api/v1/users", &Value::Null, 200);
+        assert_eq!(users["users"][0]["groups"], json!(["ops"]), "{status} {body}");
+        assert_eq!(who(&stage, &mut browser).status, 200, "{status} {body}");
+    }
 }

@@ -6,7 +6,7 @@ use control::Relay;
 use control::relay::{Caller, Refused};
 use dial::SystemRandom;
 use dial::proxy::Proxies;
-use dial::relay::{Admitted, Answered, Failed, connect_quic, race};
+use dial::relay::{Admitted, Answered, Failed, Way, connect_quic, race};
 use noise::{PrivateKey, PublicKey};
 use quic::{Line, LineEnd};
 use serde_json::Value;
@@ -99,7 +99,7 @@ fn rl_01_rl_15_strangers_are_refused_by_quic_and_who_is_removed_is_cut_within_a_
     let stranger = PrivateKey::generate(&mut SystemRandom);
     for refused in [
         connect_quic(&relay, &stranger, None).map(drop),
-        race(&relay, &stranger, &Proxies::default()).map(drop),
+        race(&relay, &stranger, &Proxies::default(), Way::Own).map(drop),
     ] {
         assert!(matches!(refused, Err(Failed::Refused(why)) if why == not_member), "{refused:?}");
     }
@@ -221,7 +221,7 @@ fn rl_05_rl_15_who_proves_nothing_by_quic_is_cut_and_has_a_small_place_of_its_ow
     assert!(begin.elapsed() < Duration::from_secs(9));
     silent.push(more);
     // A member comes in beside them.
-    let admitted = race(&relay, &b.key, &Proxies::default()).unwrap();
+    let admitted = race(&relay, &b.key, &Proxies::default(), Way::Own).unwrap();
     assert!(matches!(admitted, Admitted::Quic(_)), "{admitted:?}");
     drop(admitted);
     for line in &mut silent {
@@ -282,7 +282,7 @@ fn the_first_of_quic_and_https_is_used_and_quic_has_a_head_start() {
     let stage = stage();
     let a = join(&stage, "a");
     let relay = a.relay(&stage);
-    let admitted = race(&relay, &a.key, &Proxies::default()).unwrap();
+    let admitted = race(&relay, &a.key, &Proxies::default(), Way::Own).unwrap();
     assert!(matches!(admitted, Admitted::Quic(_)), "{admitted:?}");
     drop(admitted);
     // A UDP port that swallows everything: the same TCP port, and another host's silence.
@@ -300,7 +300,7 @@ fn the_first_of_quic_and_https_is_used_and_quic_has_a_head_start() {
     });
     let url = format!("https://127.0.0.2:{port}").parse().unwrap();
     let begin = Instant::now();
-    let admitted = race(&Relay { url, ..relay }, &a.key, &Proxies::default()).unwrap();
+    let admitted = race(&Relay { url, ..relay }, &a.key, &Proxies::default(), Way::Own).unwrap();
     let took = begin.elapsed();
     assert!(matches!(admitted, Admitted::Https(_)), "{admitted:?}");
     println!("by HTTPS after {took:?}");

@@ -1,4 +1,4 @@
-//! Several administrators at once: whoever changes what another has changed meanwhile is told.
+//! Several administrators at once: who changes what another has just changed is told.
 
 use std::path::Path;
 use std::thread;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use control::relay::Refused;
 use control::{Map, Relay};
 use dial::proxy::Proxies;
-use dial::relay::{Connected, Failed, connect};
+use dial::relay::{Connected, Failed, Way, connect};
 use dial::{Admin, SystemRandom};
 use noise::{PrivateKey, PublicKey};
 use rustls::pki_types::ServerName;
@@ -61,7 +61,7 @@ impl Joined {
 
 /// A connection that the relay has taken: it answers.
 pub(crate) fn open(relay: &Relay, key: &PrivateKey) -> Connected {
-    let mut stream = connect(relay, key, &Proxies::default()).unwrap();
+    let mut stream = connect(relay, key, &Proxies::default(), Way::Own).unwrap();
     stream.say(&Frame::Ping(&[0; 8]), soon()).unwrap();
     let pong = |frame: &Frame<'_>| matches!(frame, Frame::Pong(_)).then_some(());
     stream.wait(soon(), pong).unwrap();
@@ -120,11 +120,11 @@ fn rl_01_strangers_are_refused_and_who_is_removed_is_cut_within_a_second() {
     let (a, b) = (join(&stage, "a"), join(&stage, "b"));
     let relay = a.relay(&stage);
     let stranger = PrivateKey::generate(&mut SystemRandom);
-    let refused = connect(&relay, &stranger, &Proxies::default());
+    let refused = connect(&relay, &stranger, &Proxies::default(), Way::Own);
     let not_member = Refused::Verdict(Some(Notice::NotMember));
     assert!(matches!(refused, Err(Failed::Refused(why)) if why == not_member), "{refused:?}");
     let wrong = Relay { key: b.public(), ..relay.clone() };
-    let refused = connect(&wrong, &a.key, &Proxies::default());
+    let refused = connect(&wrong, &a.key, &Proxies::default(), Way::Own);
     assert!(refused.is_err(), "a relay with another key");
 
     let (mut one, mut two) = (a.connect(&stage), b.connect(&stage));
@@ -135,7 +135,10 @@ fn rl_01_strangers_are_refused_and_who_is_removed_is_cut_within_a_second() {
     let cut = begin.elapsed();
     println!("cut {cut:?} after its removal began");
     assert!(cut < Duration::from_secs(1), "{cut:?}");
-    assert!(matches!(connect(&relay, &b.key, &Proxies::default()), Err(Failed::Refused(_))));
+    assert!(matches!(
+        connect(&relay, &b.key, &Proxies::default(), Way::Own),
+        Err(Failed::Refused(_))
+    ));
     // Who stays is not disturbed, and is told nothing of one who is no member (RL-08).
     send(&mut one, b.public(), &[4; 100]);
     one.say(&Frame::Ping(&[1; 8]), soon()).unwrap();
@@ -261,7 +264,7 @@ fn rl_04_one_who_does_not_read_is_cut_and_holds_up_nobody() {
     assert!(kinds.contains(&cut.kind()), "{cut}");
 }
 
-type Tls = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 fn tls(stage: &Stage) -> Tls {
     let tcp = TcpStream::connect(stage.address).unwrap();
@@ -270,7 +273,7 @@ fn tls(stage: &Stage) -> Tls {
     StreamOwned::new(ClientConnection::new(dial::tls::config(), name).unwrap(), tcp)
 }
 
-fn ask(stage: &Stage, head: &str) -> (Tls, String) {
+pub(crate) fn ask(stage: &Stage, head: &str) -> (Tls, String) {
     let mut stream = tls(stage);
     stream.write_all(head.as_bytes()).unwrap();
     let (mut answer, mut byte) = (Vec::new(), [0]);
@@ -363,6 +366,7 @@ impl Alone {
             data: folder.0.clone(),
             listen: ([127, 0, 0, 1], 0).into(),
             quic: true,
+            icmp: None,
             url: "https://127.0.0.1:1".parse().unwrap(),
             stun: vec![([127, 0, 0, 1], 0).into()],
             tls: None,
@@ -466,7 +470,7 @@ fn rl_14_a_relay_of_its_own_is_in_the_map_and_works_on_without_the_server() {
     assert_eq!(relay.key, alone.relay.public_key());
     assert_eq!(relay.stun, alone.relay.stun());
     assert_eq!(mapped(&relay.stun[0]), "it answers");
-    let early = connect(&relay, &a.key, &Proxies::default());
+    let early = connect(&relay, &a.key, &Proxies::default(), Way::Own);
     assert!(matches!(early, Err(Failed::Refused(_))), "nobody before it knows the members");
     let version = alone.learn(&stage);
     let mut one = open(&relay, &a.key);

@@ -54,6 +54,7 @@ pub(crate) fn config(data: &Path, port: u16) -> Config {
         store: None,
         listen: ([127, 0, 0, 1], port).into(),
         quic: true,
+        icmp: None,
         urls: vec!["https://127.0.0.1:1".parse().unwrap()],
         stun: Stun::At(Vec::new()),
         range: None,

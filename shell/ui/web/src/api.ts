@@ -21,6 +21,8 @@ export interface Node {
   created: string;
   expires: string | null;
   expired: boolean;
+  /** Whether people are to be told that it ends; a server of before says nothing. */
+  expires_soon?: boolean;
   last_seen: string | null;
   hostname: string;
   os: string;
@@ -34,7 +36,9 @@ export interface User {
   name: string;
   created: string;
   role?: string;
-  disabled?: boolean;
+  password?: boolean;
+  issuer?: string | null;
+  groups?: string[];
 }
 
 export interface Key {
@@ -86,6 +90,8 @@ export interface Entry {
 
 export interface Health {
   ok: boolean;
+  books?: { trouble: string | null };
+  provider?: { name: string; trouble: string | null };
   certificate?: {
     from: string;
     expires: string | null;
@@ -112,6 +118,27 @@ export interface Checked {
   warnings: Finding[];
 }
 
+/** What one end of a link said last. */
+export interface Link {
+  node: number;
+  peer: number;
+  path: "direct" | "relay" | "none";
+  rtt_us: number | null;
+  loss: number;
+  rx_bytes: number;
+  tx_bytes: number;
+  at: number;
+}
+
+/** Five minutes of a node. */
+export interface Step {
+  at: number;
+  rx_bytes: number;
+  tx_bytes: number;
+  loss_max: number;
+  rtt_us: number | null;
+}
+
 export interface Zone {
   zone: string;
   resolvers: string[];
@@ -121,6 +148,8 @@ export interface Dns {
   domain: string;
   upstreams: string[];
   zones: Zone[];
+  /** Names that are no node's; a server of before has none. */
+  records?: { name: string; addresses: string[] }[];
 }
 
 export interface Explanation {

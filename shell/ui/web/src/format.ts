@@ -47,3 +47,25 @@ export function words(text: string): string[] {
 
 /** By number where they have one, so that node2 stands before node10. */
 export const inOrder = new Intl.Collator(language, { numeric: true, sensitivity: "base" }).compare;
+
+const decimals = new Intl.NumberFormat(language, { maximumSignificantDigits: 3 });
+
+export function rtt(us: number | null): string {
+  return us === null ? "–" : `${decimals.format(us / 1000)} ms`;
+}
+
+export function share(of: number): string {
+  return `${decimals.format(of * 100)} %`;
+}
+
+const SIZES = ["B", "kB", "MB", "GB", "TB", "PB"];
+
+export function bytes(count: number | null): string {
+  if (count === null) return "–";
+  let at = 0;
+  while (count >= 1000 && at < SIZES.length - 1) {
+    count /= 1000;
+    at += 1;
+  }
+  return `${decimals.format(count)} ${SIZES[at]}`;
+}

@@ -45,6 +45,21 @@ class Live {
     return this.session !== null && (this.session.scopes?.includes(scope) ?? true);
   }
 
+  /** Whether all that is shown here is one's own. */
+  get isOwnOnly(): boolean {
+    return this.session !== null && !this.may("nodes:read");
+  }
+
+  /** Whether this node may be renamed, ended and removed: everybody's own may. */
+  mayChange(node: Node): boolean {
+    return this.may("nodes:write") || (node.user !== null && node.user === this.session?.user);
+  }
+
+  /** Whether somebody signed in by a cookie, and so has an account. */
+  get hasAccount(): boolean {
+    return this.session !== null && !this.session.loopback && !hasBearer();
+  }
+
   /** Begins: who is signed in, if anybody. */
   async begin() {
     document.addEventListener("visibilitychange", () => {

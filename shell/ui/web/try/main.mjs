@@ -1,99 +1,18 @@
-// Drives the pages in Chromium as a person would. Started by tests/browser.rs, which does what
-// happens outside the browser: a line of JSON asks for it, a line answers.
-//   node try/main.mjs LINK FOLDER
-// Any breach of the content policy, any error of a script and any finding of axe fails the run.
-import { createInterface } from "node:readline";
-import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { chromium } from "playwright-core";
+// Drives the pages of `warren ui` in Chromium as a person would.
+//   node try/main.mjs FOLDER LINK
+import { readdirSync, statSync } from "node:fs";
+import {
+  audit, base as link, check, context, figures, go as goIn, NARROW, outside, picture, run, shown, watch, WIDE,
+} from "./common.mjs";
 
-const [link, folder] = process.argv.slice(2);
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const WIDE = { width: 1400, height: 900 };
-const NARROW = { width: 400, height: 860 };
-const PAGES = ["overview", "nodes", "routes", "names", "policy", "keys", "users", "audit", "server", "welcome"];
-const faults = [];
-const figures = {};
+const PAGES = ["overview", "nodes", "routes", "names", "policy", "keys", "users", "audit", "server", "account", "welcome"];
 
-mkdirSync(folder, { recursive: true });
-const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-
-/** Has the test do something outside, and waits until it is done. */
-async function outside(what, value = "") {
-  console.log(JSON.stringify({ what, value }));
-  const { value: answer, done } = await lines.next();
-  if (done) throw new Error(`nobody answered to ${what}`);
-  return JSON.parse(answer);
-}
-
-function check(is, what) {
-  if (!is) faults.push(what);
-}
-
-async function audit(page, where) {
-  await page.evaluate(axe);
-  const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-  for (const one of found.violations) {
-    const nodes = one.nodes.slice(0, 3).map((node) => node.target.join(" ")).join("; ");
-    faults.push(`axe, ${where}: ${one.id}: ${one.help}: ${nodes}`);
-  }
-}
-
-async function picture(page, name) {
-  await page.screenshot({ path: `${folder}/${name}.png` });
-}
-
-function watch(page) {
-  page.on("pageerror", (error) => faults.push(`script: ${error.message}`));
-  page.on("console", (message) => {
-    if (/content security policy|trusted ?type|trustedhtml/i.test(message.text())) {
-      faults.push(`policy: ${message.text()}`);
-    }
-  });
-  page.on("dialog", (dialog) => {
-    faults.push(`a dialog: ${dialog.message()}`);
-    void dialog.dismiss();
-  });
-  page.on("request", (request) => {
-    if (new URL(request.url()).host !== new URL(link).host && !request.url().startsWith("data:")) {
-      faults.push(`a request elsewhere: ${request.url()}`);
-    }
-  });
-}
-
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  args: ["--no-sandbox", "--disable-gpu"],
-});
-const context = await browser.newContext({ viewport: WIDE, colorScheme: "light" });
-await context.grantPermissions(["clipboard-read", "clipboard-write"]);
-await context.addInitScript(() => {
-  addEventListener("securitypolicyviolation", (event) => {
-    console.error(`Content Security Policy: ${event.violatedDirective} ${event.blockedURI}`);
-  });
-});
-const page = await context.newPage();
+const own = await context();
+await own.grantPermissions(["clipboard-read", "clipboard-write"]);
+const page = await own.newPage();
 page.setDefaultTimeout(20_000);
 watch(page);
-
-// While one works at the pages: what was just built in place of what the program holds.
-if (process.env.WARREN_UI_DIST) {
-  const kinds = { "/": ["index.html", "text/html"], "/ui.js": ["ui.js", "text/javascript"], "/ui.css": ["ui.css", "text/css"] };
-  for (const [path, [name, contentType]] of Object.entries(kinds)) {
-    await context.route(new URL(path, link).href, async (route) => {
-      const answer = await route.fetch();
-      const headers = { ...answer.headers(), "content-type": contentType };
-      delete headers["content-encoding"];
-      await route.fulfill({ status: 200, headers, body: readFileSync(`${process.env.WARREN_UI_DIST}/${name}`) });
-    });
-  }
-}
-
-const go = async (to) => {
-  await page.evaluate((to) => (location.hash = `#/${to}`), to);
-  await page.waitForTimeout(50);
-  await page.waitForFunction(() => !document.querySelector("main > p.faint")?.textContent?.startsWith("Asking"));
-};
+const go = (to) => goIn(page, to);
 
 async function firstRun() {
   const began = Date.now();
@@ -103,6 +22,18 @@ async function firstRun() {
   figures.first_paint_ms = await page.evaluate(() =>
     Math.round(performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? -1),
   );
+  check(figures.first_paint_ms >= 0 && figures.first_paint_ms <= 1000, `first paint after ${figures.first_paint_ms} ms`);
+  figures.bytes = await page.evaluate(() =>
+    [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+      .filter((one) => !one.name.includes("/api/"))
+      .reduce((sum, one) => sum + one.encodedBodySize, 0),
+  );
+  // What was just built comes without compression; the program holds the same, packed.
+  const built = new URL("../../built/", import.meta.url);
+  if (process.env.WARREN_UI_DIST) {
+    figures.bytes = readdirSync(built).reduce((sum, name) => sum + statSync(new URL(name, built)).size, 0);
+  }
+  check(figures.bytes <= 300_000, `${figures.bytes} bytes of pages`);
   check(!page.url().includes("open/"), "the secret stays in the address");
   await picture(page, "first-1400");
   await audit(page, "empty overview");
@@ -116,6 +47,7 @@ async function firstRun() {
   await outside("join", token);
   await page.getByText("Joined:").waitFor();
   await picture(page, "joined-1400");
+  await shown(page, "first-run");
   await audit(page, "welcome");
 }
 
@@ -142,6 +74,133 @@ async function policy() {
   await audit(page, "policy, difference");
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
   await page.getByText("Saved as version").waitFor();
+  await shown(page, "policy");
+}
+
+/** An earlier version holds again, and then the later one. */
+async function history() {
+  await go("overview");
+  await go("policy");
+  await page.getByText("No faults").waitFor();
+  for (const [from, to] of [[1, 3], [2, 4]]) {
+    await page.getByRole("button", { name: `Make it hold again: version ${from}` }).click();
+    await page.getByRole("dialog").locator(".diff .added, .diff .removed").first().waitFor();
+    if (from === 1) {
+      await picture(page, "policy-restore-1400");
+      await audit(page, "policy, earlier version");
+    }
+    await page.getByRole("dialog").getByRole("button", { name: "Make it hold again" }).click();
+    await page.getByText(`Version ${from} holds again, as version ${to}`).waitFor();
+  }
+  await page.getByRole("button", { name: "Put it into the editor: version 1" }).click();
+  await page.getByText("Version 1 is in the editor").waitFor();
+  await page.locator("button:enabled", { hasText: "Save" }).waitFor();
+  await page.getByRole("button", { name: "Discard changes" }).click();
+}
+
+/** What nodes report is on the map, in the table, and at the node. */
+async function links() {
+  await outside("report", "2");
+  await go("nodes");
+  await go("overview");
+  await page.locator(".map .lines path.relay").waitFor({ state: "attached" });
+  await page.locator(".map .lines path.lossy").waitFor({ state: "attached" });
+  await page.getByText("The same as a table").click();
+  const table = page.getByRole("table", { name: "Links" });
+  await table.getByText("direct, loses packets").first().waitFor();
+  await table.getByText("by a relay").first().waitFor();
+  check(/\d ms/.test(await table.textContent()), "no round trip in the table");
+  await page.waitForTimeout(2000);
+  await outside("report", "2");
+  await page.waitForFunction(() => /B\/s/.test(document.querySelector("table[aria-label=Links]")?.textContent ?? ""), null, { timeout: 30_000 });
+  await audit(page, "links as a table");
+  await picture(page, "links-1400");
+  await page.getByText("The same as a table").click();
+  await page.evaluate(() => scrollTo(0, 0));
+  await shown(page, "overview");
+  const id = (await outside("number", "gate")).id;
+  await go(`nodes/${id}`);
+  await page.getByRole("img", { name: /^Traffic,/ }).waitFor();
+  check((await page.getByRole("table", { name: "Links" }).getByRole("link").count()) > 0, "no peers at a node");
+  await picture(page, "node-links-1400");
+  await shown(page, "node");
+}
+
+/** Two hundred nodes on the map, with names told where one points. */
+async function map200() {
+  const { count } = await outside("crowd", "200");
+  await outside("report", "6");
+  await go("nodes");
+  await go("overview");
+  await page.locator(".map a").nth(count - 1).waitFor({ state: "attached" });
+  await page.waitForFunction(() => [...document.querySelectorAll(".map .lines path.direct")].some((path) => path.getAttribute("d").length > 2000), null, { timeout: 30_000 });
+  await page.waitForTimeout(300);
+  await picture(page, "map-200-1400");
+  await audit(page, "map with 200 nodes");
+  const one = page.locator(".map a").nth(17);
+  await one.focus();
+  await page.locator(".map .lines text").first().waitFor();
+  await page.getByRole("button", { name: "Nearer" }).click();
+  await page.getByRole("button", { name: "All", exact: true }).click();
+  await page.setViewportSize(NARROW);
+  await picture(page, "map-200-400");
+  await page.setViewportSize(WIDE);
+  await shown(page, "map");
+}
+
+/** A key that ends in three days is told of, unless three days are all of its life. */
+async function ending() {
+  await outside("ending");
+  await go("nodes");
+  await go("overview");
+  const told = page.locator("section.card", { hasText: "Wants attention" });
+  const line = told.getByRole("listitem").filter({ hasText: "has a key that ends" });
+  await line.filter({ hasText: "web1" }).waitFor({ timeout: 30_000 });
+  const text = await line.allTextContents();
+  check(text.length === 1 && /in 3 days|in 2 days/.test(text[0]), `of keys that end it is told: ${text}`);
+  await picture(page, "ending-1400");
+  await audit(page, "a key that ends soon");
+}
+
+/** The books can be read and not written: who changes something is told, and the page of the server says so. */
+async function readOnly() {
+  await go("nodes");
+  await page.getByRole("searchbox").fill("web3");
+  await page.getByRole("link", { name: "web3" }).click();
+  await outside("read-only");
+  const rename = async () => {
+    await page.getByRole("dialog").getByRole("button", { name: "Rename" }).click();
+  };
+  await page.getByRole("button", { name: "Rename" }).click();
+  await page.getByLabel("New name").fill("web33");
+  await rename();
+  await page.getByRole("dialog").getByRole("alert").getByText("can be read and not written").waitFor();
+  await picture(page, "read-only-1400");
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+  await go("server");
+  await page.getByText("read, not written").waitFor();
+  await page.getByText("make its file, folder and disk writable").waitFor();
+  await picture(page, "server-read-only-1400");
+  await audit(page, "a server whose books are read only");
+  await outside("writable");
+  await page.getByText("read and written").waitFor({ timeout: 30_000 });
+  await go("nodes");
+  await page.getByRole("searchbox").fill("web3");
+  await page.getByRole("link", { name: "web3" }).click();
+  await page.getByRole("button", { name: "Rename" }).click();
+  await page.getByLabel("New name").fill("web33");
+  await rename();
+  await page.getByRole("heading", { name: "web33" }).waitFor();
+}
+
+/** The browser loses its network; the server is well. */
+async function offline() {
+  await go("overview");
+  await own.setOffline(true);
+  await page.getByText("The server does not answer.").waitFor({ timeout: 30_000 });
+  await picture(page, "offline-1400");
+  await own.setOffline(false);
+  await page.getByText("The server does not answer.").waitFor({ state: "hidden", timeout: 40_000 });
 }
 
 async function reach() {
@@ -175,7 +234,26 @@ async function node() {
   await page.waitForFunction(() => /in use/.test(document.querySelector("main").textContent));
 }
 
+/** A name that is no node's, which is kept in full; one that no node may have is refused. */
+async function names() {
+  await go("names");
+  await page.getByRole("button", { name: "Add a name" }).click();
+  const name = page.getByLabel("Name", { exact: true });
+  const addresses = page.getByLabel("Addresses, apart by spaces").last();
+  await name.fill("wpad");
+  await addresses.fill("10.7.0.10");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("alert").getByText("no node answers it").waitFor();
+  await name.fill("nas");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved", { exact: true }).waitFor();
+  check((await name.inputValue()).startsWith("nas."), `it is kept as ${await name.inputValue()}`);
+  await picture(page, "names-record-1400");
+  await audit(page, "names that are no nodes");
+}
+
 async function all() {
+  await outside("report", "4");
   for (const [size, width, scheme] of [[WIDE, 1400, "light"], [NARROW, 400, "dark"], [NARROW, 400, "light"], [WIDE, 1400, "dark"]]) {
     await page.setViewportSize(size);
     await page.emulateMedia({ colorScheme: scheme });
@@ -225,7 +303,7 @@ async function away() {
 }
 
 async function many() {
-  const { count } = await outside("many");
+  const { count } = await outside("crowd", "1000");
   await go("nodes");
   // A row of a table is laid out as one.
   const row = await page.locator("tr.entry").first().evaluate((row) => getComputedStyle(row).display);
@@ -254,6 +332,24 @@ async function many() {
   await go("overview");
   await page.locator(".map a").nth(count - 1).waitFor({ state: "attached" });
   figures.map_ms = Date.now() - began;
+  // It moves under the pointer without a stop.
+  figures.map_frames_s = await page.evaluate(
+    () =>
+      new Promise((done) => {
+        const svg = document.querySelector(".map svg");
+        const { left, top } = svg.getBoundingClientRect();
+        const at = (n) => ({ clientX: left + 40 + (n % 50) * 4, clientY: top + 40, bubbles: true, pointerId: 1 });
+        const began = performance.now();
+        let frames = 0;
+        const step = (now) => {
+          frames += 1;
+          svg.dispatchEvent(new PointerEvent("pointermove", at(frames)));
+          if (now - began < 2000) requestAnimationFrame(step);
+          else done(Math.round((frames * 1000) / (now - began)));
+        };
+        requestAnimationFrame(step);
+      }),
+  );
   await picture(page, "many-map-1400");
   await audit(page, "overview with many nodes");
 }
@@ -268,18 +364,8 @@ async function leave() {
   await picture(page, "out-1400");
 }
 
-const steps = { firstRun, populate: () => outside("populate"), policy, reach, node, all, hostile, keyboard, away, many, leave };
-let failed = "";
-try {
-  for (const [name, step] of Object.entries(steps)) {
-    failed = name;
-    await step();
-  }
-  failed = "";
-} catch (error) {
-  faults.push(`${failed}: ${error.message}`);
-  await picture(page, "failed").catch(() => {});
-}
-await browser.close();
-console.log(JSON.stringify({ what: "end", value: { faults, figures } }));
-process.exit(faults.length > 0 ? 1 : 0);
+await run(page, {
+  firstRun, populate: () => outside("populate"), policy, history, reach, node, links, names, all, hostile, keyboard, away, offline,
+  ending, readOnly,
+  map200, many, leave,
+});

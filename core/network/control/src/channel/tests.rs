@@ -5,8 +5,10 @@ use proptest::prelude::*;
 use snow::params::NoiseParams;
 use snow::{Builder, StatelessTransportState};
 
-use super::testing::Seeded;
+use self::testing::Seeded;
 use super::*;
+
+pub(crate) mod testing;
 
 fn keys(seed: u64) -> (PrivateKey, PrivateKey) {
     let mut random = Seeded(seed);

@@ -3,7 +3,7 @@
 use noise::PrivateKey;
 
 use super::*;
-use crate::channel::testing::Seeded;
+use crate::channel::tests::testing::Seeded;
 use crate::map::tests::{delta, map, peer};
 use crate::{Enrolled, NodeId, Secret, SecretId, SigningKey};
 
@@ -281,9 +281,14 @@ fn a_busy_server_is_asked_again_and_a_lost_channel_is_opened_again() {
     assert!(matches!(events(&mut client)[..], [Event::Trouble(Trouble::Refused(_))]));
     let (at, _) = client.poll_timeout().unwrap();
     let poll = client.poll_ask(at, random).unwrap();
+    for _ in 0..8 {
+        client.patience.pause(1, at, random);
+    }
     client.handle_outcome(poll.id, Outcome::NoChannel, at, random);
     assert_eq!(events(&mut client), []);
+    let was = at;
     let (at, _) = client.poll_timeout().unwrap();
+    assert!(at.since(was) <= Duration::from_millis(500), "a server that is back is not waited for");
     let open = client.poll_ask(at, random).unwrap();
     client.handle_outcome(open.id, server.hello(&open), at, random);
     let report = client.poll_ask(at, random).unwrap();

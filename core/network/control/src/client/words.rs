@@ -100,6 +100,11 @@ pub enum Event {
     Ended(Refusal),
     /// The node has left, as it was told to.
     LoggedOut,
+    /// The server knows that the node ends; it may have left by that.
+    Stopped {
+        /// It is in the books no more.
+        has_left: bool,
+    },
 }
 
 /// What failed and will be tried again.

@@ -29,6 +29,7 @@ fn settings() -> Settings {
             ("deep.warren.internal".to_owned(), vec![address("192.0.2.4")]),
             ("nobody.example".to_owned(), vec![]),
         ],
+        records: Vec::new(),
         aliases: Vec::new(),
         serial: 7,
     }
@@ -280,4 +281,40 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn names_that_are_no_nodes_are_answered_below_our_domain_alone() {
+    let mut settings = settings();
+    let record = |name: &str, list: &[&str]| -> (String, Vec<IpAddr>) {
+        (name.to_owned(), list.iter().map(|a| address(a)).collect())
+    };
+    settings.records = vec![
+        record("nas.warren.internal", &["10.7.0.10"]),
+        record("grafana.lab.warren.internal", &["10.7.0.11", "fd00::11"]),
+        record("robot.warren.internal", &["10.7.0.66"]),
+        record("wpad.warren.internal", &["10.7.0.66"]),
+        record("bank.example", &["10.7.0.66"]),
+    ];
+    let names = Names::new(settings).unwrap();
+    let said = |name: &str, kind: Kind| {
+        let bytes = ask(name, kind, None);
+        match names.judge(&bytes, Carrier::Udp) {
+            Verdict::Reply(reply) => {
+                let (rcode, _, answers, _) = read(&reply);
+                Some((rcode, answers.into_iter().map(|(_, data)| data).collect::<Vec<_>>()))
+            }
+            _ => None,
+        }
+    };
+    assert_eq!(said("nas.warren.internal", Kind::A), Some((0, vec![vec![10, 7, 0, 10]])));
+    assert_eq!(said("NAS.warren.internal", Kind::AAAA), Some((0, vec![])));
+    let two = said("grafana.lab.warren.internal", Kind::AAAA).unwrap();
+    assert_eq!((two.0, two.1.len()), (0, 1));
+    assert_eq!(said("lab.warren.internal", Kind::A), Some((0, vec![])), "what is above is there");
+    assert_eq!(said("other.warren.internal", Kind::A).unwrap().0, 3);
+    let robot = Some((0, vec![vec![100, 64, 0, 2]]));
+    assert_eq!(said("robot.warren.internal", Kind::A), robot, "a node's name is the node's");
+    assert_eq!(said("wpad.warren.internal", Kind::A).unwrap().0, 3, "DN-03");
+    assert_eq!(said("bank.example", Kind::A), None, "names of others are asked of others");
 }

@@ -105,6 +105,7 @@ fn filter() -> Filter {
     filter.set_rules(Rules {
         inward: vec![rule(them, us, &inward)],
         outward: vec![rule(us, them, &outward)],
+        ..Rules::default()
     });
     filter
 }
@@ -182,7 +183,7 @@ fn pf_09_every_direction_family_and_protocol_is_judged_by_its_own_rule() {
                     Out => (Vec::new(), rules),
                 };
                 let mut filter = Filter::new([1, 2]);
-                filter.set_rules(Rules { inward, outward });
+                filter.set_rules(Rules::new(inward, outward));
                 for (other, protocols) in PROTOCOLS.iter().enumerate() {
                     for direction in [Out, In] {
                         for v4 in [true, false] {
@@ -419,7 +420,7 @@ fn ts_2024_005_a_host_behind_a_gateway_answers_but_does_not_begin() {
     // We are the gateway: 10.1.0.0/16 is behind us, and the peer may use it.
     let mut filter = Filter::new([1, 2]);
     let inward = vec![rule("100.64.0.2/32", "10.1.0.0/16", &[Service::ANY])];
-    filter.set_rules(Rules { inward: inward.clone(), outward: Vec::new() });
+    filter.set_rules(Rules::new(inward.clone(), Vec::new()));
     let lan = |upper: &[u8]| ip("10.1.0.7", "100.64.0.2", 6, upper, None);
     let denied = dropped(Reason::Denied);
     assert_eq!(ask(&mut filter, Out, PEER, &lan(&tcp(80, 5000, Flags::SYN)), 0), denied);
@@ -434,7 +435,7 @@ fn ts_2024_005_a_host_behind_a_gateway_answers_but_does_not_begin() {
     assert_eq!(ask(&mut filter, Out, PEER, &lan(&tcp(81, 22, Flags::SYN)), 0), denied);
     // A site: what is behind us may begin too, where a rule names it.
     let outward = vec![rule("10.1.0.0/16", "100.64.0.2/32", &[service(6, 22)])];
-    filter.set_rules(Rules { inward, outward });
+    filter.set_rules(Rules::new(inward, outward));
     assert_eq!(ask(&mut filter, Out, PEER, &lan(&tcp(81, 22, Flags::SYN)), 0), PASS);
     assert_eq!(ask(&mut filter, Out, PEER, &lan(&tcp(81, 23, Flags::SYN)), 0), denied);
 }
@@ -449,7 +450,7 @@ fn pf_17_pf_06_what_is_not_plain_unicast_passes_under_no_rule() {
         line: 1,
         compress: false,
     };
-    filter.set_rules(Rules { inward: vec![all.clone()], outward: vec![all] });
+    filter.set_rules(Rules::new(vec![all.clone()], vec![all]));
     for direction in [In, Out] {
         for (from, to, verdict) in [
             ("100.64.0.1", "100.64.0.2", PASS),
@@ -526,6 +527,7 @@ fn pf_10_an_established_flow_survives_a_spray_by_another_peer() {
             &[Service { protocol: Some(17), first: 0, last: 65535 }],
         )],
         outward: vec![rule(us, "100.64.0.0/10", &[service(17, 123)])],
+        ..Rules::default()
     });
     let question = ip("100.64.0.1", "100.64.0.2", 17, &udp(5, 123), None);
     assert_eq!(ask(&mut filter, Out, PEER, &question, 0), PASS);
@@ -557,7 +559,7 @@ fn bc_02_flows_are_compressed_where_their_rule_says_so_and_as_long_as_it_does() 
         let of = |services: &[Service], compress| Rule { compress, ..rule(us, them, services) };
         let outward =
             vec![of(&[service(17, 53), service(17, 80)], false), of(&[service(17, 53)], compress)];
-        Rules { inward: Vec::new(), outward }
+        Rules::new(Vec::new(), outward)
     };
     let mut filter = Filter::new([1, 2]);
     filter.set_rules(rules(true));

@@ -41,6 +41,7 @@ impl Reader {
     }
 }
 
-fn range((address, bits): (Ipv4Addr, u8)) -> Option<Prefix> {
+fn range(addresses: (Ipv4Addr, u8)) -> Option<Prefix> {
+    let (address, bits) = addresses;
     Prefix::new(IpAddr::V4(address), bits)
 }

@@ -271,3 +271,68 @@ fn tests_of_what_has_no_ports_need_none() {
         assert!(bad(&test(more))[0].contains("has not one port"), "{more}");
     }
 }
+
+#[test]
+fn sets_of_addresses_are_added_and_removed_in_turn_and_named_in_rules() {
+    let file = |sets: &str, name: &str| {
+        format!(
+            "{{\"hosts\": {{\"nas\": \"10.9.0.9\"}}, \"ipsets\": {{{sets}}},\
+             \"acls\": [{{\"action\": \"accept\",\
+             \"src\": [\"{name}\"], \"dst\": [\"{name}:443\"]}}]}}"
+        )
+    };
+    let all = "\"ipset:all\": [\"add ipset:site\", \"10.9.0.1-10.9.0.3\", \"host:nas\", \
+               \"remove 10.1.0.0/31\"], \"ipset:site\": [\"10.1.0.0/30\", \"add fd00::/64\"]";
+    let (policy, warnings) = good(&file(all, "ipset:all"));
+    assert_eq!(warnings, [""; 0]);
+    let shown = |policy: &Policy| match &policy.grants[0].sources[..] {
+        [Selector::Set(ranges)] => {
+            ranges.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        shown(&policy),
+        "10.1.0.2-10.1.0.3 10.9.0.1-10.9.0.3 10.9.0.9 fd00::-fd00::ffff:ffff:ffff:ffff"
+    );
+    // The last word counts.
+    let turned = "\"ipset:x\": [\"remove 10.0.0.1\", \"10.0.0.0/31\"]";
+    assert_eq!(shown(&good(&file(turned, "ipset:x")).0), "10.0.0.0-10.0.0.1");
+    for (sets, name, what) in [
+        ("", "ipset:none", "is not defined"),
+        ("\"ipset:a\": [\"ipset:b\"], \"ipset:b\": [\"ipset:a\"]", "ipset:a", "has a mistake"),
+        ("\"ipset:a\": [\"subtract 10.0.0.1\"]", "ipset:a", "has a mistake"),
+        ("\"ipset:a\": [\"10.0.0.0/99\"]", "ipset:a", "has a mistake"),
+    ] {
+        assert!(bad(&file(sets, name))[0].contains(what), "{sets}");
+    }
+    // Where no rule names it, a mistake is a warning: it was one before sets were read.
+    let (_, warnings) = good("{\"acls\": [], \"ipsets\": {\"ipset:a\": [\"ipset:a\"]}}");
+    assert!(warnings[0].contains("\"ipset:a\" is passed over"), "{warnings:?}");
+    // Sixteen levels of two are worked out once each, not 65,536 times.
+    let mut deep = "\"ipset:s0\": [\"10.0.0.1\"]".to_owned();
+    for level in 1..16 {
+        let entries = vec![format!("\"ipset:s{}\"", level - 1); 64].join(",");
+        deep += &format!(", \"ipset:s{level}\": [{entries}]");
+    }
+    assert_eq!(shown(&good(&file(&deep, "ipset:s15")).0), "10.0.0.1");
+}
+
+#[test]
+fn a_bare_user_of_a_group_is_read_as_one_and_a_misspelt_host_is_none() {
+    let text = "{\"groups\": {\"group:a\": [\"Ann\"]}, \"acls\": [{\"action\": \"accept\", \
+                \"src\": [\"ann\"], \"dst\": [\"ann:*\"]}]}";
+    let (policy, warnings) = good(text);
+    assert_eq!(policy.grants[0].sources, [Selector::User("ann@".to_owned())]);
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    let host = "{\"acls\": [{\"action\": \"accept\", \"src\": [\"*\"], \"dst\": [\"nsa:445\"]}]}";
+    assert!(bad(host)[0].contains("is not in hosts"));
+    let number = |number: &str| {
+        format!(
+            "{{\"acls\": [{{\"action\": \"accept\", \"proto\": {number}, \"src\": [], \
+             \"dst\": [\"ann@:22\"]}}]}}"
+        )
+    };
+    assert_eq!(good(&number("6")).0.grants[0].targets[0].services[0].protocol, Some(6));
+    assert!(!bad(&number("256")).is_empty() && !bad(&number("1.5")).is_empty());
+}

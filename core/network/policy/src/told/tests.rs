@@ -27,7 +27,7 @@ fn web() -> Rules {
         line: 9,
         compress: true,
     };
-    Rules { inward: vec![inward], outward: vec![outward] }
+    Rules::new(vec![inward], vec![outward])
 }
 
 const WEB: &str = "warren-rules 1\n\
@@ -100,7 +100,7 @@ fn what_is_too_much_is_neither_written_nor_read() {
     let wide = Rule { sources: Ranges::new(many), ..rule };
     rules.inward = vec![wide.clone(); 7];
     assert_eq!(rules.print(), None, "ranges count as often as they are used");
-    let one = Rules { inward: vec![wide], outward: Vec::new() }.print().unwrap();
+    let one = Rules::new(vec![wide], Vec::new()).print().unwrap();
     let line = one.lines().last().unwrap().to_owned() + "\n";
     assert_eq!(Rules::read(&(one + &line.repeat(6))), Err(BadRules::Bound("ranges")));
     let text = WEB.to_owned() + &"out 9 * 1 0\n".repeat(TOLD_RULES_MAX);
@@ -137,7 +137,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 proptest! {
     #[test]
     fn what_is_written_is_read(inward in vec(rule(), 0..5), outward in vec(rule(), 0..5)) {
-        let rules = Rules { inward, outward };
+        let rules = Rules::new(inward, outward);
         let text = rules.print().unwrap();
         prop_assert_eq!(Rules::read(&text), Ok(Some(rules)));
     }
@@ -148,7 +148,7 @@ proptest! {
         at: prop::sample::Index,
         byte: u8,
     ) {
-        let mut text = Rules { inward: rules, outward: Vec::new() }.print().unwrap().into_bytes();
+        let mut text = Rules::new(rules, Vec::new()).print().unwrap().into_bytes();
         let at = at.index(text.len());
         text[at] = byte & 0x7f;
         let text = String::from_utf8(text).unwrap();

@@ -75,8 +75,10 @@ impl Life {
         let Some((rung, _, _)) = self.asked.filter(|(_, asked, _)| *asked == sequence) else {
             return;
         };
-        (self.rung, self.is_shown) = (rung, true);
-        (self.asked, self.tries) = (None, 0);
+        self.rung = rung;
+        self.is_shown = true;
+        self.asked = None;
+        self.tries = 0;
         self.next = if self.time() < wanted { now } else { now + AGAIN };
     }
 
@@ -91,7 +93,8 @@ impl Life {
             self.next = now + AGAIN;
         } else {
             // Not even that: less, which is to be shown as well.
-            (self.rung, self.is_shown) = (rung.saturating_sub(1), false);
+            self.rung = rung.saturating_sub(1);
+            self.is_shown = false;
             self.next = if rung == 0 { now + AGAIN } else { now };
         }
     }

@@ -26,10 +26,16 @@
 //! sends a datagram that only follows a proof of a key. Requests without that cookie are kept in a
 //! small ring of their own; none is answered with more bytes than it had, unless the key was
 //! proved.
+//!
+//! A responder that serves a network ([`Responder::for_network`]) carries what it does not read, so
+//! its owner says whose key was proved ([`Responder::prove`]). Until then a requester has a small
+//! place, for which it shows that it receives at its address (`shown`); its requests are padded,
+//! since no reply is longer than its request.
 
 mod life;
 mod requester;
 mod responder;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -58,6 +64,21 @@ pub const GUESTS_MAX: usize = 256;
 /// See [`GUESTS_MAX`].
 pub const GUESTS_OF_ONE_MAX: usize = 8;
 
+/// Requesters that have shown their address and proved nothing, at most, and of one source.
+pub const SHOWN_MAX: usize = 1024;
+/// See [`SHOWN_MAX`].
+pub const SHOWN_OF_ONE_MAX: usize = 32;
+/// Requests that are kept of one such requester, at most.
+pub const SHOWN_HELD_MAX: usize = 32;
+/// Bytes that wait for one such requester, at most: what a server says in a handshake, and some
+/// more.
+pub const SHOWN_WAIT_LEN_MAX: usize = 16 * 1024;
+/// Newcomers that are about to be given their cookie, at most.
+pub const KNOCKS_MAX: usize = 64;
+/// Bytes behind an empty request where a reply may be no longer: the least that QUIC needs
+/// (RFC 9000, 14).
+pub const PADDING_LEN: u16 = 1200;
+
 /// A quarter of a second, in which heads count.
 const QUARTER: Duration = Duration::from_millis(250);
 
@@ -68,4 +89,6 @@ pub struct Echo {
     pub sequence: u16,
     /// What stands before the datagram.
     pub head: [u8; HEAD_LEN],
+    /// Bytes that follow where there is no datagram.
+    pub padding: u16,
 }

@@ -9,7 +9,7 @@ use noise::Instant;
 use wire::ping::{HEAD_LEN, MARKER, Reply, Request};
 
 use super::life::Life;
-use super::{Echo, HELD_MAX};
+use super::{Echo, HELD_MAX, PADDING_LEN};
 
 /// Requests that are remembered, at most.
 const TRACKED_MAX: usize = 2 * HELD_MAX;
@@ -65,6 +65,9 @@ struct Window {
 pub struct Requester {
     tag: u32,
     cookie: u32,
+    /// The responder is a network's: replies are no longer than requests until it knows us.
+    is_of_network: bool,
+    is_proven: bool,
     /// Requests before the one that brought the cookie.
     settled: u64,
     next: u16,
@@ -104,6 +107,8 @@ impl Requester {
         Self {
             tag,
             cookie: 0,
+            is_of_network: false,
+            is_proven: false,
             settled: 0,
             next: sequence,
             sent: VecDeque::new(),
@@ -124,6 +129,24 @@ impl Requester {
             burst: 0,
             counters: RequesterCounters::default(),
         }
+    }
+
+    /// The same for a responder of a network, which has to be knocked at first
+    /// ([`Requester::knock`]).
+    #[must_use]
+    pub fn for_network(tag: u32, sequence: u16, poll: Duration) -> Self {
+        Self { is_of_network: true, ..Self::new(tag, sequence, poll) }
+    }
+
+    /// Whether the responder has given a place; before that it takes no datagrams.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.cookie != 0
+    }
+
+    /// A request that asks for a place.
+    pub fn knock(&mut self, now: Instant) -> Echo {
+        self.request(0, true, now)
     }
 
     /// Asks every `poll` while idle, from now on.
@@ -158,11 +181,11 @@ impl Requester {
     /// The request in which a datagram leaves. On the path of every datagram.
     #[inline]
     pub fn handle_datagram(&mut self, now: Instant) -> Echo {
-        self.request(0, now)
+        self.request(0, false, now)
     }
 
     #[inline]
-    fn request(&mut self, hold: u8, now: Instant) -> Echo {
+    fn request(&mut self, hold: u8, is_empty: bool, now: Instant) -> Echo {
         if self.sent.len() >= TRACKED_MAX {
             self.give_up_first();
         }
@@ -173,8 +196,9 @@ impl Requester {
         let sequence = self.next;
         self.next = sequence.wrapping_add(1);
         let life = self.life.quarters().max(hold);
-        let head = Request { cookie: self.cookie, tag: self.tag, life, hold };
-        Echo { sequence, head: head.bytes() }
+        let is_padded = is_empty && self.is_of_network && !self.is_proven;
+        let head = Request { cookie: self.cookie, tag: self.tag, life, hold, is_padded };
+        Echo { sequence, head: head.bytes(), padding: if is_padded { PADDING_LEN } else { 0 } }
     }
 
     fn give_up_first(&mut self) {
@@ -236,7 +260,7 @@ impl Requester {
         }
         // What a place of before tells is of that one.
         if reply.cookie == self.cookie {
-            self.handle_told(&reply, (asked, rank), now);
+            self.handle_told(&reply, asked, rank, now);
         }
         datagram
     }
@@ -244,19 +268,22 @@ impl Requester {
     /// Has a new place at the responder, which counts anew, from the request on that came after
     /// `rank` others.
     fn settle(&mut self, cookie: u32, rank: u64) {
-        (self.cookie, self.settled) = (cookie, rank);
-        (self.came, self.rate) = (0, None);
+        self.cookie = cookie;
+        self.settled = rank;
+        self.came = 0;
+        self.rate = None;
         self.window = Window::default();
     }
 
     /// Follows the responder's demand. The request that was answered was `asked` then, after `rank`
     /// others.
-    fn handle_told(&mut self, reply: &Reply, (asked, rank): (Instant, u64), now: Instant) {
+    fn handle_told(&mut self, reply: &Reply, asked: Instant, rank: u64, now: Instant) {
         let news = reply.came.wrapping_sub(self.came as u16);
         if news < 0x8000 {
             self.came += u64::from(news);
         }
         self.is_dry = reply.held == 0;
+        self.is_proven = reply.is_proven;
         if reply.is_dry {
             // What is answered when it comes was not kept: its time is the way's.
             self.rtt = now.since(asked).clamp(Duration::from_millis(1), Duration::from_secs(2));
@@ -348,7 +375,7 @@ impl Requester {
         }
         self.burst += 1;
         self.counters.polls += 1;
-        Some(self.request(0, now))
+        Some(self.request(0, true, now))
     }
 
     /// What is due beside the way back: what expired is forgotten, a request is kept there, and how
@@ -363,13 +390,13 @@ impl Requester {
         if let Some(hold) = self.life.poll(self.poll * 2, now) {
             self.life.note_sent(self.next, now);
             self.counters.polls += 1;
-            return Some(self.request(hold, now));
+            return Some(self.request(hold, true, now));
         }
         if now < self.requested + self.period() {
             return None;
         }
         self.counters.polls += 1;
-        Some(self.request(0, now))
+        Some(self.request(0, true, now))
     }
 
     /// How long after the last request the next one is due.

@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
+use admit::Number;
 use noise::{Instant, Random};
 use wire::ping::{HEAD_LEN, Reply, Request};
 use wire::wireguard::{self, Message};
 
+use super::shown::Shown;
 use super::{
-    Echo, GUESTS_MAX, GUESTS_OF_ONE_MAX, HELD_MAX, PLACES_MAX, QUARTER, WAIT_LEN_MAX, WAIT_MAX,
+    Echo, GUESTS_MAX, GUESTS_OF_ONE_MAX, HELD_MAX, PLACES_MAX, QUARTER, SHOWN_HELD_MAX,
+    SHOWN_WAIT_LEN_MAX, WAIT_LEN_MAX, WAIT_MAX,
 };
 use crate::queue::Queue;
 
@@ -99,12 +102,22 @@ impl Seen {
     }
 }
 
+/// A request without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    sequence: u16,
+    until: Instant,
+    len: usize,
+}
+
 #[derive(Debug)]
 struct Place {
     cookie: u32,
     tag: u32,
-    /// Requests without an answer, the oldest first: numbers, and until when they are good.
-    held: VecDeque<(u16, Instant)>,
+    /// Its number among those who have proved nothing; of who has, none.
+    shown: Option<Number>,
+    /// Requests without an answer, the oldest first.
+    held: VecDeque<Held>,
     waiting: Queue,
     seen: Seen,
     came: u16,
@@ -113,9 +126,37 @@ struct Place {
 }
 
 impl Place {
+    fn new(cookie: u32, tag: u32, shown: Option<Number>, now: Instant) -> Self {
+        Self {
+            cookie,
+            tag,
+            shown,
+            held: VecDeque::new(),
+            waiting: Queue::default(),
+            seen: Seen::new(),
+            came: 0,
+            is_dry: false,
+            heard: now,
+        }
+    }
+
+    /// Where the request is by which a datagram of so many bytes may go back: the oldest, and of
+    /// who has proved nothing the oldest that is as long.
+    fn find(&self, len: usize) -> Option<usize> {
+        match self.shown {
+            None => (!self.held.is_empty()).then_some(0),
+            Some(_) => self.held.iter().position(|held| held.len >= HEAD_LEN + len),
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Option<u16> {
+        let found = self.find(len)?;
+        self.held.remove(found).map(|held| held.sequence)
+    }
+
     fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
-        while self.held.front().is_some_and(|(_, until)| *until <= now) {
+        while self.held.front().is_some_and(|held| held.until <= now) {
             self.held.pop_front();
             expired += 1;
         }
@@ -130,8 +171,9 @@ impl Place {
             waiting: u16::try_from(self.waiting.len()).unwrap_or(u16::MAX),
             came: self.came,
             is_dry: std::mem::take(&mut self.is_dry),
+            is_proven: self.shown.is_none(),
         };
-        Echo { sequence, head: reply.bytes() }
+        Echo { sequence, head: reply.bytes(), padding: 0 }
     }
 }
 
@@ -154,6 +196,8 @@ pub struct Responder {
     waiting: Vec<SocketAddr>,
     /// Requests that are answered late, and when.
     late: Vec<(SocketAddr, u16, Instant)>,
+    /// Those who have shown an address, where the owner says who has proved a key.
+    shown: Option<Shown>,
     counters: ResponderCounters,
 }
 
@@ -162,6 +206,12 @@ impl Responder {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One that carries datagrams which it does not read: its owner says whose key was proved.
+    #[must_use]
+    pub fn for_network(random: &mut dyn Random) -> Self {
+        Self { shown: Some(Shown::new(random)), ..Self::default() }
     }
 
     /// What was counted since the start.
@@ -174,7 +224,8 @@ impl Responder {
     #[must_use]
     pub fn held(&self) -> usize {
         let places = self.places.values().map(|place| place.held.len());
-        places.sum::<usize>() + self.guests.len() + self.late.len()
+        let knocks = self.shown.as_ref().map_or(0, Shown::knocks);
+        places.sum::<usize>() + self.guests.len() + self.late.len() + knocks
     }
 
     /// Datagrams that wait.
@@ -198,7 +249,12 @@ impl Responder {
             self.counters.malformed += 1;
             return None;
         };
-        let datagram = (payload.len() > HEAD_LEN).then_some(HEAD_LEN..payload.len());
+        let is_datagram = payload.len() > HEAD_LEN && !request.is_padded;
+        let datagram = is_datagram.then_some(HEAD_LEN..payload.len());
+        if self.shown.is_some() && !self.welcome(from, &request, now) {
+            self.handle_knock(from, sequence, &request);
+            return None;
+        }
         let place = self.places.get_mut(&from).filter(|place| place.cookie == request.cookie);
         let Some(place) = place else {
             return self.handle_stranger(from, sequence, &request, payload, now);
@@ -208,7 +264,8 @@ impl Responder {
             return None;
         }
         place.came = place.came.wrapping_add(1);
-        (place.tag, place.heard) = (request.tag, now);
+        place.tag = request.tag;
+        place.heard = now;
         self.counters.expired += place.expire(now);
         if request.hold > 0 {
             if self.late.len() >= LATE_MAX {
@@ -218,12 +275,76 @@ impl Responder {
             }
             return datagram;
         }
-        if place.held.len() >= HELD_MAX {
+        let most = if place.shown.is_some() { SHOWN_HELD_MAX } else { HELD_MAX };
+        if place.held.len() >= most {
             place.held.pop_front();
             self.counters.expired += 1;
         }
-        place.held.push_back((sequence, now + QUARTER * u32::from(request.life)));
+        let until = now + QUARTER * u32::from(request.life);
+        place.held.push_back(Held { sequence, until, len: payload.len() });
         datagram
+    }
+
+    /// Whether who asks has a place, or gets one for the cookie of its address.
+    fn welcome(&mut self, from: SocketAddr, request: &Request, now: Instant) -> bool {
+        let cookie = self.places.get(&from).map(|place| place.cookie);
+        if let Some(cookie) = cookie {
+            return cookie == request.cookie;
+        }
+        let Some(shown) = &mut self.shown else { return false };
+        if request.cookie != shown.cookie(from) {
+            return false;
+        }
+        let (number, lost) = shown.enter(from);
+        if let Some(lost) = lost {
+            self.counters.crowded += 1;
+            self.forget(lost);
+        }
+        self.places.insert(from, Place::new(request.cookie, request.tag, Some(number), now));
+        true
+    }
+
+    fn handle_knock(&mut self, from: SocketAddr, sequence: u16, request: &Request) {
+        let shown = self.shown.as_mut();
+        if !shown.is_some_and(|shown| shown.knock(from, sequence, request.tag)) {
+            self.counters.expired += 1;
+        }
+    }
+
+    /// The requester at `at` has proved a key: it may have more than it asked with, if there is
+    /// room. Whether there is.
+    pub fn prove(&mut self, at: SocketAddr, now: Instant) -> bool {
+        let Some(number) = self.places.get(&at).and_then(|place| place.shown) else {
+            return self.places.contains_key(&at);
+        };
+        if self.proven() >= PLACES_MAX && !self.forget_one(now) {
+            self.counters.crowded += 1;
+            return false;
+        }
+        if let Some(shown) = &mut self.shown {
+            shown.leave(number);
+        }
+        if let Some(place) = self.places.get_mut(&at) {
+            place.shown = None;
+        }
+        true
+    }
+
+    /// Those who have proved a key.
+    fn proven(&self) -> usize {
+        self.places.len() - self.shown.as_ref().map_or(0, Shown::len)
+    }
+
+    /// Takes its place from who proved a key and was not heard for long, if there is one.
+    fn forget_one(&mut self, now: Instant) -> bool {
+        let proven = self.places.iter().filter(|(_, place)| place.shown.is_none());
+        let oldest = proven.min_by_key(|(_, place)| place.heard);
+        let oldest = oldest.filter(|(_, place)| now.since(place.heard) > FORGOTTEN);
+        let gone = oldest.map(|(gone, _)| *gone);
+        if let Some(gone) = gone {
+            self.forget(gone);
+        }
+        gone.is_some()
     }
 
     fn handle_stranger(
@@ -250,7 +371,8 @@ impl Responder {
             self.guests.remove(oldest);
             self.counters.expired += 1;
         }
-        let (tag, len) = (request.tag, payload.len());
+        let tag = request.tag;
+        let len = payload.len();
         self.guests.push_back(Guest { from, sequence, tag, len, since: now });
         Some(datagram)
     }
@@ -266,13 +388,14 @@ impl Responder {
         now: Instant,
     ) -> Option<Echo> {
         self.counters.datagrams += 1;
-        let is_transport = matches!(wireguard::classify(datagram), Ok(Message::Transport { .. }));
-        let Some(place) = self.places.get_mut(&to).filter(|_| is_transport) else {
+        let is_theirs = self.shown.is_some()
+            || matches!(wireguard::classify(datagram), Ok(Message::Transport { .. }));
+        let Some(place) = self.places.get_mut(&to).filter(|_| is_theirs) else {
             return self.handle_first(to, datagram, random, now);
         };
         self.counters.expired += place.expire(now);
         if place.waiting.is_empty()
-            && let Some((sequence, _)) = place.held.pop_front()
+            && let Some(sequence) = place.take(datagram.len())
         {
             self.counters.replies += 1;
             return Some(place.echo(sequence));
@@ -282,7 +405,8 @@ impl Responder {
             self.counters.dry += 1;
         }
         place.waiting.push(&[], datagram, now);
-        while place.waiting.bytes() > WAIT_LEN_MAX && place.waiting.drop_first().is_some() {
+        let most = if place.shown.is_some() { SHOWN_WAIT_LEN_MAX } else { WAIT_LEN_MAX };
+        while place.waiting.bytes() > most && place.waiting.drop_first().is_some() {
             self.counters.overflow += 1;
         }
         if !self.waiting.contains(&to) {
@@ -318,7 +442,7 @@ impl Responder {
             return Some(place.echo(guest.sequence));
         }
         let head = Reply { tag: guest.tag, ..Reply::default() }.bytes();
-        Some(Echo { sequence: guest.sequence, head })
+        Some(Echo { sequence: guest.sequence, head, padding: 0 })
     }
 
     /// A handshake of our own, to who has a place: requests of it are as good for that.
@@ -328,7 +452,7 @@ impl Responder {
             return None;
         };
         self.counters.expired += place.expire(now);
-        let Some((sequence, _)) = place.held.pop_front() else {
+        let Some(sequence) = place.take(0) else {
             self.counters.stale += 1;
             return None;
         };
@@ -343,28 +467,16 @@ impl Responder {
         random: &mut dyn Random,
         now: Instant,
     ) -> Option<&mut Place> {
-        if self.places.len() >= PLACES_MAX && !self.places.contains_key(&guest.from) {
-            let oldest = self.places.iter().min_by_key(|(_, place)| place.heard);
-            let oldest = oldest.filter(|(_, place)| now.since(place.heard) > FORGOTTEN);
-            let Some((&gone, _)) = oldest else {
-                self.counters.crowded += 1;
-                return None;
-            };
-            self.forget(gone);
+        let is_full = self.proven() >= PLACES_MAX && !self.places.contains_key(&guest.from);
+        if is_full && !self.forget_one(now) {
+            self.counters.crowded += 1;
+            return None;
         }
         self.forget(guest.from);
         let mut cookie = [0; 4];
         random.fill(&mut cookie);
-        let mut place = Place {
-            cookie: u32::from_be_bytes(cookie).max(1),
-            tag: guest.tag,
-            held: VecDeque::new(),
-            waiting: Queue::default(),
-            seen: Seen::new(),
-            came: 0,
-            is_dry: false,
-            heard: now,
-        };
+        let cookie = u32::from_be_bytes(cookie).max(1);
+        let mut place = Place::new(cookie, guest.tag, None, now);
         place.seen.admit(guest.sequence);
         Some(self.places.entry(guest.from).or_insert(place))
     }
@@ -373,6 +485,9 @@ impl Responder {
         if let Some(place) = self.places.remove(&at) {
             self.counters.expired += place.held.len() as u64;
             self.counters.stale += place.waiting.len() as u64;
+            if let (Some(shown), Some(number)) = (&mut self.shown, place.shown) {
+                shown.leave(number);
+            }
         }
         self.waiting.retain(|to| *to != at);
     }
@@ -387,13 +502,20 @@ impl Responder {
     /// The next reply to what has a request by now, with its datagram at the end of `out`, and to
     /// whom. On the path of every datagram that waited.
     pub fn poll_reply(&mut self, out: &mut Vec<u8>, now: Instant) -> Option<(SocketAddr, Echo)> {
+        if let Some((to, echo)) = self.shown.as_mut().and_then(Shown::poll_knock) {
+            self.counters.replies += 1;
+            self.counters.empty += 1;
+            return Some((to, echo));
+        }
         self.drop_stale(now);
+        let next = |place: &Place| place.find(place.waiting.first_len()?);
         let is_ready =
-            |to: &&SocketAddr| self.places.get(to).is_some_and(|place| !place.held.is_empty());
+            |to: &&SocketAddr| self.places.get(to).is_some_and(|place| next(place).is_some());
         let ready = self.waiting.iter().find(is_ready).copied();
         if let Some(to) = ready
             && let Some(place) = self.places.get_mut(&to)
-            && let Some((sequence, _)) = place.held.pop_front()
+            && let Some(len) = place.waiting.first_len()
+            && let Some(sequence) = place.take(len)
         {
             place.waiting.pop_into(out);
             self.counters.replies += 1;
@@ -414,7 +536,8 @@ impl Responder {
 
     /// Forgets what waited for too long, and requests that expired meanwhile.
     fn drop_stale(&mut self, now: Instant) {
-        let (places, counters) = (&mut self.places, &mut self.counters);
+        let places = &mut self.places;
+        let counters = &mut self.counters;
         self.waiting.retain(|to| {
             let Some(place) = places.get_mut(to) else { return false };
             while place.waiting.age(now) > WAIT_MAX && place.waiting.drop_first().is_some() {

@@ -252,7 +252,8 @@ fn strangers_get_no_more_than_they_sent_and_take_no_place() {
     let before = *pair.answers.counters();
     for n in 0..84_000_u32 {
         let from = SocketAddr::from((n.to_be_bytes(), n as u16));
-        let request = Request { cookie: n, tag: n, life: 255, hold: (n % 2) as u8 };
+        let (hold, head) = ((n % 2) as u8, Request::default());
+        let request = Request { cookie: n, tag: n, life: 255, hold, ..head };
         let datagram = if n % 3 == 0 { initiation() } else { Vec::new() };
         let bytes = [&request.bytes()[..], &datagram].concat();
         pair.answers.handle_request(from, n as u16, &bytes, ms(2));
@@ -281,7 +282,7 @@ fn strangers_get_no_more_than_they_sent_and_take_no_place() {
 #[test]
 fn who_copies_address_and_identifier_without_the_cookie_adds_no_request() {
     let mut pair = Pair::new();
-    let forged = Request { cookie: 1, tag: 7, life: 40, hold: 0 };
+    let forged = Request { cookie: 1, tag: 7, life: 40, ..Request::default() };
     for sequence in 0..100 {
         pair.answers.handle_request(pair.from, sequence, &forged.bytes(), ms(1));
     }
@@ -395,4 +396,107 @@ fn places_are_bounded_and_only_the_forgotten_are_given_to_others() {
     let echo = answers.handle_datagram(at(1, 1), &response(), &mut random, later);
     let reply = echo.and_then(|echo| Reply::parse(&echo.head));
     assert!(reply.is_some_and(|reply| reply.cookie != 0));
+}
+
+/// Both ends of a network's: who asks, after it was given its cookie.
+fn known(answers: &mut Responder, from: SocketAddr) -> Requester {
+    let mut asks = Requester::for_network(7, 100, POLL);
+    let echo = asks.knock(ms(0));
+    let bytes = payload(&echo, &[0; PADDING_LEN as usize]);
+    assert_eq!(answers.handle_request(from, echo.sequence, &bytes, ms(0)), None);
+    let mut out = Vec::new();
+    let (to, reply) = answers.poll_reply(&mut out, ms(0)).expect("the cookie");
+    assert_eq!((to, reply.sequence, out.len()), (from, 100, 0), "no longer than what was asked");
+    assert_eq!(asks.handle_reply(reply.sequence, &reply.head, ms(0)), None);
+    assert!(asks.is_known());
+    asks
+}
+
+/// The same after its first request with the cookie, for which it has a place.
+fn placed(answers: &mut Responder, from: SocketAddr) -> Requester {
+    let mut asks = known(answers, from);
+    let echo = asks.handle_datagram(ms(0));
+    assert!(answers.handle_request(from, echo.sequence, &payload(&echo, &[1]), ms(0)).is_some());
+    asks
+}
+
+#[test]
+fn nt_13_in_a_network_a_cookie_is_all_that_a_newcomer_gets_for_its_first_request() {
+    let mut answers = Responder::for_network(&mut Counting::default());
+    for n in 0..200 {
+        // Whatever it carries, from wherever it says that it comes.
+        let head = Request { cookie: n, tag: n, ..Request::default() };
+        let bytes = [&head.bytes()[..], &transport()].concat();
+        assert_eq!(answers.handle_request(at(n as u8, n as u16), 1, &bytes, ms(0)), None);
+    }
+    assert_eq!(answers.held(), KNOCKS_MAX, "no place, and few answers that wait");
+    let mut out = Vec::new();
+    while answers.poll_reply(&mut out, ms(0)).is_some() {}
+    assert_eq!((out.len(), answers.held()), (0, 0));
+    let of = *answers.counters();
+    assert_eq!((of.requests, of.replies, of.empty), (200, 64, 64));
+    assert_eq!(of.expired, 136);
+    assert_eq!(answers.handle_datagram(at(1, 1), &[7; 9], &mut Counting::default(), ms(0)), None);
+    assert_eq!(answers.counters().unasked, 1);
+}
+
+#[test]
+fn nt_13_who_proved_nothing_gets_no_more_bytes_than_it_sent_and_who_did_does() {
+    let (from, mut random) = (at(1, 4000), Counting::default());
+    let mut answers = Responder::for_network(&mut random);
+    let mut asks = known(&mut answers, from);
+    let (echo, small) = (asks.handle_datagram(ms(1)), [7; 100]);
+    let bytes = payload(&echo, &small);
+    let found = answers.handle_request(from, echo.sequence, &bytes, ms(1)).expect("a datagram");
+    assert_eq!(bytes[found], small);
+    assert_eq!(answers.handle_datagram(from, &[8; 101], &mut random, ms(1)), None, "it waits");
+    let mut out = Vec::new();
+    assert_eq!(answers.poll_reply(&mut out, ms(1)), None);
+    // A request that is long enough lets it go, and is empty itself.
+    let poll = asks.knock(ms(2));
+    let bytes = payload(&poll, &[0; PADDING_LEN as usize]);
+    assert_eq!(answers.handle_request(from, poll.sequence, &bytes, ms(2)), None);
+    let (_, reply) = answers.poll_reply(&mut out, ms(2)).expect("there is room now");
+    assert_eq!((reply.sequence, out.len()), (poll.sequence, 101));
+    assert_eq!(Reply::parse(&reply.head).map(|reply| reply.is_proven), Some(false));
+    // Requests of who proved a key are answered with whatever is to be said.
+    assert!(answers.prove(from, ms(3)));
+    let reply = answers.handle_datagram(from, &[8; 1400], &mut random, ms(3)).expect("at once");
+    assert_eq!(reply.sequence, echo.sequence);
+    asks.handle_reply(reply.sequence, &payload(&reply, &[8; 1400]), ms(3));
+    assert_eq!(asks.knock(ms(4)).padding, 0, "padding is of no use any more");
+    assert!(!answers.prove(at(9, 9), ms(4)), "nobody asked from there");
+}
+
+#[test]
+fn nt_13_those_who_proved_nothing_displace_each_other_and_nobody_else() {
+    let mut answers = Responder::for_network(&mut Counting::default());
+    let member = at(1, 4000);
+    placed(&mut answers, member);
+    assert!(answers.prove(member, ms(0)));
+    for id in 0..200 {
+        placed(&mut answers, at(2, id));
+    }
+    for host in 0..200 {
+        (0..20).for_each(|id| drop(placed(&mut answers, at(host, 5000 + id))));
+    }
+    assert!(answers.counters().crowded > 3000);
+    let mut random = Counting::default();
+    let mut asks = Requester::for_network(7, 300, POLL);
+    let echo = asks.knock(ms(1));
+    answers.handle_request(member, echo.sequence, &payload(&echo, &[0; 9]), ms(1));
+    let mut out = Vec::new();
+    let (_, reply) = answers.poll_reply(&mut out, ms(1)).expect("its cookie again");
+    asks.handle_reply(reply.sequence, &reply.head, ms(1));
+    let echo = asks.handle_datagram(ms(2));
+    assert!(
+        answers.handle_request(member, echo.sequence, &payload(&echo, &[5]), ms(2)).is_some(),
+        "it is where it was"
+    );
+    assert!(answers.handle_datagram(member, &[1; 1400], &mut random, ms(2)).is_some());
+    let of = *answers.counters();
+    let spent = of.malformed + of.strange + of.duplicates + of.expired + of.replies;
+    assert_eq!(of.requests, spent + answers.held() as u64, "{of:?}");
+    let went = of.replies - of.empty + answers.queued() as u64;
+    assert_eq!(of.datagrams, went + of.stale + of.overflow + of.unasked, "{of:?}");
 }

@@ -1,9 +1,15 @@
 //! Fresh before old, handshakes before data, and every datagram accounted for.
 
 use proptest::prelude::*;
+use wire::relay::DATAGRAM_HEADER_LEN;
 use wire::wireguard::{INITIATION_LEN, Initiation};
 
 use super::*;
+
+/// Bytes of the frame in which a datagram of `len` bytes travels.
+const fn framed_len(len: usize) -> usize {
+    DATAGRAM_HEADER_LEN + len
+}
 
 const T0: Instant = Instant(1_000_000_000_000);
 const MS: Duration = Duration::from_millis(1);

@@ -114,7 +114,8 @@ impl Member {
     /// Notes that somebody is not here; `false` if that was said often enough.
     pub(super) fn say_gone(&mut self, key: &PublicKey, now: Instant) -> bool {
         if self.gone_count == 0 || self.gone_since.is_older_than(SECOND, now) {
-            (self.gone_since, self.gone_count) = (now, 0);
+            self.gone_since = now;
+            self.gone_count = 0;
         }
         if self.gone_count >= GONE_A_SECOND || self.own.len() >= OWN_MAX {
             return false;
@@ -136,7 +137,8 @@ impl Member {
         self.bytes += head.len() + body.len();
         self.frames += 1;
         if sender.turn == Turn::Idle {
-            (sender.turn, sender.deficit) = (Turn::First, QUANTUM);
+            sender.turn = Turn::First;
+            sender.deficit = QUANTUM;
             self.first.push_back(at as u8);
         }
         let mut dropped = 0;
@@ -211,7 +213,8 @@ impl Member {
         }
         if self.frames == 0 && self.own.is_empty() {
             self.senders = Vec::new();
-            (self.first, self.round) = (VecDeque::new(), VecDeque::new());
+            self.first = VecDeque::new();
+            self.round = VecDeque::new();
         }
     }
 }

@@ -4,6 +4,8 @@ use wire::relay::Decoder;
 
 use super::*;
 
+mod model;
+
 const T0: Instant = Instant(1_000_000_000_000);
 const MS: Duration = Duration::from_millis(1);
 

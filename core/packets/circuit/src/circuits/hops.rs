@@ -4,7 +4,7 @@ use noise::{PeerId, PrivateKey, PublicKey};
 use wire::frame::Build;
 
 use super::{Circuits, World, address, draw_mask};
-use crate::client::write_said;
+use crate::client::Said;
 use crate::handshake::{self, First, Second};
 use crate::hop::{Hop, Next};
 use crate::layer::Mask;
@@ -25,7 +25,8 @@ impl Circuits {
             if hop.first != first {
                 return Err(Drop::Unexpected);
             }
-            let (theirs, message) = (hop.previous.ours, hop.second);
+            let theirs = hop.previous.ours;
+            let message = hop.second;
             self.send(from, &Build::Created { index, theirs, message });
             return Ok(());
         }
@@ -58,7 +59,8 @@ impl Circuits {
         let id = self.new_hop();
         let (private, _) = self.key.as_ref().ok_or(Drop::Forbidden)?;
         let address = address(id);
-        let said = write_said(address, self.is_exit);
+        let leads_six = self.is_exit && self.exit.leads_six();
+        let said = Said { address, is_exit: self.is_exit, leads_six }.write();
         let ephemeral = PrivateKey::generate(world.random);
         let (second, agreed) =
             handshake::answer(private, &first, &ephemeral, &said).ok_or(Drop::Tampered)?;
@@ -95,8 +97,8 @@ impl Circuits {
         };
         side.theirs = theirs;
         hop.next = Next::Made { side, first, second };
-        let (to, frame) =
-            (hop.previous.peer, hop.write_word(&Word::Extended { message: second }, number));
+        let to = hop.previous.peer;
+        let frame = hop.write_word(&Word::Extended { message: second }, number);
         self.push(to, frame);
         Ok(())
     }
@@ -113,8 +115,14 @@ impl Circuits {
         match word {
             Word::Ping { token } => {
                 hop.set_room(token & 0xffff);
-                let (to, frame) =
-                    (hop.previous.peer, hop.write_word(&Word::Pong { token }, number));
+                let to = hop.previous.peer;
+                let frame = hop.write_word(&Word::Pong { token }, number);
+                self.push(to, frame);
+                Ok(())
+            }
+            Word::Cover => {
+                let to = hop.previous.peer;
+                let frame = hop.write_word(&Word::Covered, number);
                 self.push(to, frame);
                 Ok(())
             }
@@ -144,7 +152,9 @@ impl Circuits {
             }
             Next::Asked { first, number: asked, side, mask } if *first == message => {
                 *asked = number;
-                let (peer, index, mask) = (side.peer, side.ours, *mask);
+                let peer = side.peer;
+                let index = side.ours;
+                let mask = *mask;
                 self.send(peer, &Build::Create { index, layered: true, mask, message });
                 return Ok(());
             }
@@ -171,11 +181,13 @@ impl Circuits {
     pub(super) fn lost_next(&mut self, id: u32, from: PeerId, end: End) {
         let Some(hop) = self.hops.get_mut(&id) else { return };
         if let Next::Asked { side, number, .. } = &hop.next {
-            let (ours, number) = (side.ours, *number);
+            let ours = side.ours;
+            let number = *number;
             self.neighbours.free(from, ours);
             hop.next = Next::None;
             let word = Word::Refused { reason: end.number() };
-            let (to, frame) = (hop.previous.peer, hop.write_word(&word, number));
+            let to = hop.previous.peer;
+            let frame = hop.write_word(&word, number);
             self.push(to, frame);
         } else {
             self.end_hop(id, Some(from), end);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use noise::{Instant, PeerId};
 
 use super::{Answer, CircuitId, Circuits, Claim, leave, of_local};
-use crate::{Drop, EXIT_ADDRESS};
+use crate::{Drop, EXIT_ADDRESS, rewrite};
 
 impl Circuits {
     /// Whether a packet that the machine sends belongs here: it comes from a circuit's own address,
@@ -13,28 +13,34 @@ impl Circuits {
     #[inline]
     #[must_use]
     pub fn claims(&self, source: IpAddr, destination: IpAddr) -> Option<Claim> {
-        if self.own.is_empty() && !self.is_exit {
+        if self.own.is_empty() && !self.is_exit && self.machine.is_none() {
             return None;
         }
-        let (IpAddr::V4(source), IpAddr::V4(destination)) = (source, destination) else {
-            return None;
-        };
-        if destination == EXIT_ADDRESS && self.is_exit {
+        if self.is_exit && rewrite::four(destination) == Some(EXIT_ADDRESS) {
             return Some(Claim::Answer);
         }
-        of_local(source).map(Claim::Own)
+        let machine = || self.machine.as_ref()?.claims(source, destination);
+        of_local(source).or_else(machine).map(Claim::Own)
     }
 
-    /// Takes a packet of this machine for one of its circuits. Returns to whom it goes, and how
-    /// long its frame is: [`Circuits::write`] then fills that.
+    /// Takes a packet of this machine for one of its circuits: its length, and whether it is of
+    /// IPv6. Returns to whom it goes, and how long its frame is: [`Circuits::write`] then fills
+    /// that.
     ///
     /// # Errors
     /// The reason, which is counted.
-    pub fn plan(&mut self, id: CircuitId, len: usize) -> Result<(PeerId, usize), Drop> {
+    pub fn plan(
+        &mut self,
+        id: CircuitId,
+        len: usize,
+        is_six: bool,
+    ) -> Result<(PeerId, usize), Drop> {
         let circuit = self.own.get(&id).ok_or(Drop::NoCircuit);
         let planned = circuit.and_then(|circuit| {
             let entry = circuit.entry.as_ref().ok_or(Drop::NoCircuit)?;
-            Ok((entry.peer, circuit.frame_len(len)?))
+            let frame_len = circuit.frame_len(len)?;
+            let has_way = !is_six || circuit.leads_six();
+            has_way.then_some((entry.peer, frame_len)).ok_or(Drop::NoSix)
         });
         planned.inspect_err(|&reason| self.counters.drop(reason))
     }

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod six;
+
 /// Counts up from a seed.
 struct Counting(u8);
 
@@ -82,7 +84,10 @@ fn ports(bytes: &[u8]) -> (Ipv4Addr, u16, Ipv4Addr, u16) {
     assert!(packet::parse(bytes).expect("a packet").checksums_hold(), "{bytes:02x?}");
     let seen = rewrite::look(bytes).expect("what circuits carry");
     let (from, to) = (rewrite::source_port(&seen), rewrite::destination_port(&seen));
-    (seen.source, from, seen.destination, to)
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (seen.source, seen.destination) else {
+        panic!("{seen:?}");
+    };
+    (source, from, destination, to)
 }
 
 struct Case {
@@ -148,7 +153,7 @@ fn an_exit_refuses_what_is_private_its_own_network_and_mail() {
     let mut case = Case::new();
     let refused = vec!["203.0.113.128/25".parse().unwrap()];
     let allowed = vec!["10.9.0.0/16".parse().unwrap(), "203.0.113.200/32".parse().unwrap()];
-    case.exit.set_rules(ExitRules { refused, allowed, name_server: None });
+    case.exit.set_rules(ExitRules { refused, allowed, ..ExitRules::default() });
     for to in [
         "10.0.0.1",
         "127.0.0.1",

@@ -93,7 +93,8 @@ impl Link {
         let Some(sealer) = self.peer.sealer_of(session, now) else { return };
         let mut way = Way::new(sealer, to, out);
         frames.greet(session, now, &mut way);
-        let (datagrams, bytes) = (way.datagrams, way.bytes);
+        let datagrams = way.datagrams;
+        let bytes = way.bytes;
         self.tx_bytes += bytes;
         self.peer.data_sent(now, datagrams, 0);
     }
@@ -133,7 +134,8 @@ impl Link {
             // They gathered on the session before, and this one's Hello is on its way.
             None => frames.close_gathered_bare(&mut way, total),
         }
-        let (datagrams, bytes) = (way.datagrams, way.bytes);
+        let datagrams = way.datagrams;
+        let bytes = way.bytes;
         self.tx_bytes += bytes;
         if datagrams > 0 {
             self.peer.data_sent(now, datagrams, bytes);

@@ -28,9 +28,10 @@ impl Link {
             return Err(Refusal::NoEndpoint);
         };
         let index = session.index();
-        // A peer that speaks no frames on this session would take it for noise.
-        let sender = self.frames.as_mut().and_then(|frames| frames.sender(index));
-        let gap_ns = sender.ok_or(Refusal::NoEndpoint)?.gap_ns();
+        // The peer's Hello is not waited for, since it may be lost, and nothing but what goes here
+        // would make it say it again. Whoever is a neighbour of circuits reads frames.
+        let frames = self.frames.as_mut().ok_or(Refusal::NoEndpoint)?;
+        let gap_ns = frames.sender(index).map_or(0, |sender| sender.gap_ns());
         let total = len + wireguard::OVERHEAD_LEN;
         let slot = out.reserve(&to, total).ok_or(Refusal::NoRoom)?;
         if !write(&mut slot[wireguard::TRANSPORT_HEADER_LEN..][..len]) {

@@ -21,7 +21,8 @@ impl Link {
         now: Instant,
     ) {
         let Some(candidates) = candidates else {
-            (self.paths, self.room) = (None, usize::MAX);
+            self.paths = None;
+            self.room = usize::MAX;
             return;
         };
         let key = *self.peer.key();
@@ -253,9 +254,11 @@ impl Link {
     ) {
         let Some(paths) = &mut self.paths else { return };
         let Some(session) = self.peer.sealer(now) else { return };
-        let (index, best) = (session.index(), paths.to());
+        let index = session.index();
+        let best = paths.to();
         let frames = &mut self.frames;
-        let (mut datagrams, mut bytes) = (0, 0);
+        let mut datagrams = 0;
+        let mut bytes = 0;
         let mut seal = |to: Destination, len: usize, write: &mut dyn FnMut(&mut [u8])| {
             let mut way = Way::new(session, to, out);
             // What is refused here is refused to data, too, and counted there.
@@ -285,7 +288,8 @@ impl Link {
         let speaks = self.hello().is_some_and(|hello| {
             hello.features.has(Features::PATHS) && hello.features.has(Features::REPAIR)
         });
-        let (now, mtu) = (world.now, world.mtu.min(self.room));
+        let now = world.now;
+        let mtu = world.mtu.min(self.room);
         let (true, Some(to)) = (speaks, self.endpoint) else { return self.roomy.rest() };
         let mut nonce = [0; 8];
         let random = &mut *world.random;
@@ -298,7 +302,9 @@ impl Link {
         let index = session.index();
         let mut way = Way::new(session, to, out);
         let _ = way.seal(usize::from(probe.len), |plain| probe.write(plain));
-        let (datagrams, bytes, number) = (way.datagrams, way.bytes, way.last);
+        let datagrams = way.datagrams;
+        let bytes = way.bytes;
+        let number = way.last;
         self.tx_bytes += bytes;
         self.peer.data_sent(now, datagrams, 0);
         // Its loss says something of its size, and nothing of the weather.
@@ -315,7 +321,8 @@ impl Link {
         }
         let Some(session) = self.peer.sealer(now) else { return self.answers.clear() };
         let index = session.index();
-        let (mut datagrams, mut bytes) = (0, 0);
+        let mut datagrams = 0;
+        let mut bytes = 0;
         for (to, answer) in self.answers.drain(..) {
             let mut way = Way::new(session, to, out);
             let _ = way.seal(ProbeAnswer::LEN, |plain| plain.copy_from_slice(&answer.build()));

@@ -24,7 +24,8 @@ impl Link {
             self.hello()?;
         }
         let halves = self.frames.as_ref()?.halves()?;
-        let (sender, receiver) = (&halves.sender, &halves.receiver);
+        let sender = &halves.sender;
+        let receiver = &halves.receiver;
         let mut weather = Weather::of(self.peer.cipher(), sender, receiver, self.order_us);
         if !matches!(self.endpoint, Some(Destination::Udp(_)) | None) {
             // What is no UDP has a queue of its own.

@@ -88,7 +88,9 @@ impl Paths {
         }
         if path.asked.is_some() {
             // What was not answered went nowhere.
-            (path.asked, path.asks, path.is_suspect) = (None, 0, true);
+            path.asked = None;
+            path.asks = 0;
+            path.is_suspect = true;
             self.next = Instant::ZERO;
         }
     }

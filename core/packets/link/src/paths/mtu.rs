@@ -96,7 +96,8 @@ impl Mtu {
         if self.asked.is_none_or(|asked| len < asked) {
             return;
         }
-        (self.tries, self.asked) = (0, None);
+        self.tries = 0;
+        self.asked = None;
         if self.rung >= LADDER.len() {
             self.limit = Some(len).filter(|&len| len > USUAL);
             self.next = now + CHECK;
@@ -114,16 +115,22 @@ impl Mtu {
         let is_used = |limit: Option<usize>| limit.is_none_or(|limit| limit >= asked);
         if asked > USUAL && self.rung >= LADDER.len() && is_used(self.limit) {
             // What is usual is believed again, but asked first.
-            (self.limit, self.rung, self.next) = (None, USUAL_RUNG, now);
+            self.limit = None;
+            self.rung = USUAL_RUNG;
+            self.next = now;
             return;
         }
         match self.limit {
             // The first suspicion: less, and then upwards.
             None => {
-                (self.limit, self.rung, self.next) = (Some(LADDER[SAFE]), SAFE, now);
+                self.limit = Some(LADDER[SAFE]);
+                self.rung = SAFE;
+                self.next = now;
             }
             Some(limit) if self.rung <= SAFE && limit > LADDER[0] => {
-                (self.limit, self.rung, self.next) = (Some(LADDER[0]), 0, now);
+                self.limit = Some(LADDER[0]);
+                self.rung = 0;
+                self.next = now;
             }
             // What passed before this one is it.
             Some(_) => {

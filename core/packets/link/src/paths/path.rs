@@ -137,7 +137,9 @@ impl Path {
     pub(crate) fn handle_answered(&mut self, rtt_us: Option<u32>, now: Instant) {
         self.answered = Some(now);
         self.heard = Some(now);
-        (self.asked, self.asks, self.is_suspect) = (None, 0, false);
+        self.asked = None;
+        self.asks = 0;
+        self.is_suspect = false;
         if let Some(sample) = rtt_us {
             let smooth = |before: u32| before - before / 4 + sample / 4;
             self.rtt_us = Some(self.rtt_us.map_or(sample, smooth));

@@ -150,7 +150,8 @@ impl Paths {
     }
 
     fn plan_best(&mut self, now: Instant) {
-        let (wanted, active) = (!self.is_idle, self.is_within(ACTIVE, now));
+        let wanted = !self.is_idle;
+        let active = self.is_within(ACTIVE, now);
         let Some(best) = self.best else { return };
         let path = &mut self.list[best];
         let failed = path.is_failed(now);

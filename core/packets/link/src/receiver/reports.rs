@@ -1,24 +1,10 @@
 //! The times of reports: when the other end is told how its datagrams fared.
 
 use noise::Instant;
-use repair::estimate::KNOWN_CHUNKS;
 use wire::frame;
 
 use super::{KEEP_US, Receiver};
 use crate::report::told;
-
-/// Time between two reports under traffic.
-pub(super) const REPORT_US: u64 = 100_000;
-/// After the first loss of a quiet time the report goes out sooner: as soon as it can be told
-/// from lateness.
-pub(super) const ALARM_US: u64 = 20_000;
-/// So it does where a new path has brought as many datagrams as make it known within [`FRESH_US`]
-/// of the first of these numbers: the other end repairs all of them until it is told that none was
-/// lost. Where they come slower, as in a flow's beginning over long round trips, so few say too
-/// little.
-const FRESH: [u32; 2] = [100, KNOWN_CHUNKS as u32];
-/// See [`FRESH`].
-const FRESH_US: u64 = 50_000;
 
 impl Receiver {
     /// The report that is due.
@@ -31,8 +17,8 @@ impl Receiver {
         let missing = (counted.lost - lost) as u32 + rebuilt;
         let seen = self.observer.poll_report(missing, rebuilt, now_us);
         let lost = [seen.judged(), seen.lost()];
-        self.harvest.handle_report(lost, [missing, rebuilt], now_us);
-        self.report_us = self.observer.is_waiting().then_some(now_us + REPORT_US);
+        self.harvest.handle_report(lost, [missing, rebuilt], self.tuning.load_half_us, now_us);
+        self.report_us = self.observer.is_waiting().then_some(now_us + self.tuning.report_us);
         self.report_number = self.report_number.wrapping_add(1);
         // Clocks drift apart: one that was told long ago says no round trip.
         let echo = self.echo.filter(|(_, at_us)| at_us + KEEP_US > now_us);
@@ -60,21 +46,22 @@ impl Receiver {
     /// A datagram came on a path that may be new. Call for each that the observer counts.
     pub(super) fn note_fresh(&mut self, now_us: u64) {
         let came = self.observer.came();
-        if came == FRESH[0] {
+        let known = self.tuning.repair.belief.known_chunks as u32;
+        if came == self.tuning.fresh {
             self.fresh_us = now_us;
-        } else if came == FRESH[1] && now_us <= self.fresh_us + FRESH_US {
+        } else if came == known && now_us <= self.fresh_us + self.tuning.fresh_us {
             self.hasten(now_us);
         }
     }
 
     /// A report goes out sooner.
     pub(super) fn hasten(&mut self, now_us: u64) {
-        let alarm_us = now_us + ALARM_US;
+        let alarm_us = now_us + self.tuning.alarm_us;
         self.report_us = Some(self.report_us.map_or(alarm_us, |due_us| due_us.min(alarm_us)));
     }
 
     pub(super) fn arm(&mut self, now_us: u64) {
         self.active_us = now_us;
-        self.report_us.get_or_insert(now_us + REPORT_US);
+        self.report_us.get_or_insert(now_us + self.tuning.report_us);
     }
 }

@@ -32,13 +32,14 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
+    use crate::tuning::Tuning;
     use repair::budget::Budget;
 
     use super::*;
 
     #[test]
     fn what_is_lost_on_the_sessions_of_years_is_seen() {
-        let mut receiver = Receiver::new(0, &Budget::new(1 << 20));
+        let mut receiver = Receiver::new(0, &Budget::new(1 << 20), &Tuning::DEFAULT);
         // A session in two minutes, for 60 years; two lose every tenth datagram.
         receiver.epochs[0] = (Some(Index(1)), 15_700_000);
         let mut at_us = 0;

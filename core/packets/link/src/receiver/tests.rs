@@ -6,8 +6,12 @@ use repair::table::Upper;
 use wire::frame::Head;
 use wire::virtio;
 
-use super::reports::{ALARM_US, REPORT_US};
 use super::*;
+
+const TUNING: &Tuning = &Tuning::DEFAULT;
+const ALARM_US: u64 = TUNING.alarm_us;
+const REPORT_US: u64 = TUNING.report_us;
+const WAIT_US_MAX: u64 = TUNING.repair.waiting.order_us;
 
 /// Takes all, or nothing, by rules of a number.
 struct All(bool, u32);
@@ -36,7 +40,7 @@ fn protected(index: u8, block: u32, inner: &[u8]) -> Vec<u8> {
 /// How long a piece waits for the one before it, of a flow on a path that keeps its order,
 /// where the pieces so far came as `wrap` makes them.
 fn waits_us(wrap: fn(u8, &[u8]) -> Vec<u8>) -> Option<u64> {
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     receiver.set_first(0, Index(5));
     let now_us = 1_000;
     let mut plain = [0; Ordered::FIXED_LEN + 40];
@@ -99,7 +103,8 @@ fn what_is_rebuilt_is_of_the_session_of_its_repair() {
     Chunk::write_fixed(7, 0, &mut chunk);
     chunk.extend(payload);
 
-    let (control, mut spread, mut next_block) = (Control::new(), Spread::new(), 9);
+    let (control, mut spread, mut next_block) =
+        (Control::new(&TUNING.repair), Spread::new(&TUNING.repair), 9);
     spread.heed(&control);
     for plain in [&head, &chunk] {
         let kind = (Upper::Tcp, Wait::Ordered);
@@ -114,7 +119,7 @@ fn what_is_rebuilt_is_of_the_session_of_its_repair() {
     frame::Repair { index, data, repair, block, lengths, sent_us, bytes }.write(&mut coded);
     let second = protected(1, block, &chunk);
 
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     let take = |receiver: &mut Receiver, counter, plain: &[u8], now_us| {
         let frame = frame::parse(plain).expect("a frame");
         receiver.handle_frame((Index(5), counter), &frame, 0, &mut All(true, 0), now_us);
@@ -130,7 +135,7 @@ fn what_is_rebuilt_is_of_the_session_of_its_repair() {
 /// When the first report is due of a path that brought 1,200 datagrams `gap_us` apart, after the
 /// first of them: chunks, but for the one of the number `other`, which has no data.
 fn reports_us(gap_us: u64, other: u64) -> Option<u64> {
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     let mut plain = [0; Protected::FIXED_LEN + 40];
     let inner = &mut plain[Protected::FIXED_LEN..];
     (inner[0], inner[3], inner[9]) = (0x45, 40, protocol::UDP);
@@ -206,7 +211,7 @@ fn passed(receiver: &mut Receiver) -> usize {
 /// Threat BC-07.
 #[test]
 fn bc_07_a_chunk_that_its_unit_does_not_have_is_refused() {
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     take(&mut receiver, &joined(900, 2, None), (true, 1_000));
     for (index, len) in [(200, 0), (2, 0), (2, 10), (1, 9)] {
         take(&mut receiver, &chunk(index, len), (true, 1_000));
@@ -219,7 +224,7 @@ fn bc_07_a_chunk_that_its_unit_does_not_have_is_refused() {
 /// Threat BC-07.
 #[test]
 fn bc_07_a_unit_with_the_number_of_another_is_not_taken_for_it() {
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     take(&mut receiver, &joined(900, 2, None), (true, 1_000));
     take(&mut receiver, &chunk(0, 10), (true, 1_000));
     assert_eq!(passed(&mut receiver), 1);
@@ -232,7 +237,7 @@ fn bc_07_a_unit_with_the_number_of_another_is_not_taken_for_it() {
     assert!(receiver.poll_pieces(&mut inbox, None));
     assert_eq!(inbox.take_packets(&mut chunk(0, 100)).len(), 2);
     // And one that waits for its order while its number is given to another.
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     receiver.set_first(0, Index(5));
     take(&mut receiver, &joined(900, 10, Some(0)), (true, 1_000));
     take(&mut receiver, &protected(0, 9, &chunk(9, 10)), (true, 1_000));
@@ -246,7 +251,7 @@ fn bc_07_a_unit_with_the_number_of_another_is_not_taken_for_it() {
 /// Threat PF-07: a superpacket of which only the head was judged ends with the rules that let it.
 #[test]
 fn pf_07_a_superpacket_under_way_is_judged_again_when_the_rules_change() {
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     take(&mut receiver, &joined(900, 4, None), (true, 1_000));
     take(&mut receiver, &chunk(0, 10), (false, 1_000));
     assert_eq!(passed(&mut receiver), 1, "it was judged");
@@ -255,7 +260,7 @@ fn pf_07_a_superpacket_under_way_is_judged_again_when_the_rules_change() {
     take_by(&mut receiver, &chunk(2, 10), &mut All(false, 2), 1_000);
     take_by(&mut receiver, &chunk(3, 10), &mut All(true, 2), 1_000);
     assert_eq!((passed(&mut receiver), receiver.counters.refused), (0, 2));
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     take(&mut receiver, &joined(900, 4, None), (true, 1_000));
     take(&mut receiver, &chunk(0, 10), (true, 1_000 + UNIT_US));
     assert_eq!((passed(&mut receiver), receiver.waiting()), (0, 1), "nor is it heeded for ever");
@@ -265,7 +270,7 @@ fn pf_07_a_superpacket_under_way_is_judged_again_when_the_rules_change() {
 fn a_peer_that_began_anew_may_number_its_blocks_as_it_likes() {
     let packet = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 0, 17][..], &[0; 30]].concat();
     for (anew, late) in [(false, 1), (true, 0)] {
-        let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+        let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
         receiver.set_first(1, Index(5));
         take(&mut receiver, &protected(0, 9_000, &packet), (true, 1_000));
         if anew {
@@ -281,7 +286,7 @@ fn a_peer_that_began_anew_may_number_its_blocks_as_it_likes() {
 /// Its first word may come behind its first packets: threat BC-08.
 #[test]
 fn bc_08_what_a_peer_that_began_anew_sent_before_its_word_is_not_forgotten() {
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     receiver.set_first(1, Index(4));
     let packet = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 0, 17][..], &[0; 30]].concat();
     take(&mut receiver, &protected(0, 9_000, &packet), (true, 1_000));
@@ -298,7 +303,7 @@ fn bc_08_what_a_peer_that_began_anew_sent_before_its_word_is_not_forgotten() {
 /// Clocks drift apart: what was told long ago says no round trip.
 #[test]
 fn an_old_clock_is_not_told_back() {
-    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX));
+    let mut receiver = Receiver::new(1, &Budget::new(BYTES_MAX), TUNING);
     take(&mut receiver, &joined(900, 2, None), (true, 1_000));
     let told = |receiver: &mut Receiver, now_us| {
         receiver.handle_number(Index(5), receiver.highest + 1, true, now_us - REPORT_US);

@@ -111,7 +111,9 @@ impl Receiver {
             self.counters.no_room += 1;
             return;
         };
-        let (unit, index, rebuilt) = (chunk.unit, chunk.index, origin.is_rebuilt());
+        let unit = chunk.unit;
+        let index = chunk.index;
+        let rebuilt = origin.is_rebuilt();
         let orphan = Orphan { unit, ordinal: self.ordinal, index, kept, rebuilt };
         self.orphans.push(orphan, now_us);
     }

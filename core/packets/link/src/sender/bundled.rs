@@ -22,7 +22,8 @@ impl Sender {
             }
             packet.write_segment(0, &mut out[manner.order_len()..]);
         });
-        let waits = !hold.is_zero() && !gather::is_urgent(packet.packet());
+        let waits =
+            !hold.is_zero() && !gather::is_urgent(packet.packet(), self.tuning.keystroke_len);
         let wait_us = if waits { hold.as_micros() as u64 } else { 0 };
         self.gathered.set_due(Instant((manner.now_us + wait_us) * 1_000));
     }
@@ -83,12 +84,6 @@ impl Sender {
         self.bundled
     }
 
-    /// Whether the other end reads bundles.
-    #[cfg(test)]
-    pub(crate) const fn sends_bundles(&self) -> bool {
-        self.bundles
-    }
-
     /// Small packets that wait for [`Sender::close`].
     pub(crate) const fn gathered(&self) -> u64 {
         self.gathered.count()
@@ -97,5 +92,17 @@ impl Sender {
     /// When the small packets that wait, if any do, are due for [`Sender::close`].
     pub(crate) fn gathered_until(&self) -> Option<Instant> {
         self.gathered.due()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Sender {
+        /// Whether the other end reads bundles.
+        pub(crate) const fn sends_bundles(&self) -> bool {
+            self.bundles
+        }
     }
 }

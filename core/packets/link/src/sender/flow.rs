@@ -22,13 +22,3 @@ pub(super) fn flow_tag(packet: &Packet<'_>) -> Option<u8> {
     );
     Some((mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
 }
-
-/// The protocol that virtio's segmentation type cuts; 255, which is reserved, for none. A packet
-/// with extension headers says otherwise, and is cut here.
-pub(super) fn upper_of(header: virtio::Header) -> u8 {
-    match header.gso_type & !virtio::GSO_ECN {
-        virtio::GSO_TCPV4 | virtio::GSO_TCPV6 => protocol::TCP,
-        virtio::GSO_UDP_L4 => protocol::UDP,
-        _ => 255,
-    }
-}

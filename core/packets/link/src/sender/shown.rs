@@ -52,19 +52,19 @@ mod tests {
             frame::Report { number, clear, held_us: u32::MAX, ..Default::default() }
         };
         for lost in [0, 40] {
-            let mut sender = Sender::new(1);
+            let mut sender = Sender::new(1, &Tuning::DEFAULT);
             let now = Instant(1_000_000_000_000);
             sender.handle_moved(now);
             sender.handle_report(&told(1, lost), now + Duration::from_millis(100));
             assert!(!sender.control.estimate().known, "{lost} lost: of the path before, perhaps");
-            sender.handle_report(&told(2, lost), now + SETTLE);
+            sender.handle_report(&told(2, lost), now + Tuning::DEFAULT.settle());
             assert!(sender.control.estimate().known);
             // One that began anew counts its reports from the beginning.
             sender.renumber(7);
             let later = now + Duration::from_secs(10);
             sender.handle_moved(later);
             assert!(!sender.control.estimate().known);
-            sender.handle_report(&told(1, lost), later + SETTLE);
+            sender.handle_report(&told(1, lost), later + Tuning::DEFAULT.settle());
             assert!(sender.control.estimate().known, "its first report is heard");
         }
     }

@@ -1,12 +1,14 @@
 //! What bounds repair: what is asked for, and a way of streams alone, from here to a relay and from
 //! there to the peer. A stream loses nothing; what is lost had no room in a queue between two.
 
+use repair::limits::SHARE_MAX;
+
 use super::*;
 
 impl Sender {
     /// Repair for each byte, at most.
     pub(crate) fn set_repair_max(&mut self, share: f64) {
-        self.limits.share = share.clamp(0.0, Limits::default().share);
+        self.limits.share = share.clamp(0.0, SHARE_MAX);
         self.control.set_limits(self.limits);
         self.spread.heed(&self.control);
     }
@@ -38,7 +40,7 @@ mod tests {
 
     /// Half a second of reports that tell of losses, of a way whose last part is a stream or not.
     fn told(out: bool, by_stream: Option<bool>) -> Sender {
-        let mut sender = Sender::new(1);
+        let mut sender = Sender::new(1, &Tuning::DEFAULT);
         sender.set_by_stream(out);
         for number in 1..=5 {
             let clear = frame::Losses { judged: 1_000, lost: 30, runs: 5, ..Default::default() };
@@ -60,7 +62,7 @@ mod tests {
             let part = told(out, by_stream);
             assert!(!part.is_in_streams() && part.losses().0 > 0.02, "{out} {by_stream:?}");
         }
-        let mut unknown = Sender::new(1);
+        let mut unknown = Sender::new(1, &Tuning::DEFAULT);
         unknown.set_by_stream(true);
         assert!(unknown.is_in_streams(), "until the peer says otherwise");
     }

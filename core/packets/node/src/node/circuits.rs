@@ -1,6 +1,6 @@
 //! Circuits of this machine: what the rooms of `circuit` want carried, and what they bring.
 
-use circuit::{CircuitId, Circuits, Claim, ExitRules, Refused, Standing, Turn};
+use circuit::{CircuitId, Circuits, Claim, ExitRules, Refused, Standing, Turn, Waiting, Way};
 use noise::PublicKey;
 use wire::superpacket::Superpacket;
 
@@ -21,6 +21,18 @@ impl Node {
         self.circuits.set_roles(is_hop, exit);
     }
 
+    /// For how long cells are held back as a hop, and how many a second leave on each circuit of
+    /// ours at least: see [`Circuits::set_batch`] and [`Circuits::set_cover`].
+    pub fn set_circuit_cover(&mut self, batch: Duration, cells_per_second: u32) {
+        self.circuits.set_batch(batch);
+        self.circuits.set_cover(cells_per_second);
+    }
+
+    /// What this machine itself sends through a circuit.
+    pub fn set_circuit_machine(&mut self, machine: Option<circuit::Machine>) {
+        self.circuits.set_machine(machine);
+    }
+
     /// What the peer with this key may do with circuits here. A peer that is not there may nothing.
     pub fn set_circuit_standing(
         &mut self,
@@ -28,8 +40,11 @@ impl Node {
         standing: Standing,
         random: &mut dyn Random,
     ) {
-        if let Some(id) = self.peers.id(key) {
-            self.circuits.set_standing(id, standing, random);
+        let Some(id) = self.peers.id(key) else { return };
+        self.circuits.set_standing(id, standing, random);
+        // A hop is of our make, and a circuit waits 5 s for it: one lost datagram takes no more.
+        if let Some(link) = self.peers.link(id).filter(|_| standing.hop) {
+            link.peer_mut().set_repeats_soon(true);
         }
     }
 
@@ -84,21 +99,33 @@ impl Node {
         out: &mut O,
     ) -> Option<()> {
         let len = packet.segment_len(index);
-        let planned = self.circuits.plan(id, len);
+        let is_six = packet.packet().version() == 6;
+        let planned = self.circuits.plan(id, len, is_six);
         if planned == Err(circuit::Drop::TooBig)
             && let Some(room) = self.circuits.room(id)
         {
             self.refuse_size(None, packet.packet().bytes(), room);
         }
-        let (to, frame) = planned.ok()?;
-        let (circuits, link) = (&mut self.circuits, self.peers.link(to)?);
-        let write = |slot: &mut [u8]| {
+        if planned == Err(circuit::Drop::NoSix) {
+            self.refuse_route(packet.packet().bytes());
+        }
+        let (to, frame_len) = planned.ok()?;
+        let must_wait = self.must_wait();
+        let circuits = &mut self.circuits;
+        let mut write = |slot: &mut [u8]| {
             let segment = |place: &mut [u8]| {
                 packet.write_segment(index, place);
             };
             circuits.write(id, len, slot, segment, now).is_ok()
         };
-        let sent = link.send_cell(frame, now, out, write).ok();
+        if must_wait {
+            let mut frame = vec![0; frame_len];
+            write(&mut frame).then_some(())?;
+            self.wait(Circuits::own_way(id, to), false, frame, now, out);
+            return Some(());
+        }
+        let link = self.peers.link(to)?;
+        let sent = link.send_cell(frame_len, now, out, write).ok();
         self.touch(to);
         sent
     }
@@ -122,11 +149,19 @@ impl Node {
             self.refuse_size(None, packet.packet().bytes(), room);
         }
         let answer = planned.ok()?;
-        let link = self.peers.link(answer.to)?;
+        let must_wait = self.must_wait();
         let circuits = &mut self.circuits;
         let packet = &place[..answer.len];
-        let write =
+        let mut write =
             |slot: &mut [u8]| circuits.write_answer(answer.circuit, packet, slot, now).is_ok();
+        if must_wait {
+            let mut frame = vec![0; answer.frame_len];
+            write(&mut frame).then_some(())?;
+            let way = Way { to: answer.to, circuit: answer.circuit };
+            self.wait(way, false, frame, now, out);
+            return Some(());
+        }
+        let link = self.peers.link(answer.to)?;
         let sent = link.send_cell(answer.frame_len, now, out, write).ok();
         self.touch(answer.to);
         sent
@@ -153,7 +188,7 @@ impl Node {
                 self.reach.note_data(now);
                 inbox.push(start + range.start..start + range.end);
             }
-            Turn::Relay { to, header, body } => {
+            Turn::Relay { way, is_word, header, body } => {
                 let body = &plain[body];
                 let write = |slot: &mut [u8]| {
                     let (head, rest) = slot.split_at_mut(header.len());
@@ -162,8 +197,49 @@ impl Node {
                     rest[body.len()..].fill(0);
                     true
                 };
-                self.send_frame(to, circuit::frame_len(body.len()), now, out, write);
+                let len = circuit::frame_len(body.len());
+                let is_full = self.must_wait()
+                    || self.send_frame(way.to, len, now, out, write) == Err(Refusal::NoRoom);
+                if is_full {
+                    let mut frame = vec![0; len];
+                    write(&mut frame);
+                    self.wait(way, is_word, frame, now, out);
+                }
             }
+        }
+    }
+
+    /// Whether cells have to wait for their turns, since the line is slow or others wait already.
+    #[inline]
+    fn must_wait(&self) -> bool {
+        self.shaper.is_on() || self.circuits.waiting() > 0
+    }
+
+    /// A cell waits for its turn, which may have come.
+    #[cold]
+    fn wait<O: Outbox>(
+        &mut self,
+        way: Way,
+        is_word: bool,
+        frame: Vec<u8>,
+        now: Instant,
+        out: &mut O,
+    ) {
+        self.circuits.wait(Waiting { way, is_word, frame, since: now });
+        self.release(now, out);
+    }
+
+    /// Sends the cell whose turn it is.
+    pub(super) fn send_waiting<O: Outbox>(&mut self, now: Instant, out: &mut O) {
+        let Some(cell) = self.circuits.poll_turn(now) else { return };
+        let write = |slot: &mut [u8]| {
+            slot.copy_from_slice(&cell.frame);
+            true
+        };
+        let sent = self.send_frame(cell.way.to, cell.frame.len(), now, out, write);
+        if sent == Err(Refusal::NoRoom) {
+            self.shaper.note_full(now);
+            self.circuits.put_back(cell);
         }
     }
 
@@ -181,11 +257,14 @@ impl Node {
                     slot.copy_from_slice(&frame);
                     true
                 };
-                self.send_frame(to, frame.len(), now, out, write);
+                if self.send_frame(to, frame.len(), now, out, write) == Err(Refusal::NoRoom) {
+                    self.circuits.note_unsent();
+                }
             }
         }
     }
 
+    /// Sends a frame, if there is room; that there is none is the caller's to count.
     fn send_frame<O: Outbox>(
         &mut self,
         to: PeerId,
@@ -193,11 +272,19 @@ impl Node {
         now: Instant,
         out: &mut O,
         write: impl FnOnce(&mut [u8]) -> bool,
-    ) {
-        let Some(link) = self.peers.link(to) else { return };
-        if link.send_cell(len, now, out, write).is_err() {
+    ) -> Result<(), Refusal> {
+        let Some(link) = self.peers.link(to) else {
+            self.circuits.note_unsent();
+            return Err(Refusal::NoEndpoint);
+        };
+        let before = link.tx_bytes();
+        let sent = link.send_cell(len, now, out, write);
+        let sealed = link.tx_bytes() - before;
+        self.shaper.note_cell(sealed, now);
+        if sent.is_err_and(|refusal| refusal != Refusal::NoRoom) {
             self.circuits.note_unsent();
         }
         self.touch(to);
+        sent
     }
 }

@@ -80,6 +80,11 @@ impl Node {
         self.tell_links(|link| link.set_hold(hold));
     }
 
+    /// Other tuned numbers hold in links to peers that are added from now on; for measurements.
+    pub fn set_tuning(&mut self, tuning: &'static Tuning) {
+        self.tuning = tuning;
+    }
+
     /// How long a piece of TCP waits for an older one at most; 30 ms at first, and never more than
     /// 100. With zero what comes passes at once.
     pub fn set_order(&mut self, order: Duration) {
@@ -214,6 +219,7 @@ impl Node {
         change: &PeerChange,
         random: &mut dyn Random,
     ) -> Result<(), ConfigError> {
+        self.note_member(&change.key);
         let known = self.peers.id(&change.key);
         if change.remove {
             if let Some(id) = known {
@@ -230,9 +236,9 @@ impl Node {
         let id = match known {
             Some(id) => id,
             None if self.peers.len() >= PEERS_MAX => return Err(ConfigError::TooManyPeers),
-            None => self
-                .peers
-                .add(change.key, |id| Link::new(id, change.key, self.budget.clone(), random)),
+            None => self.peers.add(change.key, |id| {
+                Link::new(id, change.key, self.budget.clone(), self.tuning, random)
+            }),
         };
         if let Some(link) = self.peers.link(id) {
             if known.is_none() {
@@ -322,11 +328,15 @@ impl Node {
         self.peers.iter().map(status).collect()
     }
 
-    fn remove(&mut self, id: PeerId) {
+    pub(super) fn remove(&mut self, id: PeerId) {
+        // Its number may be another's soon.
+        self.rules = self.rules.wrapping_add(1);
         self.allowed.remove_owner(id);
         self.guard.forget(id);
         self.circuits.forget_peer(id);
         self.tables.forget(id);
+        let held = self.shaper.forget(id);
+        self.counters.drop(Reason::StageExpired, held);
         if let Some(mut link) = self.peers.remove(id) {
             self.pieces_gone = self.pieces_gone.plus(&link.pieces());
             let dropped = link.clear(&mut self.indices);

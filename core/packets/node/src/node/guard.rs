@@ -21,7 +21,7 @@ const MARKED: PeerId = PeerId(0);
 /// The filter, if there is a policy.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
-    filter: Option<Box<Filter>>,
+    pub(super) filter: Option<Box<Filter>>,
     /// Of a network without a policy: what no rule could allow does not come in all the same
     /// (threat PF-17).
     is_open: bool,
@@ -61,7 +61,7 @@ impl Guard {
 
     /// Whether an address is one that this machine answers for.
     #[inline]
-    fn serves(&self, address: IpAddr) -> bool {
+    pub(super) fn serves(&self, address: IpAddr) -> bool {
         self.served.as_ref().is_none_or(|served| served.lookup(address).is_some())
     }
 
@@ -114,6 +114,9 @@ impl Guard {
             return if passes { Ok(()) } else { Err(Reason::PolicyIn) };
         }
         let packet = packet::parse_quoted(inner).map_err(|_| Reason::InnerMalformed)?;
+        if self.is_multicast(packet.destination()) {
+            return self.admit_copy(id, &packet, inner.len(), now);
+        }
         match self.refuses(Direction::In, id, &packet, allowed, now) {
             true => Err(Reason::PolicyIn),
             false => Ok(()),
@@ -205,7 +208,8 @@ impl Node {
     pub fn set_policy(&mut self, rules: Option<Rules>, random: &mut dyn Random) -> usize {
         self.rules = self.rules.wrapping_add(1);
         let Some(rules) = rules else {
-            (self.guard.filter, self.guard.is_open) = (None, false);
+            self.guard.filter = None;
+            self.guard.is_open = false;
             return 0;
         };
         let filter = self.guard.filter.get_or_insert_with(|| {

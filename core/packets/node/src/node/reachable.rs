@@ -1,8 +1,8 @@
 //! The paths of managed peers: where they may be, and where this machine may be.
 
-use link::{Candidate, PathStatus};
+use link::{Candidate, Carrier, PathStatus};
 use noise::PublicKey;
-use wire::{tcp, too_big};
+use wire::{ping, tcp, too_big, wireguard};
 
 use super::*;
 use crate::reach::{Reach, ReachStatus};
@@ -19,14 +19,6 @@ impl Node {
         let Some(id) = self.peers.id(peer) else { return };
         let Some(link) = self.peers.link(id) else { return };
         link.set_candidates(Some(candidates), self.reach.overlay(), now);
-        self.touch(id);
-    }
-
-    /// A peer is followed where it is heard, as a plain WireGuard peer, from now on.
-    pub fn forget_candidates(&mut self, peer: &PublicKey, now: Instant) {
-        let Some(id) = self.peers.id(peer) else { return };
-        let Some(link) = self.peers.link(id) else { return };
-        link.set_candidates(None, &[], now);
         self.touch(id);
     }
 
@@ -155,6 +147,17 @@ impl Node {
         }
     }
 
+    /// Tells our machine that nothing leads where a packet of it goes.
+    pub(super) fn refuse_route(&mut self, packet: &[u8]) {
+        let mut reply = vec![0; too_big::TOO_BIG_LEN_MAX];
+        if self.replies.len() < REPLIES_MAX
+            && let Some(len) = too_big::write_no_route(packet, &mut reply)
+        {
+            reply.truncate(len);
+            self.replies.push_back(reply);
+        }
+    }
+
     /// Moves what our machine is told into `inbox`.
     #[inline]
     pub(super) fn poll_replies(&mut self, inbox: &mut Inbox) {
@@ -167,18 +170,46 @@ impl Node {
     }
 }
 
-/// Where this packet goes if it may be a datagram that we sealed, by the port that it comes from.
+/// Where this packet goes if it may be a datagram that we sealed: by the port that it comes from,
+/// as a ping with our marker, or as what the link's own carrier makes.
 #[inline]
-pub(super) fn own_datagram(packet: &Packet<'_>, listen_port: u16) -> Option<SocketAddr> {
-    if packet.protocol() != protocol::UDP {
-        return None;
+pub(super) fn own_datagram(
+    packet: &Packet<'_>,
+    listen_port: u16,
+    carrier: Option<Carrier>,
+) -> Option<SocketAddr> {
+    match packet.protocol() {
+        protocol::TCP => None,
+        protocol::UDP => match packet.transport() {
+            Ok(Transport::Udp(udp)) if udp.source_port() == listen_port => {
+                Some(SocketAddr::new(packet.destination(), udp.destination_port()))
+            }
+            _ => None,
+        },
+        number => own_carried(packet, number, carrier),
     }
-    match packet.transport() {
-        Ok(Transport::Udp(udp)) if udp.source_port() == listen_port => {
-            Some(SocketAddr::new(packet.destination(), udp.destination_port()))
+}
+
+/// The same of what is no UDP. An address with a port is a requester's, with its identifier.
+fn own_carried(packet: &Packet<'_>, number: u8, carrier: Option<Carrier>) -> Option<SocketAddr> {
+    let bytes = packet.payload();
+    let port = match (number, carrier) {
+        (protocol::ICMP | protocol::ICMPV6, _) => {
+            let (head, body) = bytes.split_at_checked(ping::ICMP_LEN)?;
+            let is_request = matches!(head[0], 8 | 128) && body.starts_with(&ping::MARKER);
+            let is_reply = matches!(head[0], 0 | 129) && carrier == Some(Carrier::IcmpReply);
+            match (is_request, is_reply) {
+                (true, _) => 0,
+                (_, true) => u16::from_be_bytes([head[4], head[5]]),
+                _ => return None,
+            }
         }
-        _ => None,
-    }
+        (_, Some(Carrier::Ip(ours))) if ours == number => {
+            wireguard::classify(bytes).is_ok().then_some(0)?
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(packet.destination(), port))
 }
 
 /// Bytes of the largest packet to or from a managed peer, for the TCP connections that it is part
@@ -187,5 +218,49 @@ pub(super) fn own_datagram(packet: &Packet<'_>, listen_port: u16) -> Option<Sock
 pub(super) fn clamp(link: &Link, mtu: usize, packet: &mut [u8]) {
     if link.is_managed() && mtu != 0 && tcp::is_syn(packet) {
         tcp::clamp_mss(packet, mtu.min(link.room()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 packet to 192.0.2.9.
+    fn packet(number: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 20];
+        bytes[0] = 0x45;
+        bytes[2..4].copy_from_slice(&((20 + body.len()) as u16).to_be_bytes());
+        bytes[8] = 64;
+        bytes[9] = number;
+        bytes[12..16].copy_from_slice(&[10, 0, 0, 1]);
+        bytes[16..20].copy_from_slice(&[192, 0, 2, 9]);
+        bytes.extend(body);
+        bytes
+    }
+
+    fn owned(number: u8, body: &[u8], carrier: Option<Carrier>) -> Option<u16> {
+        let bytes = packet(number, body);
+        let parsed = packet::parse(&bytes).expect("a packet");
+        own_datagram(&parsed, 51820, carrier).map(|to| to.port())
+    }
+
+    #[test]
+    fn nt_07_datagrams_of_every_carrier_are_known_again_and_others_pings_are_not() {
+        let ours = [&[8, 0, 0, 0, 0, 9, 0, 1][..], b"WRN1", &[0; 20]].concat();
+        let plain = [&[8, 0, 0, 0, 0, 9, 0, 1][..], &[0x55; 24]].concat();
+        let reply = [&[0, 0, 0, 0, 0, 9, 0, 1][..], &[0x55; 24]].concat();
+        let mut message = vec![0; 148];
+        message[0] = 1;
+        for carrier in [None, Some(Carrier::IcmpRequest), Some(Carrier::IcmpReply)] {
+            assert_eq!(owned(protocol::ICMP, &ours, carrier), Some(0), "from any link");
+            assert_eq!(owned(protocol::ICMP, &plain, carrier), None);
+            assert_eq!(owned(99, &message, carrier), None);
+            let is_answerer = carrier == Some(Carrier::IcmpReply);
+            assert_eq!(owned(protocol::ICMP, &reply, carrier), is_answerer.then_some(9));
+        }
+        assert_eq!(owned(99, &message, Some(Carrier::Ip(99))), Some(0));
+        assert_eq!(owned(99, &message, Some(Carrier::Ip(98))), None);
+        assert_eq!(owned(99, &[7; 148], Some(Carrier::Ip(99))), None, "another program's");
+        assert_eq!(owned(protocol::ICMP, &ours[..9], None), None, "cut off");
     }
 }

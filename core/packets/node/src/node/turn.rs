@@ -46,7 +46,8 @@ impl Turn {
         }
         let (turn, packets) = &mut self.used[place];
         if *turn != now {
-            (*turn, *packets) = (now, 0);
+            *turn = now;
+            *packets = 0;
         }
         *packets = packets.saturating_add(1);
         *packets <= SHARE_MAX

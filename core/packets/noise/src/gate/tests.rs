@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::*;
 use crate::Peer;
-use crate::testing::{End, Seeded, at, ends};
+use crate::tests::testing::{End, Seeded, at, ends};
 
 const NOON: f64 = 1000.0;
 

@@ -3,9 +3,9 @@
 use snow::Builder;
 
 use super::*;
-use crate::kdf::{CONSTRUCTION, IDENTIFIER};
+use crate::kdf::tests::{CONSTRUCTION, IDENTIFIER};
 use crate::session::Session;
-use crate::testing::{Seeded, seal_with};
+use crate::tests::testing::{Seeded, seal_with};
 use crate::{Instant, Random};
 
 fn builder() -> Builder<'static> {

@@ -1,7 +1,7 @@
 //! One peer at a time, and two with a virtual clock between them.
 
 use super::*;
-use crate::testing::{Link, Seeded, at, ends, linked, seal_with};
+use crate::tests::testing::{Link, Seeded, at, ends, linked, seal_with};
 
 const HELLO: &[u8] = b"hello";
 
@@ -81,7 +81,7 @@ fn dp_08_a_response_is_consumed_once_and_only_for_the_newest_initiation() {
 }
 
 /// When a peer that nobody answers sends initiations, in seconds, without the jitter.
-fn course(end: &mut crate::testing::End, begin: u64, initiations: usize) -> Vec<u64> {
+fn course(end: &mut crate::tests::testing::End, begin: u64, initiations: usize) -> Vec<u64> {
     let (mut now, mut sent) = (at(begin as f64), Vec::new());
     end.peer.want_handshake();
     while sent.len() < initiations {

@@ -105,20 +105,6 @@ impl Second {
     pub(super) fn oracle(&self) -> Option<crate::oracle::KeyId> {
         self.keys.as_ref().filter(|_| self.is_on()).map(|keys| keys.oracle)
     }
-
-    #[cfg(test)]
-    pub(super) const KEYS_LEN: usize = size_of::<Keys>();
-
-    #[cfg(test)]
-    pub(super) fn blocks_left(&self) -> u64 {
-        self.keys.as_ref().expect("begun").blocks_left
-    }
-
-    /// Leaves as many blocks, to reach the limit within a test's life.
-    #[cfg(test)]
-    pub(super) fn leave(&mut self, blocks: u64) {
-        self.keys.as_mut().expect("begun").blocks_left = blocks;
-    }
 }
 
 impl Drop for Keys {
@@ -127,3 +113,6 @@ impl Drop for Keys {
         aead::wipe_aes(&mut self.opening);
     }
 }
+
+#[cfg(test)]
+mod tests;

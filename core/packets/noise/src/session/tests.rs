@@ -1,10 +1,17 @@
 //! Sessions: limits, sizes, and every bit of a packet (threats DP-10, DP-12, DP-16).
 
 use super::*;
-use crate::testing::{at, linked, seal_with};
+use crate::tests::testing::{at, linked, seal_with};
 
 const CHACHA: Cipher = Cipher::ChaCha20Poly1305;
 const AES: Cipher = Cipher::Aes256Gcm;
+
+impl Session {
+    /// Sets the counter, to reach its limits within a test's life.
+    pub(crate) fn skip_to(&mut self, counter: u64) {
+        self.counter = counter;
+    }
+}
 
 fn pair() -> [Box<Session>; 2] {
     #[cfg(feature = "oracle")]

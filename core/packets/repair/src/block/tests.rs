@@ -177,18 +177,17 @@ fn bc_06_who_fills_the_memory_of_all_leaves_each_its_own() {
 #[test]
 fn bc_06_a_block_that_waits_too_long_is_given_up_and_its_late_chunks_still_pass_once() {
     let mut assembler = Assembler::new(BYTES_MAX);
-    assembler.set_patience_us(30_000);
     let chunks = block(7, 4, 1, 100, false, &mut Rng::new(2));
     assert_eq!(give(&mut assembler, &chunks[0], 1_000).len(), 1);
-    assert_eq!(assembler.poll_timeout(), Some(31_000));
-    assembler.handle_timeout(30_999);
+    assert_eq!(assembler.poll_timeout(), Some(1_000 + PATIENCE_US));
+    assembler.handle_timeout(1_000 + PATIENCE_US - 1);
     assert_eq!(assembler.counters().lost, 0);
-    assembler.handle_timeout(31_000);
+    assembler.handle_timeout(1_000 + PATIENCE_US);
     assert_eq!(assembler.counters().lost, 3);
     assert_eq!(assembler.poll_timeout(), Some(1_000 + KEEP_US));
-    assert_eq!(give(&mut assembler, &chunks[1], 40_000).len(), 1);
-    assert_eq!(give(&mut assembler, &chunks[1], 40_001).len(), 0);
-    assert_eq!(give(&mut assembler, &chunks[4], 40_002).len(), 0);
+    assert_eq!(give(&mut assembler, &chunks[1], 260_000).len(), 1);
+    assert_eq!(give(&mut assembler, &chunks[1], 260_001).len(), 0);
+    assert_eq!(give(&mut assembler, &chunks[4], 260_002).len(), 0);
     assert_eq!(assembler.counters().duplicate, 2);
     assembler.handle_timeout(1_000 + KEEP_US);
     assert_eq!((assembler.bytes_held(), assembler.poll_timeout()), (0, None));

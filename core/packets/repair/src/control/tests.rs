@@ -4,13 +4,19 @@ use super::*;
 use crate::code::DATA_MAX;
 use crate::report::Losses;
 
+const TUNING: &Tuning = &Tuning::DEFAULT;
+const TARGET: f64 = TUNING.spending.target;
+const RUNS_MAX: f64 = TUNING.spending.runs_max;
+const TARGET_MAX: f64 = TUNING.spending.target_max;
+const UNKNOWN_LOSS: f64 = TUNING.unknown.loss;
+
 fn report(judged: u32, lost: u32) -> Report {
     let clear = Losses::single(judged, lost);
     Report { clear, missing: lost, rebuilt: lost, ..Report::default() }
 }
 
 fn fed(report: &Report) -> Control {
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     (0..200).for_each(|n| control.handle_report(report, Sent::of_tcp(4_000), n * 100_000));
     control
 }
@@ -36,7 +42,7 @@ fn bc_09_reports_that_come_faster_than_a_peer_sends_them_do_not_cost_a_table_eac
 
 #[test]
 fn a_path_that_is_not_known_is_not_trusted() {
-    let mut control = Control::new();
+    let mut control = Control::new(TUNING);
     assert!(
         !control.is_calm(Upper::Tcp)
             && control.repair_chunks(Upper::Tcp, 48) > 3
@@ -55,7 +61,7 @@ fn a_path_that_is_not_known_is_repaired_for_runs_of_losses_and_then_for_what_it_
     // One loss in 40 each by itself asks for 7 repair chunks of 60, and for more in runs of three.
     let single = Model { loss: UNKNOWN_LOSS, loss_in_bad: 1.0, memory: 0.0 };
     let single = Residuals::new(&single).fewest(60, 30, TARGET);
-    let unknown = Control::new().repair_chunks(Upper::Tcp, 60);
+    let unknown = Control::new(TUNING).repair_chunks(Upper::Tcp, 60);
     assert!((6..=8).contains(&single) && unknown > single, "{unknown} and {single}");
     let known = fed(&report(4_000, 100)).repair_chunks(Upper::Other, 60);
     assert!(known <= single + 1, "{known} and {single}");
@@ -64,7 +70,7 @@ fn a_path_that_is_not_known_is_repaired_for_runs_of_losses_and_then_for_what_it_
 #[test]
 fn a_path_that_is_not_known_gets_less_the_more_came_and_nothing_once_it_is_known_to_be_clear() {
     let after = |rounds: u64| {
-        let mut control = Control::new();
+        let mut control = Control::new(TUNING);
         for n in 0..rounds {
             control.handle_rtt(40_000, n * 100_000);
             control.handle_report(&report(150, 0), Sent::of_tcp(150), n * 100_000);
@@ -81,7 +87,7 @@ fn a_path_that_is_not_known_gets_less_the_more_came_and_nothing_once_it_is_known
 fn a_first_flight_that_fills_the_line_is_not_repaired_until_something_clear_is_lost() {
     let of = Losses::single;
     let after = |clear: Losses, queued: Losses, reorder_us: u32| {
-        let mut control = Control::new();
+        let mut control = Control::new(TUNING);
         let seen = Report { clear, queued, reorder_us, ..Report::default() };
         control.handle_report(&seen, Sent::of_tcp(200), 0);
         assert!(control.is_watching(10_000_000), "delays are told until it is known");
@@ -98,7 +104,7 @@ fn a_first_flight_that_fills_the_line_is_not_repaired_until_something_clear_is_l
 
 #[test]
 fn delays_are_told_for_a_while_after_a_loss_and_not_without() {
-    let mut control = Control::new();
+    let mut control = Control::new(TUNING);
     control.handle_report(&report(2_000, 0), Sent::of_tcp(2_000), 0);
     assert!(control.is_calm(Upper::Tcp) && !control.is_watching(1));
     let of = |lost| Losses::single(500, lost);
@@ -137,7 +143,7 @@ fn losses_in_a_queue_raise_nothing() {
 fn bc_09_a_peer_that_claims_losses_which_repair_does_not_mend_gets_less_and_less() {
     let clear = Losses { judged: 1_000, lost: 600, runs: 300, ..Losses::default() };
     let liar = Report { clear, missing: 600, rebuilt: 0, ..Report::default() };
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     for n in 0..30 {
         control.handle_report(&liar, Sent::of_tcp(900), n * 100_000);
         for data in 0..=DATA_MAX {
@@ -157,7 +163,7 @@ fn bc_09_a_peer_that_claims_losses_which_repair_does_not_mend_gets_less_and_less
 #[test]
 fn where_tcp_mends_its_losses_soon_less_is_spent_and_never_elsewhere() {
     let chunks = |rtt_us: Option<u32>, sent: u64| {
-        let mut control = Control::default();
+        let mut control = Control::new(TUNING);
         for n in 0..200 {
             rtt_us.into_iter().for_each(|us| control.handle_rtt(us, n * 100_000));
             control.handle_report(&report(5_000, 50), Sent::of_tcp(sent), n * 100_000);
@@ -177,7 +183,7 @@ fn where_tcp_mends_its_losses_soon_less_is_spent_and_never_elsewhere() {
 
 #[test]
 fn a_queue_of_its_own_is_no_part_of_a_round_trip_and_jitter_is() {
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     for rtt_us in [2_000, 20_000, 20_000, 20_000] {
         control.handle_rtt(rtt_us, 0);
     }
@@ -194,7 +200,7 @@ fn a_queue_of_its_own_is_no_part_of_a_round_trip_and_jitter_is() {
 #[test]
 fn one_quick_round_trip_does_not_make_a_path_of_jitter_short() {
     let target = |reorder_us: u32| {
-        let mut control = Control::default();
+        let mut control = Control::new(TUNING);
         control.handle_rtt(800, 0);
         let seen = Report { reorder_us, ..report(1_800, 2) };
         control.handle_report(&seen, Sent::of_tcp(150), 0);
@@ -207,7 +213,7 @@ fn one_quick_round_trip_does_not_make_a_path_of_jitter_short() {
 #[test]
 fn a_line_that_is_full_and_slow_is_not_asked_to_be_quick() {
     let full = |queue_us: u32, reorder_us: u32| {
-        let mut control = Control::default();
+        let mut control = Control::new(TUNING);
         for n in 0..200 {
             control.handle_rtt(20_000, n * 100_000);
             let seen = Report { queue_us, reorder_us, ..report(50, u32::from(n % 20 == 0)) };
@@ -226,7 +232,7 @@ fn a_line_that_is_full_and_slow_is_not_asked_to_be_quick() {
 /// TCP that fills a slow line bears what the line loses; a call through it does not.
 #[test]
 fn what_fills_a_slow_line_travels_bare_and_what_is_no_tcp_does_not() {
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     let mut feed = |reports: std::ops::Range<u64>, queue_us: u32| {
         for n in reports {
             control.handle_rtt(1_000, n * 100_000);
@@ -251,7 +257,7 @@ fn what_fills_a_slow_line_travels_bare_and_what_is_no_tcp_does_not() {
 #[test]
 fn on_a_full_line_tcp_is_not_repaired_for_more_than_that_brings() {
     let fed = |queue_us: u32, burst: u32| {
-        let mut control = Control::default();
+        let mut control = Control::new(TUNING);
         for n in 0..400 {
             control.handle_rtt(40_000, n * 100_000);
             let lost = if n % 5 == 0 { 4 } else { 0 };
@@ -275,7 +281,7 @@ fn on_a_full_line_tcp_is_not_repaired_for_more_than_that_brings() {
 /// What travels bare fills the line, but no blocks.
 #[test]
 fn what_is_sent_bare_counts_in_what_the_line_takes_alone() {
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     for n in 0..100 {
         control.handle_rtt(20_000, n * 100_000);
         let seen = Report { queue_us: 10_000, ..report(50, u32::from(n % 20 == 0)) };
@@ -288,7 +294,7 @@ fn what_is_sent_bare_counts_in_what_the_line_takes_alone() {
 #[test]
 fn where_tcp_travels_bare_repair_is_weighed_by_the_rest() {
     let fed = |rebuilt: u32| {
-        let mut control = Control::default();
+        let mut control = Control::new(TUNING);
         for n in 0..400 {
             control.handle_rtt(1_000, n * 100_000);
             let lost = u32::from(n % 2 == 0);
@@ -322,7 +328,7 @@ fn bc_09_repair_that_did_not_help_is_tried_again_after_a_while() {
     };
     // A fade that no repair bridges, and then a path that loses 2.5 %, of which a single repair
     // chunk for 64 mends a fifth.
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     let mut at_us = 0;
     let mut report = |control: &mut Control, lost: u32, rebuilt: u32| {
         at_us += 100_000;

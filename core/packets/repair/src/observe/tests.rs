@@ -18,7 +18,7 @@ fn feed(observer: &mut Observer, delays_us: impl IntoIterator<Item = Option<u64>
 
 #[test]
 fn losses_runs_and_windows_are_counted_exactly() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let lost = |s: u64| (70..73).contains(&s) || s == 200;
     let end_us = feed(&mut observer, (0..640).map(|s| (!lost(s)).then_some(1_000)));
     let report = observer.poll_report(4, 3, end_us + 200_000);
@@ -34,7 +34,7 @@ fn losses_runs_and_windows_are_counted_exactly() {
 #[test]
 fn long_gaps_are_counted_as_exactly_as_short_ones() {
     for (from, to) in [(64, 128), (70, 300), (1, 5_000), (63, 16_000), (128, 129)] {
-        let mut observer = Observer::new();
+        let mut observer = Observer::new(&Tuning::DEFAULT);
         let lost = |s: u64| (from..to).contains(&s);
         let all = to.next_multiple_of(64) + 640;
         let end_us = feed(&mut observer, (0..all).map(|s| (!lost(s)).then_some(1_000)));
@@ -56,7 +56,7 @@ fn long_gaps_are_counted_as_exactly_as_short_ones() {
 /// A queue of which nobody has told for a second is none that stands.
 #[test]
 fn an_old_queue_is_not_told_of_for_ever() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let end_us = feed(&mut observer, (0..4_000).map(|s| Some(if s < 2_000 { 0 } else { 20_000 })));
     observer.poll_report(0, 0, end_us);
     let mut told = Vec::new();
@@ -75,7 +75,7 @@ fn an_old_queue_is_not_told_of_for_ever() {
 /// one of them says nothing of a queue.
 #[test]
 fn a_lone_delay_is_no_queue() {
-    let (mut observer, mut rng) = (Observer::new(), Rng::new(1));
+    let (mut observer, mut rng) = (Observer::new(&Tuning::DEFAULT), Rng::new(1));
     let (mut clear, mut lost) = (0, 0);
     for sequence in 0..20_000u64 {
         let now_us = sequence * 1_000;
@@ -96,7 +96,7 @@ fn a_lone_delay_is_no_queue() {
 
 #[test]
 fn what_came_another_way_is_neither_lost_nor_late() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     // Every tenth comes by a slower or a quicker way.
     for sequence in 1..2_000_u64 {
         let now_us = sequence * 1_000;
@@ -119,7 +119,7 @@ fn what_came_another_way_is_neither_lost_nor_late() {
 #[test]
 fn where_most_of_a_group_is_lost_those_behind_it_tell_of_the_queue() {
     let lost_clear = |after_us: u64| {
-        let mut observer = Observer::new();
+        let mut observer = Observer::new(&Tuning::DEFAULT);
         let delay_us = |s: u64| match s {
             400..408 => Some(s % 8 * 1_000),
             408..424 => s.is_multiple_of(4).then_some(10_000),
@@ -136,7 +136,7 @@ fn where_most_of_a_group_is_lost_those_behind_it_tell_of_the_queue() {
 
 #[test]
 fn reordering_is_no_loss_and_its_extent_is_measured() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let mut rng = Rng::new(2);
     let end_us = feed(&mut observer, (0..20_000).map(|_| Some(rng.below(21_000))));
     let report = observer.poll_report(0, 0, end_us + 200_000);
@@ -147,8 +147,8 @@ fn reordering_is_no_loss_and_its_extent_is_measured() {
 
 #[test]
 fn reordering_is_known_when_enough_came_and_a_pause_ends_that() {
-    let mut observer = Observer::new();
-    for sequence in 0..u64::from(REORDER_KNOWN) {
+    let mut observer = Observer::new(&Tuning::DEFAULT);
+    for sequence in 0..Tuning::DEFAULT.belief.known_chunks as u64 {
         assert!(!observer.knows_reorder(), "{sequence}");
         observer.handle_number(sequence, 1_000 * sequence);
     }
@@ -159,7 +159,7 @@ fn reordering_is_known_when_enough_came_and_a_pause_ends_that() {
 
 #[test]
 fn jitter_is_no_queue() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let mut rng = Rng::new(3);
     let end_us = feed(
         &mut observer,
@@ -172,7 +172,7 @@ fn jitter_is_no_queue() {
 #[test]
 fn a_machine_that_stands_still_hides_no_queue_that_overflows() {
     // A sawtooth from 0 to 12 ms, and once in 2 s the receiver is 25 ms late for all.
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let delay = |s: u64| {
         let stall = if (5_000..5_250).contains(&(s % 20_000)) { 25_000 } else { 0 };
         let saw = s % 4_000 * 3;
@@ -186,7 +186,7 @@ fn a_machine_that_stands_still_hides_no_queue_that_overflows() {
 #[test]
 fn losses_at_the_top_of_a_queue_are_told_apart() {
     // A sawtooth from 0 to 20 ms; what is lost is lost at the top.
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let saw = |s: u64| s % 4_000 * 5;
     let end_us =
         feed(&mut observer, (0..40_000).map(|s| (saw(s) < 19_500 || s % 5 != 0).then_some(saw(s))));
@@ -197,7 +197,7 @@ fn losses_at_the_top_of_a_queue_are_told_apart() {
 
 #[test]
 fn a_jump_and_a_stranger_clock_start_over() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let end_us = feed(&mut observer, (0..100).map(|_| Some(500)));
     observer.handle_chunk(1 << 40, u32::MAX, end_us + 1);
     observer.handle_chunk(u64::MAX - 1, 7, end_us + 2);
@@ -213,7 +213,7 @@ proptest! {
         chunks in prop::collection::vec(
             (any::<u64>(), 0..64u32, any::<u32>(), 0..60_000u64), 0..300)
     ) {
-        let mut observer = Observer::new();
+        let mut observer = Observer::new(&Tuning::DEFAULT);
         let mut now_us = 0;
         for (sequence, shift, sent_us, later_us) in chunks {
             now_us += later_us;
@@ -229,7 +229,7 @@ proptest! {
 
 #[test]
 fn disorder_is_forgotten_when_traffic_keeps_its_order_and_not_in_a_silence() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let mut send = |sequence: u64, at_us: u64| {
         observer.handle_chunk(sequence, at_us as u32, at_us);
         observer.reorder_us()
@@ -251,7 +251,7 @@ fn disorder_is_forgotten_when_traffic_keeps_its_order_and_not_in_a_silence() {
 
 #[test]
 fn another_path_has_its_own_disorder_and_clock() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let end_us = feed(&mut observer, (0..2_000).map(|s| Some(1_000 + s % 7 * 5_000)));
     assert!(observer.reorder_us() > 20_000 && observer.knows_reorder());
     observer.handle_path_change();
@@ -269,7 +269,7 @@ fn another_path_has_its_own_disorder_and_clock() {
 /// A flow that fills a calm line loses much at once, and no packet of it told its delay.
 #[test]
 fn what_is_lost_while_nobody_tells_a_delay_is_not_taken_for_weather() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let mut pass = |range: std::ops::Range<u64>, lost: &dyn Fn(u64) -> bool, told: u64| {
         let mut sums = [0; 4];
         for s in range {
@@ -300,7 +300,7 @@ fn what_is_lost_while_nobody_tells_a_delay_is_not_taken_for_weather() {
 /// A slow line is filled by fewer; but where packets are rare, few of them say little of a queue.
 #[test]
 fn on_a_slow_line_it_takes_time_instead_of_many_to_be_blind() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let mut now_us = 0;
     let mut pass = |range: std::ops::Range<u64>, every_us: u64, lost: u64, is_told: bool| {
         let mut sums = [0; 2];
@@ -326,7 +326,7 @@ fn on_a_slow_line_it_takes_time_instead_of_many_to_be_blind() {
 /// Probes have numbers between those of packets, and most of them never come.
 #[test]
 fn what_went_elsewhere_is_neither_come_nor_lost() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     for sequence in 1..=1_000 {
         let now_us = sequence * 100;
         // Runs of one and of many; of some every third came all the same.
@@ -355,7 +355,7 @@ fn what_went_elsewhere_is_neither_come_nor_lost() {
 
 #[test]
 fn what_a_path_that_was_left_had_under_way_is_not_judged_and_is_not_late() {
-    let mut observer = Observer::new();
+    let mut observer = Observer::new(&Tuning::DEFAULT);
     let report = |observer: &mut Observer, first: u64, now_us: u64| {
         for sequence in first..first + 200 {
             observer.handle_chunk(sequence, now_us as u32, now_us);

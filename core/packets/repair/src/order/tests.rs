@@ -4,13 +4,17 @@ use super::*;
 use proptest::prelude::*;
 use sim::rng::Rng;
 
+use crate::tuning::Tuning;
+
+const WAITING: &tuning::Waiting = &Tuning::DEFAULT.waiting;
+
 fn drain(order: &mut Order<u32>) -> Vec<u32> {
     std::iter::from_fn(|| order.poll_ready()).collect()
 }
 
 #[test]
 fn the_first_to_arrive_need_not_be_the_first() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     order.set_wait_us(10_000);
     assert!(!order.set_first(7), "there was none before");
     assert!(order.is_ahead(1, 9) && !order.is_ahead(1, 7));
@@ -30,7 +34,7 @@ fn the_first_to_arrive_need_not_be_the_first() {
 
 #[test]
 fn a_gap_is_waited_for_and_what_fills_it_lets_all_pass() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     order.set_wait_us(10_000);
     for number in [7, 9, 10, 12] {
         assert_eq!(order.is_ahead(1, number), number != 7);
@@ -57,7 +61,7 @@ fn a_gap_is_waited_for_and_what_fills_it_lets_all_pass() {
 
 #[test]
 fn a_gap_that_nothing_can_fill_any_more_is_given_up_at_once_but_not_what_may_be_late() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     order.set_wait_us(30_000);
     for (number, at_us) in [(1, 0), (3, 1_000), (5, 2_000)] {
         order.handle_piece(0, number, number, 10, at_us);
@@ -75,7 +79,7 @@ fn a_gap_that_nothing_can_fill_any_more_is_given_up_at_once_but_not_what_may_be_
 
 #[test]
 fn without_reordering_nothing_waits() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     for number in [1, 3, 2, 9] {
         order.handle_piece(0, number, number, 1, 0);
     }
@@ -84,7 +88,7 @@ fn without_reordering_nothing_waits() {
 
 #[test]
 fn bc_10_no_piece_waits_for_longer_than_is_asked_for_nor_than_the_limit() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     for (asked_us, most_us) in [(0, None), (5_000, Some(5_000)), (u64::MAX, Some(100_000))] {
         order.set_wait_us_max(asked_us);
         order.set_wait_us(u64::MAX);
@@ -99,7 +103,7 @@ fn bc_10_no_piece_waits_for_longer_than_is_asked_for_nor_than_the_limit() {
 
 #[test]
 fn bc_10_a_big_gap_a_restart_and_the_wrap_let_all_pass() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     order.set_wait_us(30_000);
     for number in [u32::MAX - 1, 0, u32::MAX, 2, 1 << 20, 3, 4, (1 << 20) + 1] {
         order.handle_piece(0, number, number, 1, 0);
@@ -131,7 +135,7 @@ proptest! {
             }
         }
         wire.sort_unstable();
-        let mut order = Order::new();
+        let mut order = Order::new(WAITING);
         order.set_wait_us(u64::MAX);
         let (mut came, mut passed, mut fell) = (vec![0; wire.len()], 0, 0);
         let mut last: Vec<Option<u32>> = vec![None; 256];
@@ -140,7 +144,7 @@ proptest! {
                 order.handle_timeout(due_us);
                 prop_assert!(order.poll_timeout().is_none_or(|next_us| next_us > due_us));
                 while let Some(item) = order.poll_ready() {
-                    prop_assert!(due_us - came[item] <= WAIT_US_MAX);
+                    prop_assert!(due_us - came[item] <= WAITING.order_us);
                     let (_, tag, number) = wire[item];
                     last[usize::from(tag)] = Some(number);
                     passed += 1;
@@ -168,7 +172,7 @@ proptest! {
 
 #[test]
 fn bc_10_a_peer_that_opens_gaps_everywhere_stays_within_the_bounds() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     order.set_wait_us(30_000);
     let mut rng = Rng::new(1);
     for n in 0..200_000u32 {
@@ -182,7 +186,7 @@ fn bc_10_a_peer_that_opens_gaps_everywhere_stays_within_the_bounds() {
 
 #[test]
 fn bc_10_what_finds_no_room_takes_its_flow_on_and_not_back() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     order.set_first(10);
     order.set_wait_us(30_000);
     for number in [15, 20] {
@@ -199,7 +203,7 @@ fn bc_10_what_finds_no_room_takes_its_flow_on_and_not_back() {
 /// What a flow gives up has a place too, though it has no bytes.
 #[test]
 fn bc_10_places_are_few_whatever_they_are_of() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     order.set_wait_us(30_000);
     order.set_first(0);
     for n in 0..200_000u32 {
@@ -215,7 +219,7 @@ fn bc_10_places_are_few_whatever_they_are_of() {
 /// those of the lower half but one, again and again.
 #[test]
 fn bc_10_a_piece_costs_a_few_steps_whatever_waits() {
-    let mut order = Order::new();
+    let mut order = Order::new(WAITING);
     order.set_wait_us(30_000);
     order.set_first(0);
     let mut pieces = 0;
@@ -244,7 +248,7 @@ proptest! {
         seed: u64, tags in 1..=40u64, span in 2..9_000u64, pause in 1..4_000u64, run in 1..40u32
     ) {
         let mut rng = Rng::new(seed);
-        let mut order = Order::new();
+        let mut order = Order::new(WAITING);
         order.set_wait_us(u64::MAX);
         let (mut inputs, mut now_us) = (0, 0);
         while inputs < 20_000 {

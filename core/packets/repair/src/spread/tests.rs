@@ -10,12 +10,18 @@ use crate::limits::Limits;
 use crate::report::{Losses, Report};
 use crate::table::Sent;
 
+const TUNING: &Tuning = &Tuning::DEFAULT;
+const HOLD_US: u64 = TUNING.waiting.hold_us;
+const PAIR_US: u64 = TUNING.waiting.pair_us;
+const PAUSE_US: u64 = TUNING.waiting.pause_us;
+const SAVED_FIRST: u32 = TUNING.spending.saved_first;
+
 #[test]
 fn neighbours_go_to_different_blocks_and_a_full_lane_is_repaired() {
     let clear = Losses { judged: 1_000, lost: 20, runs: 20, ..Losses::default() };
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(1_000), 0);
-    let (mut spread, mut next) = (Spread::new(), 9);
+    let (mut spread, mut next) = (Spread::new(TUNING), 9);
     spread.depth = 4;
     let mut last = None;
     for n in 0..4 * LANE_CHUNKS {
@@ -44,7 +50,7 @@ fn neighbours_go_to_different_blocks_and_a_full_lane_is_repaired() {
 fn bc_09_few_large_chunks_among_small_ones_are_not_repaired_with_more_than_half_the_bytes() {
     let control = known(2_500, 10_000);
     for (large, small) in [(0, 60), (4, 60), (20, 60), (64, 1_400)] {
-        let (mut spread, mut next) = (Spread::new(), 0);
+        let (mut spread, mut next) = (Spread::new(TUNING), 0);
         let (mut bytes, mut repaired, mut count) = (0, 0, 0);
         for n in 0..LANE_CHUNKS {
             let len = if n < large { 1_400 } else { small };
@@ -67,11 +73,11 @@ fn bc_09_few_large_chunks_among_small_ones_are_not_repaired_with_more_than_half_
 #[test]
 fn bc_09_repair_costs_no_more_than_it_may() {
     for share in [0.0, 0.05, 0.2, 0.5] {
-        let limits = Limits { share, ..Limits::default() };
+        let limits = Limits { share, ..Limits::usual(&TUNING.waiting) };
         for (lost, chunks, gap_us) in [(2_500, 6_400, 100), (500, 2_000, 40_000)] {
             let mut control = known(lost, 1_000_000 / gap_us);
             control.set_limits(limits);
-            let (mut spread, mut next, mut spent) = (Spread::new(), 0, 0);
+            let (mut spread, mut next, mut spent) = (Spread::new(TUNING), 0, 0);
             spread.heed(&control);
             for n in 0..chunks {
                 let now_us = n * gap_us;
@@ -98,7 +104,7 @@ fn bc_09_repair_costs_no_more_than_it_may() {
 /// A path that is known: of 10,000 chunks so many lost, and so many sent a second.
 fn known(lost: u32, rate: u64) -> Control {
     let clear = Losses { judged: 10_000, lost, runs: lost, ..Losses::default() };
-    let (mut control, report) = (Control::default(), Report { clear, ..Report::default() });
+    let (mut control, report) = (Control::new(TUNING), Report { clear, ..Report::default() });
     (0..40).for_each(|n| control.handle_report(&report, Sent::of_tcp(rate), n * 1_000_000));
     control
 }
@@ -106,7 +112,7 @@ fn known(lost: u32, rate: u64) -> Control {
 /// Sends `packets` alone, `gap_us` apart, over 2 % loss; returns the shares lost and spent.
 fn alone(packets: u32, gap_us: u64) -> (f64, f64) {
     let control = known(200, 1_000_000 / gap_us);
-    let (mut spread, mut assembler) = (Spread::new(), Assembler::new(BYTES_MAX));
+    let (mut spread, mut assembler) = (Spread::new(TUNING), Assembler::new(BYTES_MAX));
     spread.heed(&control);
     let (mut rng, mut next, mut sent) = (Rng::new(1), 0, BTreeMap::new());
     let (mut passed, mut spent) = (0u32, 0u32);
@@ -144,9 +150,9 @@ fn alone(packets: u32, gap_us: u64) -> (f64, f64) {
 
 #[test]
 fn a_block_waits_for_company_only_where_company_comes() {
-    let wait_us = |lost, rate| company_us(&known(lost, rate));
+    let wait_us = |lost, rate| company_us(&known(lost, rate), TUNING);
     let waits = [50_000, 4_000, 200, 85, 50, 41, 39, 0].map(|rate| wait_us(200, rate));
-    let [lone, pair] = [HOLD_US_MIN, 25_000];
+    let [lone, pair] = [PAUSE_US, 25_000];
     assert_eq!(waits, [HOLD_US, HOLD_US, HOLD_US, HOLD_US, pair, 30_487, lone, lone]);
     // One in thirty lost is dear where fifteen share, one in fifty is not.
     assert_eq!([330, 200].map(|lost| wait_us(lost, 1_000)), [PAIR_US, HOLD_US]);
@@ -168,9 +174,9 @@ fn bc_09_lone_packets_are_repaired_within_the_allowance() {
 #[test]
 fn a_lone_packet_behind_a_flight_takes_none_of_its_repair() {
     let clear = Losses { judged: 1_000, lost: 20, runs: 20, ..Losses::default() };
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(300), 0);
-    let (mut spread, mut next) = (Spread::new(), 0);
+    let (mut spread, mut next) = (Spread::new(TUNING), 0);
     spread.heed(&control);
     for _ in 0..20 {
         assert!(
@@ -198,11 +204,11 @@ fn a_lone_packet_behind_a_flight_takes_none_of_its_repair() {
 
 #[test]
 fn a_lane_that_does_not_fill_is_closed_in_time() {
-    let (mut spread, mut next) = (Spread::new(), 0);
+    let (mut spread, mut next) = (Spread::new(TUNING), 0);
     assert!(spread.handle_chunk(&[1; 50], (Upper::Tcp, Wait::Answer), &mut next, 100).is_some());
     assert_eq!(spread.handle_chunk(&[], (Upper::Tcp, Wait::Answer), &mut next, 100), None);
     assert_eq!(spread.poll_timeout(), Some(100 + HOLD_US));
-    let mut control = Control::default();
+    let mut control = Control::new(TUNING);
     let clear = Losses { judged: 5_000, ..Losses::default() };
     control.handle_report(&Report { clear, ..Report::default() }, Sent::of_tcp(0), 0);
     spread.trim();

@@ -10,6 +10,7 @@ use repair::observe::Observer;
 use repair::report::Report;
 use repair::spread::{self, Spread, Wait};
 use repair::table::{self, Upper};
+use repair::tuning::Tuning;
 use sim::impair::{Impairment, Pipe, Verdict};
 
 const REPORT_US: u64 = 100_000;
@@ -108,12 +109,12 @@ impl Path {
         Self {
             pipe: Pipe::new(impairment, seed).expect("a possible impairment"),
             traffic,
-            control: Control::default(),
-            observer: Observer::new(),
+            control: Control::new(&Tuning::DEFAULT),
+            observer: Observer::new(&Tuning::DEFAULT),
             assembler: Assembler::new(BYTES_MAX),
             events: BTreeMap::new(),
             blocks: Vec::new(),
-            spread: Spread::new(),
+            spread: Spread::new(&Tuning::DEFAULT),
             sequence: 0,
             sent: 0,
             probing: false,
@@ -146,8 +147,9 @@ impl Path {
             }
         }
         self.outcome.depth = self.control.depth();
-        self.outcome.repair_chunks =
-            self.control.repair_chunks(Upper::Tcp, spread::lane_chunks(self.outcome.depth));
+        self.outcome.repair_chunks = self
+            .control
+            .repair_chunks(Upper::Tcp, Tuning::DEFAULT.spending.lane_chunks(self.outcome.depth));
         self.handle_events(end_us + 2_000_000, &mut report_us);
         self.outcome.lost = self.blocks.iter().filter(|block| block.counts).map(Sent::lost).sum();
         self.outcome.dropped = self.pipe.counters().queue_dropped;

@@ -1,4 +1,4 @@
-//! Against a model that substitutes addresses and sums everything anew.
+//! Against a model that substitutes addresses and sums everything again.
 
 use core::net::IpAddr;
 

@@ -3,8 +3,8 @@
 use core::slice::from_ref;
 
 use super::*;
-use crate::sample::{Sample, any_sample};
 use crate::superpacket;
+use crate::tests::sample::{Sample, any_sample};
 use proptest::prelude::*;
 
 /// Pushes packets in order, with padding between, and returns what is emitted.

@@ -56,7 +56,8 @@ impl<'a> Bundle<'a> {
 
     /// The entries, each with its place in the frame's plaintext.
     pub fn entries(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
-        let (bytes, mut at) = (self.bytes, 0);
+        let bytes = self.bytes;
+        let mut at = 0;
         (0..self.count).map(move |_| {
             let begin = at + Self::ENTRY_LEN;
             at = begin + usize::from(u16_at(bytes, at));

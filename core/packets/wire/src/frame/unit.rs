@@ -146,7 +146,8 @@ impl<'a> Ordered<'a> {
     /// When `out` is shorter than that.
     pub fn write_fixed(tag: u8, number: u32, out: &mut [u8]) {
         let fixed = &mut out[..Self::FIXED_LEN];
-        (fixed[0], fixed[1]) = (KIND_ORDERED, tag);
+        fixed[0] = KIND_ORDERED;
+        fixed[1] = tag;
         fixed[2..].copy_from_slice(&number.to_le_bytes());
     }
 }

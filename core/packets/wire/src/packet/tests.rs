@@ -1,7 +1,7 @@
 //! Header tables: extension chains (threat PF-05), fragments (PF-04), lengths, ECN, quotes.
 
 use super::*;
-use crate::sample::{Sample, any_sample};
+use crate::tests::sample::{Sample, any_sample};
 use proptest::prelude::*;
 
 /// An IPv6 packet: fixed header, then `chain` of (next header, bytes), then TCP.

@@ -1,7 +1,7 @@
 //! Cutting against a naive model, and virtio headers that lie (threat PF-16).
 
 use super::*;
-use crate::sample::{Sample, any_sample};
+use crate::tests::sample::{Sample, any_sample};
 use proptest::prelude::*;
 
 fn cut(header: virtio::Header, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {

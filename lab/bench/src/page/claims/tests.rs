@@ -28,16 +28,16 @@ fn source_002_6_every_verdict_is_one_of_three() {
     let note = note(&[WARREN, WIREGUARD_GO]);
     let good = run(900.0, 8.0);
     let verdicts = verdicts(&Cells::new(&note, &good));
-    let high = about(&verdicts, "bound", "high, tcp: forth, Warren ÷ wireguard-go");
-    assert_eq!((high.holds, &high.found[..]), (Some(true), "112 (n = 3) ×"));
+    let high = about(&verdicts, "bound", "high, tcp: up, Warren ÷ wireguard-go");
+    assert_eq!((high.holds, &high.found[..]), (Some(true), "112 × (n = 3)"));
     assert!(!high.is_of_few());
-    assert_eq!(about(&verdicts, "bound", "high, tcp: forth").required, "≥ 400 Mbit/s");
+    assert_eq!(about(&verdicts, "bound", "high, tcp: up").required, "≥ 400 Mbit/s");
     assert_eq!(about(&verdicts, "bound", "EasyTier").holds, None, "it took no part");
     assert_eq!(about(&verdicts, "002.5 (6)", "high").holds, Some(true));
     assert_eq!(about(&verdicts, "002.5 (2)", "all tests").holds, None, "not all measured");
     let bad = run(9.0, 8.0);
     let verdicts = super::verdicts(&Cells::new(&note, &bad));
-    assert_eq!(about(&verdicts, "bound", "high, tcp: forth").holds, Some(false));
+    assert_eq!(about(&verdicts, "bound", "high, tcp: up").holds, Some(false));
 }
 
 /// Source 002.5 (1) and (2): all tests on all links, and one that fails is named.
@@ -108,7 +108,7 @@ fn source_002_12_a_download_that_the_processors_decide_is_judged_on_a_slower_lin
     };
     let (full, slow) = verdict(92.0, 2.0, 2.1);
     assert_eq!((full.holds, slow.holds), (None, Some(true)));
-    let found = "1.2 (n = 3) ×; the processors were busy for 92 % of it and decide";
+    let found = "1.2 × (n = 3); the processors were busy for 92 % of it and decide";
     assert_eq!(&full.found[..], found);
     assert_eq!(verdict(92.0, 1.1, 2.3).0.holds, Some(false), "slower than wireguard-go");
     let (full, slow) = verdict(60.0, 2.0, 2.3);
@@ -135,12 +135,12 @@ fn the_worst_cell_of_the_grid_decides() {
     let round = |round| profiles.iter().enumerate().flat_map(move |at| cell(at, round));
     let samples: Vec<Sample> = (1..=2).flat_map(round).collect();
     let verdicts = verdicts(&Cells::new(&note, &samples));
-    let verdict = about(&verdicts, "bound", "grid: forth");
+    let verdict = about(&verdicts, "bound", "grid: up");
     assert_eq!(verdict.holds, Some(false));
     let found =
-        format!(" × at {}; beyond the bound in 2 of 48 cells, in all rounds in 1", profiles[7]);
+        format!(" at {}; beyond the bound in 2 of 48 cells, in all rounds in 1", profiles[7]);
     assert!(
-        verdict.found.starts_with("0.5 (") && verdict.found.ends_with(&found),
+        verdict.found.starts_with("0.5 × (n = 2)") && verdict.found.ends_with(&found),
         "{}",
         verdict.found
     );
@@ -150,7 +150,7 @@ fn the_worst_cell_of_the_grid_decides() {
     let found = "in 3 of 48 cells, in all rounds in 3; above 1.35 in 3 of 48 cells";
     assert!(bytes.found.ends_with(found), "{}", bytes.found);
     let verdicts = super::verdicts(&Cells::new(&note, &[]));
-    assert_eq!(about(&verdicts, "bound", "grid: forth").holds, None);
+    assert_eq!(about(&verdicts, "bound", "grid: up").holds, None);
     for (ours, holds) in [(1.13, Some(false)), (1.115, Some(true))] {
         let sent = |peer, clear: f64, lossy: f64| {
             let each = profiles.iter().map(move |profile| {
@@ -178,7 +178,7 @@ fn a_grid_with_a_failure_or_without_a_cell_does_not_hold() {
     let judged = |samples: &[Sample]| {
         let verdicts = verdicts(&Cells::new(&note, samples));
         let bytes = "grid: bytes on the wire for each that arrived, Warren ÷ no VPN";
-        ["grid: forth", bytes, "largest daemon"].map(|what| about(&verdicts, "bound", what).holds)
+        ["grid: up", bytes, "largest daemon"].map(|what| about(&verdicts, "bound", what).holds)
     };
     assert_eq!(judged(&samples), [Some(true); 3]);
     assert_eq!(judged(&samples[2..]), [None, None, Some(true)], "one cell is not there");
@@ -198,7 +198,7 @@ fn source_002_5_what_a_short_stream_sends_again_is_not_shown_to_be_little() {
         let samples = ["a-b", "b-c", "c-a"]
             .map(|link| sample(WARREN, CLEAN, "tcp", link, &[("forward_retransmits", again)]));
         let verdicts = verdicts(&Cells::new(&note, &samples));
-        about(&verdicts, "002.5 (5)", "sent again, forth").holds
+        about(&verdicts, "002.5 (5)", "retransmits, up").holds
     };
     assert_eq!([verdict(30, 60.0), verdict(30, 110.0)], [Some(true), Some(false)]);
     assert_eq!([verdict(10, 60.0), verdict(10, 110.0)], [None, Some(false)]);
@@ -214,7 +214,7 @@ fn source_002_6_nobody_is_a_rival_of_its_own() {
     }
     let verdicts = verdicts(&Cells::new(&note, &samples));
     let low = about(&verdicts, "002.5 (6)", "low");
-    assert_eq!((low.holds, &low.found[..]), (Some(true), "87.5 (n = 3) ×"));
+    assert_eq!((low.holds, &low.found[..]), (Some(true), "87.5 × (n = 3)"));
     assert!(low.what.contains("÷ wireguard-go, the best of all others"), "{}", low.what);
 }
 
@@ -234,7 +234,7 @@ fn source_002_7_six_flows_are_judged_where_no_vpn_has_more_of_three_links() {
     };
     let crowded = verdict(CLEAN, 110.0, 105.0);
     assert_eq!(crowded.holds, None);
-    let found = "1.05 (n = 1) ×; without a VPN 1.1 ×: the processors decide";
+    let found = "1.05 × (n = 1); without a VPN 1.1 ×: the processors decide";
     assert_eq!(&crowded.found[..], found);
     assert_eq!(verdict(CLEAN, 290.0, 105.0).holds, Some(false));
     assert_eq!(verdict(SLOW_RING, 290.0, 288.0).holds, Some(true));
@@ -259,7 +259,7 @@ fn source_002_7_six_flows_that_the_processors_decide_are_not_judged() {
     };
     let full = verdict(97.0, 40.0);
     assert_eq!(full.holds, None);
-    assert_eq!(full.found, "0.9 (n = 1) ×; the processors were busy for 97 % of it and decide");
+    assert_eq!(full.found, "0.9 × (n = 1); the processors were busy for 97 % of it and decide");
     assert_eq!(verdict(97.0, 95.0).holds, Some(false), "who needs less processor had more");
     assert_eq!(verdict(60.0, 40.0).holds, Some(false), "there was time left");
 }
@@ -282,12 +282,12 @@ fn slow_pings_are_judged_of_all_links_together_and_where_chance_leaves_room() {
         about(&verdicts, "bound", "high, ping: round trip, 99th").clone()
     };
     assert_eq!(verdict(0.9, 30.0).holds, Some(true));
-    assert_eq!(verdict(0.9, 30.0).found, "0.9 (n = 1200) ms; chance alone makes ± 0.159 ms of it");
-    assert_eq!(verdict(0.5, 30.0).found, "0.5 (n = 1200) ms");
+    assert_eq!(verdict(0.9, 30.0).found, "0.9 ms (n = 1200); chance alone makes ± 0.159 ms of it");
+    assert_eq!(verdict(0.5, 30.0).found, "0.5 ms (n = 1200)");
     assert_eq!(verdict(1.5, 1.0).holds, Some(false), "chance makes 0.004 ms");
     let wide = verdict(1.2, 40.0);
     assert_eq!(wide.holds, None);
-    assert_eq!(wide.found, "1.2 (n = 1200) ms; chance alone makes ± 0.212 ms of it");
+    assert_eq!(wide.found, "1.2 ms (n = 1200); chance alone makes ± 0.212 ms of it");
     assert_eq!(verdict(1.5, 40.0).holds, Some(false), "chance does not make half a millisecond");
 }
 
@@ -310,11 +310,11 @@ fn what_is_counted_is_judged_over_all_rounds_and_where_chance_leaves_room() {
             .clone()
     };
     let level = verdict([10.0, 32.0], [20.0, 20.0]);
-    let found = "1.05 (0.5 to 1.6, n = 2) ×; chance alone makes ± 0.232 of it";
+    let found = "1.05 × (0.5 to 1.6, n = 2); chance alone makes ± 0.232 of it";
     assert_eq!((level.holds, &level.found[..]), (Some(true), found));
     let unclear = verdict([20.0, 28.0], [20.0, 20.0]);
     assert_eq!(unclear.holds, None);
-    assert_eq!(unclear.found, "1.2 (1 to 1.4, n = 2) ×; chance alone makes ± 0.257 of it");
+    assert_eq!(unclear.found, "1.2 × (1 to 1.4, n = 2); chance alone makes ± 0.257 of it");
     assert_eq!(verdict([300.0, 300.0], [200.0, 200.0]).holds, Some(false), "too much for chance");
     assert_eq!(verdict([1.0, 1.0], [0.0, 0.0]).holds, None, "nothing to compare with");
 }
@@ -322,7 +322,7 @@ fn what_is_counted_is_judged_over_all_rounds_and_where_chance_leaves_room() {
 #[test]
 fn a_failure_of_ours_holds_nothing_and_one_of_theirs_leaves_nothing_to_compare() {
     let note = note(&[WARREN, WIREGUARD_GO]);
-    let ratio = "high, tcp: forth, Warren ÷ wireguard-go";
+    let ratio = "high, tcp: up, Warren ÷ wireguard-go";
     for (broken, expected) in [(WARREN, Some(false)), (WIREGUARD_GO, None)] {
         let mut samples = run(900.0, 8.0);
         for sample in &mut samples {

@@ -31,7 +31,9 @@ impl Judge<'_> {
     /// Whether Warren got through these tests in all profiles.
     pub(super) fn completes(&self, tests: &[Test], what: &str) -> Verdict {
         let settings = &self.cells.note.settings;
-        let (mut failed, mut whole, mut missing) = (Vec::new(), 0, 0);
+        let mut failed = Vec::new();
+        let mut whole = 0;
+        let mut missing = 0;
         for test in tests {
             for profile in profiles_of(*test) {
                 match self.cells.state(profile, *test, WARREN) {
@@ -60,7 +62,8 @@ impl Judge<'_> {
     pub(super) fn everything(&self) -> Verdict {
         let settings = &self.cells.note.settings;
         let profiles = ALL.iter().filter(|p| settings.profiles.iter().any(|s| s == *p)).count();
-        let (tests, links) = (settings.tests.len(), settings.links);
+        let tests = settings.tests.len();
+        let links = settings.links;
         let is_rival = |peer: &&str| *peer != NO_VPN && !OURS.contains(peer);
         let rivals = self.cells.peers().filter(is_rival).count();
         let missing = |peer: &str| {
@@ -106,7 +109,8 @@ impl Judge<'_> {
 
     /// Asked of the cells as the tables ask them.
     pub(super) fn failures_are_in_no_median(&self) -> Verdict {
-        let (mut failed, mut counted) = (0, 0);
+        let mut failed = 0;
+        let mut counted = 0;
         for test in Test::ALL.into_iter().chain([Test::Grid]) {
             for profile in self.cells.profiles(test) {
                 let has_failed = |peer: &&str| {

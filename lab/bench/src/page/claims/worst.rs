@@ -7,7 +7,7 @@ use super::{BYTES, Judge, RATE, Verdict, describe};
 use crate::page::cells::State;
 use crate::ratio::Spread;
 use crate::ring::{Test, grid};
-use crate::verdict::Bound;
+use crate::row::Bound;
 use crate::vpn::{NO_VPN, WARREN, WARREN_PLAIN};
 
 impl Judge<'_> {
@@ -15,7 +15,7 @@ impl Judge<'_> {
     pub(super) fn grid_goodput(&self, least: f64) -> Verdict {
         let ratio = |profile: &str| self.cells.ratio((profile, Test::Grid, RATE), WARREN, NO_VPN);
         let what = format!("{}, {WARREN} ÷ {NO_VPN}", describe(RATE).0);
-        self.worst_of_grid(&what, Bound::AtLeast(least), (&grid::cells()[..], NO_VPN), ratio)
+        self.worst_of_grid(&what, Bound::AtLeast(least), &grid::cells()[..], NO_VPN, ratio)
     }
 
     /// What is sent for what arrives, beside no VPN, which sends again what is lost: that is the
@@ -24,7 +24,7 @@ impl Judge<'_> {
         let ratio = |profile: &str| self.cells.ratio((profile, Test::Grid, BYTES), WARREN, NO_VPN);
         let what = format!("{}, {WARREN} ÷ {NO_VPN}", describe(BYTES).0);
         let mut verdict =
-            self.worst_of_grid(&what, Bound::AtMost(most), (&grid::cells()[..], NO_VPN), ratio);
+            self.worst_of_grid(&what, Bound::AtMost(most), &grid::cells()[..], NO_VPN, ratio);
         let bytes = |profile: &String| self.cells.spread(profile, Test::Grid, WARREN, BYTES);
         let all: Vec<f64> = grid::cells().iter().filter_map(bytes).map(|it| it.median).collect();
         let above = all.iter().filter(|&&it| it > dear).count();
@@ -41,7 +41,7 @@ impl Judge<'_> {
         let ratio =
             |profile: &str| self.cells.ratio((profile, Test::Grid, BYTES), WARREN, WARREN_PLAIN);
         let what = format!("{} without loss, {WARREN} ÷ {WARREN_PLAIN}", describe(BYTES).0);
-        self.worst_of_grid(&what, Bound::AtMost(most), (&clear[..], WARREN_PLAIN), ratio)
+        self.worst_of_grid(&what, Bound::AtMost(most), &clear[..], WARREN_PLAIN, ratio)
     }
 
     /// The cell of these `profiles` whose `value`, Warren's or its ratio to `theirs`, is worst.
@@ -49,7 +49,8 @@ impl Judge<'_> {
         &self,
         what: &str,
         bound: Bound,
-        (profiles, theirs): (&[String], &str),
+        profiles: &[String],
+        theirs: &str,
         value: impl Fn(&str) -> Option<Spread>,
     ) -> Verdict {
         let all = profiles.iter().filter_map(|profile| Some((value(profile)?, profile)));

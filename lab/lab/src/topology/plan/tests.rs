@@ -22,8 +22,8 @@ fn addresses_and_routes_are_assigned() {
         a.routes,
         [
             "route add 10.71.2.0/24 via 10.71.1.2\n",
-            "route add fd71:0:0:2::/64 via fd71:0:0:1::2\n",
             "route add default via 10.71.1.2\n",
+            "route add fd71:0:0:2::/64 via fd71:0:0:1::2\n",
             "route add default via fd71:0:0:1::2\n",
         ]
     );
@@ -37,6 +37,32 @@ fn nobody_has_a_route_into_a_nat() {
     let routes = |name| plan.nodes.iter().find(|n| n.name == name).expect(name).routes.concat();
     assert!(routes("a").contains("10.71.2.0/24"));
     assert!(!routes("b").contains("10.71.1.0/24"));
+}
+
+#[test]
+fn each_family_has_its_own_way_where_a_link_carries_only_one() {
+    // a - r, and from there IPv4 by x and IPv6 by y to b.
+    let link = |a: &str, b: &str, addresses: &str| {
+        format!("[[links]]\nbetween = [\"{a}\", \"{b}\"]\naddresses = {addresses}\n")
+    };
+    let text = "[hosts.a]\n[hosts.b]\n[switches.s]\n[routers.r]\n[routers.x]\n[routers.y]\n"
+        .to_owned()
+        + &link("a", "r", r#"[["10.1.0.2/24", "fd01::2/64"], ["10.1.0.1/24", "fd01::1/64"]]"#)
+        + &link("r", "x", r#"[["10.2.0.2/24"], ["10.2.0.1/24"]]"#)
+        + &link("r", "y", r#"[["fd02::2/64"], ["fd02::1/64"]]"#)
+        + &link("x", "s", r#"[["10.3.0.1/24", "fd03::1/64"], []]"#)
+        + &link("y", "s", r#"[["10.3.0.2/24", "fd03::2/64"], []]"#)
+        + &link("b", "s", r#"[["10.3.0.3/24", "fd03::3/64"], []]"#);
+    let plan = plan(&text).expect("good");
+    let routes = |name| plan.nodes.iter().find(|n| n.name == name).expect(name).routes.concat();
+    assert_eq!(
+        routes("r"),
+        "route add 10.3.0.0/24 via 10.2.0.1\nroute add default via 10.2.0.1\n\
+         route add fd03::/64 via fd02::1\nroute add default via fd02::1\n"
+    );
+    let back = routes("b");
+    assert!(back.contains("route add 10.1.0.0/24 via 10.3.0.1\n"), "{back}");
+    assert!(back.contains("route add fd01::/64 via fd03::2\n"), "{back}");
 }
 
 #[test]

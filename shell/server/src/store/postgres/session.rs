@@ -66,7 +66,8 @@ impl Session {
         });
         match opened {
             Ok((client, connection)) => {
-                let (client, connection) = (Some(client), Some(connection));
+                let client = Some(client);
+                let connection = Some(connection);
                 Ok(Self { runtime: Some(runtime), client, connection, within })
             }
             Err(failed) => {

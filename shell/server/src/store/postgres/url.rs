@@ -43,7 +43,9 @@ impl PostgresUrl {
             return Err(invalid("it does not begin with postgres://"));
         }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
-        let (mut kept, mut roots, mut must_verify) = (Vec::new(), None, false);
+        let mut kept = Vec::new();
+        let mut roots = None;
+        let mut must_verify = false;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("sslrootcert", path)) => roots = Some(PathBuf::from(path)),

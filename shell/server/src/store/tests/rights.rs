@@ -159,7 +159,7 @@ fn wb_08_what_a_token_makes_ends_no_later_and_is_taken_back_with_it() {
 
 fn relay(number: u8, url: &str) -> Relay {
     let key = PublicKey([number; 32]);
-    Relay { id: 0, url: url.parse().unwrap(), key, stun: Vec::new(), quic: false }
+    Relay { id: 0, url: url.parse().unwrap(), key, stun: Vec::new(), quic: false, icmp: false }
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn co_03_a_key_that_ended_by_its_time_is_renewed_for_a_while_and_one_that_was_en
 
 #[test]
 fn co_07_a_name_waits_for_all_but_its_machine_and_its_join_key() {
-    on_both("names", |ground| {
+    on_both("held-names", |ground| {
         let mut store = ground.open().unwrap();
         let reusable = NewJoinKey { reusable: true, ..NewJoinKey::default() };
         for number in [1, 2] {

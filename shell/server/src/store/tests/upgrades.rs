@@ -5,7 +5,7 @@
 use super::postgres::Postgres;
 use super::sqlite::Sqlite;
 use super::*;
-use crate::resolvers::{Resolvers, Zone};
+use crate::resolvers::{Record, Resolvers, Zone};
 
 const LATER: &str = "CREATE TABLE later (id BIGINT NOT NULL PRIMARY KEY);
     ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey';";
@@ -137,6 +137,10 @@ fn lc_17_a_database_of_the_first_schema_is_brought_up_to_date() {
                     resolvers: ["fd00::1", "10.0.0.3"].map(|text| text.parse().unwrap()).to_vec(),
                 })
                 .to_vec(),
+            records: vec![Record {
+                name: "nas.warren.internal".to_owned(),
+                addresses: vec!["10.7.0.10".parse().unwrap()],
+            }],
         };
         assert!(store.set_resolvers(&new, "local:0", NOW).unwrap());
         assert!(!store.set_resolvers(&new, "local:0", NOW).unwrap(), "nothing changed");

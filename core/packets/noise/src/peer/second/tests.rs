@@ -1,6 +1,6 @@
 //! The second cipher between two peers: how it begins, over a rekey, and what it leaves behind.
 
-use crate::testing::{End, Seeded, at, linked};
+use crate::tests::testing::{End, Seeded, at, linked};
 use crate::{Cipher, Drop, Index, Instant, Peer, PeerId, Random};
 
 /// What each end tells the other in its Hello; answers with the indices that were told.

@@ -1,7 +1,7 @@
 //! Both ends initiate at once: every order of the messages, with one lost and one repeated
 //! (threat DP-09). With the oracle on, also that no nonce is ever used twice.
 
-use crate::testing::{End, Link, at, ends, linked};
+use crate::tests::testing::{End, Link, at, ends, linked};
 use crate::{Drop, Instant};
 
 /// What may happen to the messages of one run, beside arriving in any order.

@@ -1,0 +1,83 @@
+//! What must be true of a site at an OpenStack cloud. A private network has no router there, so the
+//! gateway has two interfaces: one in a network of its own that leads out, one in the site's.
+
+use crate::file::File;
+use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, resource};
+use crate::number::Numbering;
+
+/// The network between gateway and router; nobody else is in it, and no other network meets it.
+pub const DMZ: &str = "172.31.254.0/24";
+
+/// Adds the resources of one site.
+pub(crate) fn desired(
+    file: &File,
+    numbering: &Numbering,
+    index: usize,
+    known: &Known,
+    all: &mut Vec<Resource>,
+) {
+    let site = &file.sites[index];
+    let place = &numbering.places[index];
+    let Some(cidr) = place.networks.first().map(ToString::to_string) else { return };
+    let id = |kind, name: &str| Id::new(kind, &site.name, name);
+    let reached = numbering.routes_of(index);
+    let range = list(&reached);
+    let mut add = |id: Id, properties: &[(&str, &str)], needs: &[&Id], why: &str| {
+        let mut made = resource(id, [], needs.iter().map(|id| (*id).clone()).collect(), why);
+        let owned = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        made.properties = owned.collect();
+        all.push(made);
+    };
+    let inside = id(Kind::Network, "inside");
+    let outside = id(Kind::Network, "outside");
+    let router = id(Kind::InternetGateway, "router");
+    let subnet = id(Kind::Subnet, "inside");
+    let dmz = id(Kind::Subnet, "outside");
+    let group = id(Kind::Group, "gateway");
+    let leads = id(Kind::Table, "router");
+    add(inside.clone(), &[], &[], "the site's own private network");
+    add(outside.clone(), &[], &[], "the gateway's way out; a private network has no router");
+    add(router.clone(), &[("external", "yes")], &[], "the gateway is reached from outside");
+    add(subnet.clone(), &[("cidr", &cidr)], &[&inside], "the site's machines are in it");
+    add(dmz.clone(), &[("cidr", DMZ)], &[&outside], "the gateway's outer interface is in it");
+    let ports = format!("all {cidr},udp {PORT} 0.0.0.0/0");
+    let why = "links of other gateways come in, and what the site's machines send out";
+    add(group.clone(), &[("ingress", &ports)], &[], why);
+    let why = "machines in the default group answer other sites; without it they are silent";
+    add(id(Kind::MachineRule, "default"), &[("from", &range)], &[], why);
+    let why = "the router leads from the gateway's outer network out";
+    add(leads.clone(), &[("subnet", "outside")], &[&router, &dmz], why);
+    for gateway in 0..usize::from(site.gateways) {
+        let name = node_name(file, index, gateway);
+        let Some(address) = place.gateways.get(gateway).map(ToString::to_string) else { return };
+        let inner = id(Kind::Interface, &name);
+        let properties =
+            [("address", address.as_str()), ("group", "gateway"), ("passes", range.as_str())];
+        let why = "it passes on packets of others, which a check of sources would drop";
+        add(inner.clone(), &properties, &[&subnet, &group], why);
+        let outer_name = format!("{name}-outside");
+        let outer = id(Kind::Interface, &outer_name);
+        add(outer.clone(), &[("group", "gateway")], &[&dmz, &group], "the gateway's way out");
+        let public = id(Kind::Address, &name);
+        let why = "the gateway keeps one public address";
+        add(public.clone(), &[("at", &outer_name)], &[&outer, &leads], why);
+        let mut properties = vec![("member", "yes"), ("state", "running")];
+        // Without one a fitting one is taken when it is made, and it stays with that.
+        properties.extend(site.machine.as_deref().map(|machine| ("machine", machine)));
+        properties.extend(site.image.as_deref().map(|image| ("image", image)));
+        let why = "the gateway; it joins by a key that works once";
+        add(id(Kind::Machine, &name), &properties, &[&inner, &public], why);
+        let routes = list(&place.known_as);
+        let why = "other gateways reach the site through it";
+        let machine = id(Kind::Machine, &name);
+        add(id(Kind::Approval, &name), &[("routes", &routes)], &[&machine], why);
+    }
+    let active = known.active.get(&site.name).copied().unwrap_or(0);
+    let active = node_name(file, index, active.min(usize::from(site.gateways) - 1));
+    for prefix in reached {
+        let to = prefix.to_string();
+        let needs = [&subnet, &id(Kind::Interface, &active)];
+        let why = "machines reach other sites through the gateway and need no Warren";
+        add(id(Kind::Route, &to), &[("to", &to), ("via", &active)], &needs, why);
+    }
+}

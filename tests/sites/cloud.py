@@ -1,0 +1,189 @@
+"""AWS as far as a site needs it: moto's server, with its checks of signatures and rights, behind a
+door that speaks TLS, does what moto leaves out of EC2's rules, and fails as a test wants it to.
+
+    cloud.py FOLDER ADDRESS PORT POLICY
+
+FOLDER gets `ca.pem`, `keys.json` (of an administrator and of an operator who has POLICY), and
+`boot-ID` for each machine that was run: its user data. `faults.json` there says how to fail:
+  throttle: every n-th call is refused    broken: calls that fail by themselves, once each
+  lost: calls that are done, once each, and whose answer is not sent
+  ahead_s: the cloud's clock is so far ahead of this machine's
+  down: nobody answers
+Every call is a line of standard output: its number, its action, what became of it.
+"""
+
+import base64, datetime, email.utils, http.client, http.server, json, os, pathlib, ssl, sys, time
+import socketserver, subprocess, threading, urllib.parse
+
+FOLDER, ADDRESS, PORT, POLICY = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+REGION = "eu-west-1"
+BEHIND = 5959
+# Users, their rights and keys come first; from then on every call is checked.
+os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "6"
+
+import boto3
+from moto.ec2.models import ec2_backends
+from moto.server import ThreadedMotoServer
+
+moto = ThreadedMotoServer(ip_address="127.0.0.1", port=BEHIND, verbose=False)
+moto.start()
+place = dict(region_name=REGION, endpoint_url=f"http://127.0.0.1:{BEHIND}")
+first = boto3.client("iam", aws_access_key_id="x", aws_secret_access_key="x", **place)
+keys = {}
+everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+for name, policy in [("admin", json.dumps(everything)), ("operator", pathlib.Path(POLICY).read_text())]:
+    first.create_user(UserName=name)
+    first.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=policy)
+    key = first.create_access_key(UserName=name)["AccessKey"]
+    keys[name] = [key["AccessKeyId"], key["SecretAccessKey"]]
+admin = boto3.client(
+    "ec2", aws_access_key_id=keys["admin"][0], aws_secret_access_key=keys["admin"][1], **place)
+images = admin.describe_images(Filters=[{"Name": "architecture", "Values": ["x86_64"]}])["Images"]
+keys |= {"image": images[0]["ImageId"], "door": f"https://{ADDRESS}:{PORT}"}
+
+subprocess.run(
+    ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+     "-days", "2", "-subj", "/CN=cloud", "-addext", f"subjectAltName=IP:{ADDRESS}",
+     "-addext", "basicConstraints=critical,CA:FALSE",
+     "-keyout", FOLDER / "cloud.key", "-out", FOLDER / "ca.pem"], check=True, capture_output=True)
+
+lock = threading.Lock()
+calls, tokens, spent = [0], {}, set()
+
+
+def error(status, code, message):
+    body = f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error>" \
+           "</Errors><RequestID>0</RequestID></Response>"
+    return status, body.encode()
+
+
+def refused(action, form):
+    """What EC2 refuses and moto does not."""
+    get = lambda name: form.get(name, [""])[0]
+    if action == "CreateRoute":
+        tables = admin.describe_route_tables(RouteTableIds=[get("RouteTableId")])["RouteTables"]
+        known = {route.get("DestinationCidrBlock"): route for route in tables[0]["Routes"]}
+        route = known.get(get("DestinationCidrBlock"))
+        if route and route.get("GatewayId") == "local":
+            return error(400, "InvalidParameterValue", "the local route stays")
+        if route:
+            return error(400, "RouteAlreadyExists", "there is such a route")
+    if action == "CreateNetworkInterface":
+        found = admin.describe_network_interfaces(
+            Filters=[{"Name": "subnet-id", "Values": [get("SubnetId")]}])["NetworkInterfaces"]
+        if get("PrivateIpAddress") in [one["PrivateIpAddress"] for one in found]:
+            return error(400, "InvalidIPAddress.InUse", "it has an interface already")
+    if action in ("DeleteSecurityGroup", "DeleteNetworkInterface", "DeleteSubnet"):
+        name, what = {"DeleteSecurityGroup": ("group-id", "GroupId"),
+                      "DeleteNetworkInterface": ("network-interface-id", "NetworkInterfaceId"),
+                      "DeleteSubnet": ("subnet-id", "SubnetId")}[action]
+        found = admin.describe_network_interfaces(
+            Filters=[{"Name": name, "Values": [get(what)]}])["NetworkInterfaces"]
+        held = [one for one in found if one.get("Attachment", {}).get("Status") == "attached"]
+        if held or (found and action != "DeleteNetworkInterface"):
+            return error(400, "DependencyViolation", "an interface has it")
+    return None
+
+
+def detach(machine):
+    """A machine that ended holds its interface no more; moto keeps it attached."""
+    for region in ec2_backends.values():
+        for interface in list(region[REGION].enis.values()):
+            if interface.instance and interface.instance.id == machine:
+                # Its record of the machine keeps naming it, which answers about machines need.
+                interface.instance = interface.attachment_id = interface.attach_time = None
+                interface.status = "available"
+
+
+def behind(path, fields, body):
+    connection = http.client.HTTPConnection("127.0.0.1", BEHIND, timeout=60)
+    connection.putrequest("POST", path, skip_host=True, skip_accept_encoding=True)
+    for name, value in fields:
+        connection.putheader(name, value)
+    connection.endheaders(body)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def one(path, fields, body, faults):
+    form = urllib.parse.parse_qs(body.decode(), keep_blank_values=True)
+    action = form.get("Action", ["?"])[0]
+    calls[0] += 1
+    once = lambda kind: action in faults.get(kind, []) and (kind, action) not in spent
+    if faults.get("throttle") and calls[0] % faults["throttle"] == 0:
+        return action, "throttled", error(503, "RequestLimitExceeded", "slow down")
+    if once("broken"):
+        spent.add(("broken", action))
+        return action, "broken", error(500, "InternalError", "an error occurred")
+    date = [value for name, value in fields if name.lower() == "x-amz-date"][0]
+    date = datetime.datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.timezone.utc)
+    if abs(time.time() + faults.get("ahead_s", 0) - date.timestamp()) > 300:
+        return action, "expired", error(400, "RequestExpired", "the clocks differ")
+    token = form.get("ClientToken", [None])[0]
+    answer = tokens.get((action, token)) if token else None
+    # A right that is missing is told before anything else.
+    answer = answer or refused(action, form)
+    if answer is None:
+        if action == "DeleteKeyPair" and "KeyPairId" in form:
+            # moto knows key pairs by name only.
+            id = form["KeyPairId"][0]
+            found = [pair for pair in admin.describe_key_pairs()["KeyPairs"] if pair["KeyPairId"] == id]
+            for pair in found:
+                admin.delete_key_pair(KeyName=pair["KeyName"])
+            answer = 200, b"<DeleteKeyPairResponse><return>true</return></DeleteKeyPairResponse>"
+        else:
+            answer = behind(path, fields, body)
+        if token and answer[0] == 200:
+            tokens[(action, token)] = answer
+        if action == "RunInstances" and answer[0] == 200:
+            id = answer[1].decode().split("<instanceId>")[1].split("<")[0]
+            (FOLDER / f"boot-{id}.new").write_bytes(base64.b64decode(form["UserData"][0]))
+            (FOLDER / f"boot-{id}.new").rename(FOLDER / f"boot-{id}")
+        if action == "TerminateInstances" and answer[0] == 200:
+            detach(form["InstanceId.1"][0])
+    if once("lost"):
+        spent.add(("lost", action))
+        return action, "lost", None
+    return action, str(answer[0]), answer
+
+
+class Door(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        try:
+            faults = json.loads((FOLDER / "faults.json").read_text())
+        except (OSError, ValueError):
+            faults = {}
+        if faults.get("down"):
+            self.close_connection = True
+            return
+        with lock:
+            action, became, answer = one(self.path, self.headers.items(), body, faults)
+            print(calls[0], action, became, flush=True)
+        if answer is None:
+            self.close_connection = True
+            return
+        self.send_response_only(answer[0])
+        now = email.utils.formatdate(time.time() + faults.get("ahead_s", 0), usegmt=True)
+        self.send_header("Date", now)
+        self.send_header("Content-Length", str(len(answer[1])))
+        self.end_headers()
+        self.wfile.write(answer[1])
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+
+
+server = Server((ADDRESS, PORT), Door)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(FOLDER / "ca.pem", FOLDER / "cloud.key")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+(FOLDER / "keys.json").write_text(json.dumps(keys))
+print("the cloud is open", flush=True)
+server.serve_forever()
