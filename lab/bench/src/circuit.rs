@@ -7,6 +7,7 @@
 //! not on this machine is named, and how to get it.
 
 mod chain;
+mod chart;
 mod openvpn;
 mod page;
 mod run;
@@ -58,6 +59,9 @@ pub struct Settings {
     pub lossy_mbit: Vec<u64>,
     /// Percent.
     pub losses: Vec<u32>,
+    /// Lines of 3 % loss, Mbit/s: the bottleneck that source 003 makes wider and wider.
+    #[serde(default)]
+    pub narrow_mbit: Vec<u64>,
     /// Lines without loss, Mbit/s; 0 is none at all.
     pub clear_mbit: Vec<u64>,
     /// Streams of TCP.
@@ -81,6 +85,7 @@ impl Settings {
             rounds: HONEST_ROUNDS,
             lossy_mbit: vec![10],
             losses: vec![0, 1, 3, 5],
+            narrow_mbit: vec![1, 2, 5],
             clear_mbit: vec![100, 1000, 0],
             flows: vec![1, 2, 5],
             builds: 100,
@@ -96,6 +101,7 @@ impl Settings {
             seconds: 2,
             rounds: 1,
             losses: vec![0, 3],
+            narrow_mbit: Vec::new(),
             clear_mbit: vec![1000],
             flows: vec![1],
             builds: 3,
@@ -112,13 +118,15 @@ impl Settings {
         let lossy = self.lossy_mbit.iter().flat_map(|&mbit| {
             self.losses.iter().map(move |&loss_percent| Line { mbit: Some(mbit), loss_percent })
         });
+        let narrow =
+            self.narrow_mbit.iter().map(|&mbit| Line { mbit: Some(mbit), loss_percent: 3 });
         let clear = self
             .clear_mbit
             .iter()
             .map(|&mbit| Line { mbit: (mbit > 0).then_some(mbit), loss_percent: 0 });
         let name = |line: &Line| format!("{}:{}", line.mbit.unwrap_or(0), line.loss_percent);
         let is_wanted = |line: &Line| self.only.is_empty() || self.only.contains(&name(line));
-        lossy.chain(clear).filter(is_wanted).collect()
+        lossy.chain(narrow).chain(clear).filter(is_wanted).collect()
     }
 
     /// Names of the steps on a line.
@@ -164,8 +172,9 @@ pub fn run(settings: &Settings, origin: &Origin, out: &Path, is_resumed: bool) -
     let mut store = Store::open(out, &mut note, is_resumed)?;
     let done = measure_all(settings, &kinds, &origin.program, &mut store, &note);
     // What was interrupted has a report of what there is.
-    let written = store
-        .report(&page::render(&note, &store.samples), &run::to_json(&note, &store.samples)?)?;
+    let text = page::render(&note, &store.samples);
+    let chart = chart::draw(&note, &page::Found::of(&store.samples));
+    let written = store.report(&text, &run::to_json(&note, &store.samples)?, &chart)?;
     done.map(|()| written)
 }
 
@@ -287,14 +296,17 @@ fn step(
         }
         "page" => {
             let script = traffic::page(chain)?;
+            let before = chain.received_bytes()?;
             let pages = (0..PAGES).map(|_| {
                 let values = traffic::read_page(&running.run(chain, &script)?)?;
                 values.get("page_s").copied().context("no time")
             });
             let mut pages = pages.collect::<Result<Vec<f64>>>()?;
+            let bytes = chain.received_bytes()? - before;
             pages.sort_by(f64::total_cmp);
             let middle = pages[pages.len() / 2];
-            Ok(Some([("page_s".to_owned(), middle)].into()))
+            let kb = bytes as f64 / 1e3 / f64::from(PAGES);
+            Ok(Some([("page_s".to_owned(), middle), ("page_kb".to_owned(), kb)].into()))
         }
         bulk => {
             let stress = (bulk == STRESS).then(|| Stress::begin(chain, settings.seconds));
@@ -302,7 +314,10 @@ fn step(
             let bulk = if stress.is_some() { "down 1" } else { bulk };
             let (direction, flows) = bulk.split_once(' ').context("a step of bulk")?;
             let is_down = direction == "down";
-            let script = traffic::bulk(chain, flows.parse()?, is_down, settings.seconds)?;
+            let script = match is_down {
+                true => traffic::down(chain, flows.parse()?, settings.seconds)?,
+                false => traffic::up(chain, flows.parse()?, settings.seconds)?,
+            };
             let before = running.cpu_s();
             let said = running.run(chain, &script)?;
             let after = running.cpu_s();
@@ -377,7 +392,7 @@ mod tests {
         let losses: Vec<u32> =
             lines.iter().filter(|l| l.mbit == Some(10)).map(|l| l.loss_percent).collect();
         assert_eq!(losses, [0, 1, 3, 5]);
-        assert_eq!(lines.len(), 7);
+        assert_eq!(lines.len(), 10);
         let clear = lines.iter().find(|line| line.loss_percent == 0).expect("a clear line");
         let steps = whole.steps(*clear);
         assert_eq!(steps.last().map(String::as_str), Some(STRESS));

@@ -20,7 +20,7 @@ mod html;
 mod publish;
 mod sections;
 mod summary;
-mod svg;
+pub(crate) mod svg;
 mod text;
 
 use cells::Cells;
@@ -250,7 +250,7 @@ fn standing(a: &Spread, b: &Spread) -> &'static str {
 }
 
 /// A number with about three digits that mean something.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     let text = match size {
         _ if size == 0.0 => "0".to_owned(),

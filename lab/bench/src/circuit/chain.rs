@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use lab::netns::{Host, Net};
 use lab::wire::{Config, Wire};
 use sim::impair::Impairment;
@@ -94,6 +94,13 @@ impl Chain {
 
     pub(super) fn client(&self) -> &Host {
         &self.hosts[0]
+    }
+
+    /// What the client's interface received so far, headers of the link included.
+    pub(super) fn received_bytes(&self) -> Result<u64> {
+        let said = self.client().sh("ip -j -s link show dev n0")?;
+        let links: serde_json::Value = serde_json::from_str(&said)?;
+        links[0]["stats64"]["rx"]["bytes"].as_u64().context("no count of bytes")
     }
 
     pub(super) fn server(&self) -> &Host {

@@ -45,7 +45,13 @@ impl<'s> Found<'s> {
         Self(lists.into_iter().map(|(key, values)| (key, cell(values))).collect())
     }
 
-    fn get(&self, kind: Kind, line: (Option<u64>, u32), step: &str, name: &str) -> Option<f64> {
+    pub(super) fn get(
+        &self,
+        kind: Kind,
+        line: (Option<u64>, u32),
+        step: &str,
+        name: &str,
+    ) -> Option<f64> {
         self.0.get(&(kind.name(), line.0, line.1, step))?.get(name).copied()
     }
 
@@ -76,7 +82,7 @@ impl<'s> Found<'s> {
     }
 
     /// The share of one stream's goodput that is left while B is under stress.
-    fn kept(&self, kind: Kind, line: (Option<u64>, u32)) -> Option<f64> {
+    pub(super) fn kept(&self, kind: Kind, line: (Option<u64>, u32)) -> Option<f64> {
         let calm = self.get(kind, line, "down 1", "mbit_s")?;
         Some(self.get(kind, line, STRESS, "mbit_s")? / calm)
     }

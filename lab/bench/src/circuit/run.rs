@@ -10,8 +10,8 @@ use super::page::{Found, required};
 use super::store::{Note, SCHEMA, Sample};
 
 /// What is kept of each step; the samples have the rest.
-const KEPT: [&str; 6] =
-    ["mbit_s", "echo_p50_ms", "page_s", "build_ms", "build_worst_ms", "cpu_sum_s_gb"];
+const KEPT: [&str; 7] =
+    ["mbit_s", "echo_p50_ms", "page_s", "page_kb", "build_ms", "build_worst_ms", "cpu_sum_s_gb"];
 
 /// One figure a line.
 pub(super) fn to_json(note: &Note, samples: &[Sample]) -> Result<String> {

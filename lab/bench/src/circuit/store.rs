@@ -16,6 +16,7 @@ use crate::facts::Facts;
 pub(super) const SCHEMA: u32 = 1;
 const NOTE: &str = "circuit.json";
 const SAMPLES: &str = "samples.jsonl";
+const REPORT: &str = "report.md";
 
 /// The run as a whole.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -112,12 +113,12 @@ impl Store {
     }
 
     /// Writes the report beside them, for people and for programs.
-    pub(super) fn report(&self, text: &str, json: &str) -> Result<PathBuf> {
-        let path = self.dir.join("report.md");
-        for (path, text) in [(&self.dir.join("run.json"), json), (&path, text)] {
-            fs::write(path, text).with_context(|| path.display().to_string())?;
+    pub(super) fn report(&self, text: &str, json: &str, chart: &str) -> Result<PathBuf> {
+        for (name, text) in [("run.json", json), ("charts.svg", chart), (REPORT, text)] {
+            let path = self.dir.join(name);
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
         }
-        Ok(path)
+        Ok(self.dir.join(REPORT))
     }
 }
 

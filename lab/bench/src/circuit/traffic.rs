@@ -1,5 +1,8 @@
-//! What goes through a system while it is measured: bulk by iperf3, an echo over its own
-//! connection of TCP, and a page of 40 objects over six connections; and what is read of it.
+//! What goes through a system while it is measured: bulk, an echo over its own connection of TCP,
+//! and a page of 40 objects over six connections; and what is read of it.
+//!
+//! Bulk down is iperf3's. Bulk up is ours, because iperf3 ends its test over a connection of its
+//! own: behind Tor's queue that word comes so late that the server has gone.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,6 +14,7 @@ use super::chain::{Chain, SERVER, word};
 use crate::iperf::Transfer;
 
 const IPERF_PORT: u16 = 5_201;
+const SINK_PORT: u16 = 5_202;
 const ECHO_PORT: u16 = 5_300;
 const PAGE_PORT: u16 = 80;
 /// Bytes of an echo, and how often one is sent whatever became of the one before: so that slow
@@ -23,6 +27,8 @@ const ECHO_LATE_S: f64 = 8.0;
 /// Bytes of a page's text, and of its 39 objects: 0.6 MB together.
 const PAGE_BYTES: usize = 60_000;
 const OBJECTS: usize = 39;
+/// Where the sink writes what came up.
+const RECEIVED: &str = "received";
 
 const ECHO_SERVER: &str = r#"
 import socketserver
@@ -65,6 +71,58 @@ print("sent", count)
 for ms in got: print("ms", round(ms, 3))
 "#;
 
+/// Counts what comes after the first second, for as long as the first connection says, and ends all
+/// of them then.
+const SINK: &str = r#"
+import os, socket, sys, threading, time
+out = sys.argv[1]
+server = socket.create_server(("203.0.113.9", 5202), backlog=64)
+def run(first, said):
+    seconds, flows = float(said[0]), int(said[1])
+    begin, total, counted, conns = time.monotonic(), [0] * flows, [0] * flows, [first]
+    def read(i, conn):
+        buffer = bytearray(1 << 18)
+        while True:
+            try: n = conn.recv_into(buffer)
+            except OSError: return
+            if n == 0: return
+            total[i] += n
+            if begin + 1 <= time.monotonic() < begin + 1 + seconds: counted[i] += n
+    threading.Thread(target=read, args=(0, first), daemon=True).start()
+    server.settimeout(10)
+    for i in range(1, flows):
+        conn = server.accept()[0]; conn.recv(64); conns.append(conn)
+        threading.Thread(target=read, args=(i, conn), daemon=True).start()
+    server.settimeout(None)
+    time.sleep(max(0, begin + 1 + seconds - time.monotonic()))
+    with open(out + ".new", "w") as file:
+        print("received", sum(counted), seconds, sum(total), file=file)
+    os.rename(out + ".new", out)
+    for conn in conns: conn.shutdown(socket.SHUT_RDWR); conn.close()
+while True:
+    conn = server.accept()[0]
+    try: run(conn, conn.recv(64).decode().split())
+    except (OSError, ValueError, IndexError) as error: print(error, file=sys.stderr)
+"#;
+
+/// Sends until it is told to end.
+const SOURCE: &str = r#"
+import socket, sys, threading, time
+seconds, flows = float(sys.argv[1]), int(sys.argv[2])
+def send():
+    conn = socket.create_connection(("203.0.113.9", 5202), 20)
+    conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+    conn.settimeout(60)
+    data = bytes(1 << 18)
+    try:
+        conn.sendall(f"{seconds} {flows}".encode().ljust(64))
+        while True: conn.sendall(data)
+    except OSError: pass
+threads = [threading.Thread(target=send, daemon=True) for _ in range(flows)]
+for thread in threads: thread.start()
+for thread in threads: thread.join(seconds + 30)
+"#;
+
 const PAGE_SERVER: &str = r#"
 import http.server
 class H(http.server.BaseHTTPRequestHandler):
@@ -90,7 +148,9 @@ impl Servers {
         for script in [ECHO_SERVER, PAGE_SERVER] {
             all.push(server.spawn(&["python3", "-c", script])?);
         }
-        for port in [IPERF_PORT, ECHO_PORT, PAGE_PORT] {
+        let out = word(&chain.file(RECEIVED));
+        all.push(server.spawn(&["python3", "-c", SINK, &out])?);
+        for port in [IPERF_PORT, SINK_PORT, ECHO_PORT, PAGE_PORT] {
             server.sh(&format!(
                 "for i in $(seq 100); do ss -ltnH sport = :{port} | grep -q . && exit 0; \
                  sleep 0.1; done; exit 1"
@@ -123,19 +183,32 @@ pub(super) fn idle(chain: &Chain, count: usize) -> Result<PathBuf> {
     script(chain, "idle.sh", &format!("{}\n", echo(chain, IDLE_EVERY_S, count)?))
 }
 
-/// So many streams of TCP down or up, and the echo beside them, opened before.
-pub(super) fn bulk(chain: &Chain, flows: u32, down: bool, seconds: u32) -> Result<PathBuf> {
+/// So many streams of TCP down, and the echo beside them, opened before.
+pub(super) fn down(chain: &Chain, flows: u32, seconds: u32) -> Result<PathBuf> {
+    let report = word(&chain.file("iperf.json"));
+    let transfer = format!(
+        "iperf3 -c {SERVER} -p {IPERF_PORT} -P {flows} -t {seconds} -O 1 -C cubic -R -J > {report}"
+    );
+    bulk(chain, &transfer, &report, seconds)
+}
+
+/// The same up.
+pub(super) fn up(chain: &Chain, flows: u32, seconds: u32) -> Result<PathBuf> {
+    let source = word(&script(chain, "source.py", SOURCE)?);
+    let received = word(&chain.file(RECEIVED));
+    let transfer = format!("python3 {source} {seconds} {flows}");
+    bulk(chain, &transfer, &received, seconds)
+}
+
+fn bulk(chain: &Chain, transfer: &str, report: &str, seconds: u32) -> Result<PathBuf> {
     let every = LOADED_EVERY_S;
     let count = (f64::from(seconds + 1) / every) as usize;
-    let report = word(&chain.file("iperf.json"));
-    let reverse = if down { "-R" } else { "" };
     let text = format!(
         "rm -f {report}
          {} > {report}.echo &
          echo=$!
          sleep 0.3
-         iperf3 -c {SERVER} -p {IPERF_PORT} -P {flows} -t {seconds} -O 1 -C cubic {reverse} -J \
-           > {report}
+         {transfer}
          wait $echo; cat {report}.echo; echo ==; cat {report}\n",
         echo(chain, every, count)?
     );
@@ -181,13 +254,29 @@ pub(super) fn read_echo(said: &str) -> Result<Values> {
     .into())
 }
 
-/// What a bulk step printed.
+/// What a bulk step printed: its figures, and the bytes that came in all.
 pub(super) fn read_bulk(said: &str) -> Result<(Values, u64)> {
     let (echo, report) = said.split_once("\n==\n").context("the bulk step printed no report")?;
-    let transfer = Transfer::parse(report)?;
     let mut values = read_echo(echo)?;
-    values.insert("mbit_s".to_owned(), transfer.mbit_s());
-    Ok((values, transfer.received_bytes))
+    let (mbit_s, bytes) = match report.strip_prefix("received ") {
+        Some(counted) => read_received(counted)?,
+        None => {
+            let transfer = Transfer::parse(report)?;
+            (transfer.mbit_s(), transfer.received_bytes)
+        }
+    };
+    values.insert("mbit_s".to_owned(), mbit_s);
+    Ok((values, bytes))
+}
+
+/// The sink's word: bytes that counted, for how many seconds, and bytes in all.
+fn read_received(said: &str) -> Result<(f64, u64)> {
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let [counted, seconds, all] = words[..] else {
+        anyhow::bail!("the sink wrote {said:?}");
+    };
+    let mbit = counted.parse::<f64>()? * 8.0 / 1e6;
+    Ok((mbit / seconds.parse::<f64>()?, all.parse()?))
 }
 
 /// How long a page took, s.
@@ -208,6 +297,9 @@ mod tests {
         assert_eq!((values["echo_p50_ms"], values["echo_p95_ms"]), (9_999.0, 9_999.0));
         let values = read_echo("sent 3\nms 3\nms 1\nms 2\n").expect("an echo");
         assert_eq!((values["echo_p50_ms"], values["echo_p95_ms"]), (2.0, 3.0));
+        let up = "sent 1\nms 2\n==\nreceived 1000000 8.0 1500000\n";
+        let (values, bytes) = read_bulk(up).expect("an upload");
+        assert_eq!((values["mbit_s"], bytes), (1.0, 1_500_000));
         assert!(read_echo("Traceback").is_err() && read_bulk("sent 1\n").is_err());
         assert_eq!(read_page("page 520000\n").expect("a page")["page_s"], 0.52);
     }

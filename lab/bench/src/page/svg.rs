@@ -49,7 +49,7 @@ pub(crate) struct Point {
 
 /// An axis: values to pixels.
 #[derive(Debug, Clone, Copy)]
-struct Axis {
+pub(crate) struct Axis {
     min: f64,
     max: f64,
     is_log: bool,
@@ -59,7 +59,7 @@ struct Axis {
 
 impl Axis {
     /// An axis that shows all of them; by powers of ten where they span more than one.
-    fn over(values: impl Iterator<Item = f64> + Clone, from: f64, to: f64) -> Self {
+    pub(crate) fn over(values: impl Iterator<Item = f64> + Clone, from: f64, to: f64) -> Self {
         let max = values.clone().fold(f64::MIN, f64::max);
         let min = values.filter(|value| *value > 0.0).fold(f64::MAX, f64::min).min(max);
         let is_log = min > 0.0 && max / min > 10.0;
@@ -70,7 +70,7 @@ impl Axis {
         Self { min, max, is_log, from, to }
     }
 
-    fn at(&self, value: f64) -> f64 {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         let share = match self.is_log {
             true => {
                 let min = self.min.log10();
@@ -82,7 +82,7 @@ impl Axis {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    fn ticks(&self) -> Vec<f64> {
+    pub(crate) fn ticks(&self) -> Vec<f64> {
         if self.is_log {
             let min = self.min.log10().round() as i32;
             let max = self.max.log10().round() as i32;
