@@ -11,6 +11,8 @@ mod classes;
 mod crowd;
 #[path = "network/dns.rs"]
 mod dns;
+#[path = "network/guides.rs"]
+mod guides;
 #[path = "network/jumbo.rs"]
 mod jumbo;
 #[path = "network/kills.rs"]
