@@ -1,6 +1,7 @@
 #!/bin/sh
 # After files went. State stays, for a package that comes back, until dpkg says "purge"; where there
-# is no such word, as with rpm, `rm -r /var/lib/warren*` is for the administrator.
+# is no such word, as with rpm, the administrator removes /var/lib/warren* and
+# /var/lib/private/warren*.
 set -e
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload || true

@@ -206,7 +206,7 @@ fn read(table: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<File> {
             Some("24") => 24,
             Some("20") => 20,
             _ => {
-                mistakes.add(span, "site_bits is 24 (254 machines a site) or 20 (4094)");
+                mistakes.add(span, "site_bits is 24 (253 machines a site) or 20 (4093)");
                 24
             }
         }
