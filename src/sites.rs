@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use clouds::{Locks, Program, Server, Ssh, Survey, Work};
 use serde_json::{Value, json};
-use sites::{Action, File, Known, Mistake, Numbering, Step, Taken, Topology};
+use sites::{Action, File, Known, Mistake, Numbering, Provider, Step, Taken, Topology};
 
 use crate::admin::{Session, Target};
 use crate::client::say;
@@ -129,6 +129,10 @@ fn export(rights: Option<PathBuf>, terraform: Option<PathBuf>) -> Result<()> {
     }
     if let Some(path) = terraform {
         let (file, numbering) = check(&path)?;
+        ensure!(
+            file.topology == Topology::Mesh,
+            "gateways at clouds are joined each with each; write topology = \"mesh\""
+        );
         let whole = clouds::terraform(&file, &numbering, &Program::this()?.digest);
         say(&format!("{whole:#}\n"))?;
     }
@@ -235,9 +239,12 @@ impl Scene {
 /// What this program cannot make yet, each with a reason.
 fn unable(file: &File, only: Option<&str>) -> Vec<String> {
     let mut unable = Vec::new();
-    if file.topology != Topology::Mesh {
-        let told = "topology: gateways are joined each with each; apply makes a mesh only";
-        unable.push(told.to_owned());
+    let cloud = file.sites.iter().find(|site| site.provider != Provider::Ssh);
+    if let Some(cloud) = cloud.filter(|_| file.topology != Topology::Mesh) {
+        unable.push(format!(
+            "topology: tree and star are of sites that ssh reaches, and {} is at a cloud",
+            cloud.name
+        ));
     }
     for site in file.sites.iter().filter(|site| only.is_none_or(|only| site.name == only)) {
         if site.backend != sites::Backend::Warren {

@@ -1,6 +1,6 @@
 //! Wishes: what `up` and `set` can say of a node's settings.
 
-use ::daemon::{Changes, Offer};
+use ::daemon::{Changes, Offer, Through};
 
 /// The settings of a node. What is not mentioned stays as it is.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,6 +40,14 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     site_gateway: Option<bool>,
+    /// Be a hub of sites: pass on what networks behind peers send to each other
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    site_hub: Option<bool>,
+    /// Reach what others serve in these prefixes through these nodes and in no other way; "" for
+    /// none
+    #[arg(long, value_name = "CIDR=NODE,…", value_parser = ways)]
+    routes_through: Option<Ways>,
     /// Send no pings to the server and relays, also where nothing else reaches them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
@@ -119,6 +127,15 @@ fn place(text: &str) -> Result<std::net::SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?}: an address and a port, as in 127.0.0.1:1080"))
 }
 
+/// Through whom networks are reached, given as one word.
+#[derive(Clone, Debug)]
+struct Ways(Vec<Through>);
+
+fn ways(text: &str) -> Result<Ways, String> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.map(str::parse).collect::<Result<_, _>>().map(Ways)
+}
+
 /// A list of offers, given as one word.
 #[derive(Clone, Debug)]
 struct Offers(Vec<Offer>);
@@ -142,6 +159,8 @@ impl Wish {
             exit_node_allow_lan_access: self.exit_node_allow_lan_access,
             snat_subnet_routes: self.snat_subnet_routes,
             site_gateway: self.site_gateway,
+            site_hub: self.site_hub,
+            routes_through: self.routes_through.map(|ways| ways.0),
             no_icmp: self.no_icmp,
             circuit_hop: self.circuit_hop,
             circuit_exit: self.circuit_exit,

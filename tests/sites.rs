@@ -12,6 +12,8 @@ mod proofs;
 #[path = "sites/ssh.rs"]
 mod ssh;
 mod support;
+#[path = "sites/topology.rs"]
+mod topology;
 
 use std::process::Command;
 use std::time::Instant;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use clouds::Survey;
+use clouds::{Gateway, Survey};
 use serde_json::{Value, json};
-use sites::{Action, File, Numbering, Step, links};
+use sites::{Action, File, Numbering, Step, Topology, links};
 
 use crate::admin::{plain, table};
 
@@ -71,6 +71,12 @@ pub(super) fn numbers(file: &File, numbering: &Numbering) -> String {
         "{joined} links; room for {} providers, {} sites each, {} machines each",
         room.providers, room.sites, room.machines
     );
+    if file.topology != Topology::Mesh {
+        let name = |site: usize| &file.sites[site].name;
+        for link in links(file) {
+            let _ = writeln!(text, "{} is joined with {}", name(link.to), name(link.from));
+        }
+    }
     text
 }
 
@@ -89,7 +95,7 @@ pub(super) fn status(file: &File, numbering: &Numbering, survey: &Survey) -> Val
         let index = file.index(&gateway.site).unwrap_or_default();
         let known_as = texts(&numbering.places[index].known_as);
         let state = &gateway.state;
-        let paths: Vec<String> = peers(file, survey, &gateway.status)
+        let paths: Vec<String> = peers(file, survey, &gateway)
             .iter()
             .map(|(name, peer)| {
                 format!("{name}: {}", peer["path"]["kind"].as_str().unwrap_or("none"))
@@ -104,10 +110,17 @@ pub(super) fn status(file: &File, numbering: &Numbering, survey: &Survey) -> Val
     json!({ "schema": 1, "network": file.network, "gateways": rows, "silent": silent })
 }
 
-/// Peers of a gateway that are gateways as well.
-fn peers<'s>(file: &File, survey: &Survey, status: &'s Value) -> Vec<(String, &'s Value)> {
-    let names: Vec<String> = survey.gateways(file).into_iter().map(|one| one.name).collect();
-    let peers = status["peers"].as_array().into_iter().flatten();
+/// Peers of a gateway that are gateways as well, and joined with it.
+fn peers<'s>(file: &File, survey: &Survey, of: &'s Gateway) -> Vec<(String, &'s Value)> {
+    let is_joined = |other: &Gateway| {
+        let sites = [&of.site, &other.site].map(|site| file.index(site).unwrap_or_default());
+        file.topology == Topology::Mesh
+            || sites[0] == sites[1]
+            || links(file).iter().any(|l| sites == [l.from, l.to] || sites == [l.to, l.from])
+    };
+    let gateways = survey.gateways(file).into_iter().filter(is_joined);
+    let names: Vec<String> = gateways.map(|one| one.name).collect();
+    let peers = of.status["peers"].as_array().into_iter().flatten();
     peers
         .filter_map(|peer| Some((peer["name"].as_str()?.to_owned(), peer)))
         .filter(|(name, _)| names.contains(name))
@@ -135,7 +148,7 @@ pub(super) fn status_text(value: &Value) -> String {
 pub(super) fn quality(file: &File, survey: &Survey) -> Value {
     let mut rows = Vec::new();
     for gateway in survey.gateways(file) {
-        for (name, peer) in peers(file, survey, &gateway.status) {
+        for (name, peer) in peers(file, survey, &gateway) {
             let loss = &peer["link"]["out"]["loss_before"];
             rows.push(json!({ "from": gateway.name, "to": name, "path": peer["path"]["kind"],
                               "rtt_ms": peer["rtt_ms"], "loss": loss }));

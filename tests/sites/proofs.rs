@@ -8,7 +8,7 @@ use crate::ssh::{SITES, World, sshd};
 use crate::support::*;
 
 /// What a gateway's daemon says.
-fn status(world: &World, gateway: usize) -> Result<Value> {
+pub(crate) fn status(world: &World, gateway: usize) -> Result<Value> {
     let told = world.gateways[gateway].sh("/run/warren-bin/warren status --json")?;
     Ok(serde_json::from_str(&told)?)
 }

@@ -173,14 +173,33 @@ fi
 "
 }
 
+/// What a gateway is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Member<'s> {
+    /// Its node's name.
+    pub(crate) name: &'s str,
+    /// What it offers to route.
+    pub(crate) routes: &'s str,
+    /// Whether it passes on what sites send to each other.
+    pub(crate) passes_on: bool,
+    /// Through whom it reaches networks.
+    pub(crate) through: &'s str,
+}
+
 /// Runs the daemon and joins with the token on standard input; without one it stays who it is.
-pub(crate) fn join(file: &File, name: &str, routes: &str, tag: &str, has_token: bool) -> String {
+pub(crate) fn join(file: &File, member: Member<'_>, tag: &str, has_token: bool) -> String {
     let program = &file.program;
+    let Member { name, routes, passes_on, through } = member;
     let token = if has_token { "- " } else { "" };
+    let through = match through {
+        "" => String::new(),
+        words => format!(" --routes-through {words}"),
+    };
+    let hub = if passes_on { " --site-hub" } else { "" };
     format!(
         "{BEGIN}if [ ! -e {TAG_FILE} ]; then printf '%s\\n' '{tag}' > {TAG_FILE}; fi
 {}{program} up {token}--timeout 60s --reset --hostname {name} --advertise-routes {routes} \\
-  --accept-routes --accept-dns=false --site-gateway >/dev/null
+  --accept-routes --accept-dns=false --site-gateway{hub}{through} >/dev/null
 ",
         start(file)
     )
@@ -263,11 +282,14 @@ mod tests {
     fn every_script_is_one_that_sh_can_read() {
         let text = "network = \"n\"\n[[site]]\nname = \"a\"\nprovider = \"ssh\"\nhosts = [\"h\"]\n";
         let file = File::read(text).unwrap();
+        let (name, routes, through) = ("n-a-gw1", "10.4.0.0/24", "");
+        let member = Member { name, routes, passes_on: false, through };
+        let hub = Member { passes_on: true, through: "10.0.0.0/8=n-b-gw1", ..member };
         for script in [
             look(&file),
             install(&file, "00", "x86_64", "{}"),
-            join(&file, "n-a-gw1", "10.4.0.0/24", "{}", true),
-            join(&file, "n-a-gw1", "10.4.0.0/24", "{}", false),
+            join(&file, member, "{}", true),
+            join(&file, hub, "{}", false),
             leave(&file),
             uninstall(&file),
             add_route("10.0.0.0/8", "10.4.0.254"),

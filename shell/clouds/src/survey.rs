@@ -255,8 +255,13 @@ fn found_gateway(
         && settings["accept_routes"] == true;
     if is_ours || facts.status["state"] == "running" {
         let state = if is_up { "running" } else { "down" }.to_owned();
-        let routes = sorted(&texts(&settings["advertise_routes"]));
-        let list = [("host", host.clone()), ("routes", routes), ("state", state)];
+        let list = [
+            ("host", host.clone()),
+            ("passes_on", if settings["site_hub"] == true { "yes" } else { "no" }.to_owned()),
+            ("routes", sorted(&texts(&settings["advertise_routes"]))),
+            ("state", state),
+            ("through", texts(&settings["routes_through"]).join(",")),
+        ];
         add(Kind::Member, properties(list), is_ours);
     }
     if is_ours && forwards(facts, interface) {

@@ -8,7 +8,7 @@ use serde_json::json;
 use sites::{Action, File, Host, Id, Kind, Numbering, Provider, Step};
 
 use crate::lock::{Held, Who};
-use crate::machine;
+use crate::machine::{self, Member};
 use crate::place::Boot;
 use crate::server::{self, Server};
 use crate::survey::forwards;
@@ -263,9 +263,13 @@ impl Work<'_> {
     fn join(&mut self, step: &Step) -> Result<(), Error> {
         let host = self.host(step)?;
         let tag = self.tag(step, false);
-        let name = step.id.name.as_str();
-        let routes = property(step, "routes");
-        let script = |has_token| machine::join(self.file, name, routes, &tag, has_token);
+        let member = Member {
+            name: step.id.name.as_str(),
+            routes: property(step, "routes"),
+            passes_on: property(step, "passes_on") == "yes",
+            through: property(step, "through"),
+        };
+        let script = |has_token| machine::join(self.file, member, &tag, has_token);
         if let Action::Change(_) = step.action {
             // A member stays who it is; a key is for strangers.
             if self.ssh.run(&host, &script(false), b"").is_ok() {

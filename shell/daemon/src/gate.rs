@@ -332,7 +332,7 @@ fn setup(
         serves_exit: !exits.is_empty(),
         source_nat: settings.snat_subnet_routes && !settings.site_gateway,
         begins: if settings.site_gateway { wire(&subnets) } else { Vec::new() },
-        carries: wire(&plan.carried().collect::<Vec<_>>()),
+        carries: wire(&plan.carried().chain(plan.passed.iter().copied()).collect::<Vec<_>>()),
         uses: wire(&behind),
         exit: settings.exit_node.is_some() || settings.sends_all_by_circuit(),
         exit_lan: settings.exit_node_allow_lan_access,

@@ -56,6 +56,7 @@ mod socket;
 pub mod state;
 mod status;
 mod system;
+mod through;
 mod trouble;
 mod why;
 
@@ -78,6 +79,7 @@ pub use member::{Loop, Mdns};
 pub use offer::Offer;
 pub use settings::{Changes, Settings};
 pub use socket::{Client, SOCKET};
+pub use through::Through;
 
 use member::{Daemon, Input};
 use promise::Promise;

@@ -8,6 +8,7 @@ use node::{AllowedIp, Candidate, Change, PeerChange};
 use noise::PublicKey;
 
 use crate::Settings;
+use crate::through::hops;
 
 /// Addresses of two nodes that are told of, at most.
 const SHARED_TOLD_MAX: usize = 8;
@@ -21,6 +22,11 @@ pub struct Plan {
     pub peers: BTreeMap<PublicKey, PeerPlan>,
     /// Prefixes beyond the network's own that lead into the interface.
     pub routes: BTreeSet<Prefix>,
+    /// Peers that are reached through others and are no peers of the interface, and through whom;
+    /// none where nobody who leads there is known.
+    pub behind: BTreeMap<NodeId, Option<NodeId>>,
+    /// What passes between two peers through this machine.
+    pub passed: BTreeSet<Prefix>,
 }
 
 /// One peer.
@@ -65,9 +71,15 @@ impl Plan {
             let own = peer.addresses.iter().filter(|at| owners.get(at) == Some(&peer.id));
             own.map(|address| Prefix::host(*address)).collect::<Vec<_>>()
         };
-        let is_elsewhere = |peer: &&&Peer| peer.gateway.is_some_and(|id| id != map.me.id);
+        let behind = behind(&live, map, settings, &routed);
+        let is_elsewhere = |peer: &&&Peer| {
+            peer.gateway.is_some_and(|id| id != map.me.id) || behind.contains_key(&peer.id)
+        };
         for peer in live.iter().filter(|peer| !is_elsewhere(peer)) {
-            let through = live.iter().filter(|other| other.gateway == Some(peer.id));
+            let is_through = |other: &&&Peer| {
+                other.gateway == Some(peer.id) || behind.get(&other.id) == Some(&Some(peer.id))
+            };
+            let through = live.iter().filter(is_through);
             let addresses = std::iter::once(peer).chain(through).flat_map(|peer| own(peer));
             let routes = routed.iter().filter(|(_, id)| **id == peer.id).map(|(prefix, _)| *prefix);
             let planned = PeerPlan {
@@ -80,7 +92,24 @@ impl Plan {
             plan.peers.insert(peer.key, planned);
         }
         plan.routes = routed.into_keys().collect();
+        plan.behind = behind;
+        if settings.site_hub {
+            plan.passed = plan.between();
+        }
         plan
+    }
+
+    /// What has other peers as its ways: all that peers with networks behind them may send from,
+    /// of the families that these networks are of.
+    fn between(&self) -> BTreeSet<Prefix> {
+        let leads = |peer: &&PeerPlan| peer.allowed.iter().any(|p| self.routes.contains(p));
+        let is_of_routes = |prefix: &Prefix| {
+            let of_family =
+                |route: &Prefix| route.address().is_ipv4() == prefix.address().is_ipv4();
+            !prefix.is_default() && self.routes.iter().any(of_family)
+        };
+        let peers = self.peers.values().filter(|peer| !peer.carried).filter(leads);
+        peers.flat_map(|peer| &peer.allowed).copied().filter(is_of_routes).collect()
     }
 
     /// The steps that lead a node from `before` to this plan, endpoints aside.
@@ -228,11 +257,56 @@ fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix
                 && !crate::circuits::is_offer(route)
                 && (!is_range || route.is_default())
             {
-                serving.push((*route, *peer));
+                for way in ways(peer, route, live, settings) {
+                    // Several may be reached through one.
+                    if way.id == peer.id || !serving.contains(&(*route, way)) {
+                        serving.push((*route, way));
+                    }
+                }
             }
         }
     }
     serving
+}
+
+/// By whom a route of a peer is reached: itself, or those whom this node's own settings name.
+fn ways<'m>(
+    peer: &'m Peer,
+    route: &Prefix,
+    live: &[&'m Peer],
+    settings: &Settings,
+) -> Vec<&'m Peer> {
+    let hops = if route.is_default() { Vec::new() } else { hops(&settings.routes_through, route) };
+    if hops.is_empty() || hops.iter().any(|hop| is_called(peer, hop)) {
+        return vec![peer];
+    }
+    let is_hop = |other: &&&Peer| hops.iter().any(|hop| is_called(other, hop));
+    live.iter().filter(is_hop).copied().collect()
+}
+
+/// Peers that are reached through others by this node's own settings, and through whom.
+fn behind(
+    live: &[&Peer],
+    map: &Map,
+    settings: &Settings,
+    routed: &BTreeMap<Prefix, NodeId>,
+) -> BTreeMap<NodeId, Option<NodeId>> {
+    let mut all = BTreeMap::new();
+    if settings.routes_through.is_empty() {
+        return all;
+    }
+    for peer in live {
+        let is_other = |route: &&Prefix| {
+            let is_own = map.me.routes.contains(route);
+            !route.is_default() && !is_own && !crate::circuits::is_offer(route)
+        };
+        for route in peer.routes.iter().filter(is_other) {
+            if !ways(peer, route, live, settings).iter().any(|way| way.id == peer.id) {
+                all.insert(peer.id, routed.get(route).copied());
+            }
+        }
+    }
+    all
 }
 
 /// Which peer routes a prefix: of those who reach it who is chosen, else one that is online before
@@ -418,6 +492,49 @@ mod tests {
         assert!(!here.moved_since(&Plan::default()).contains_key(&phone.key), "it comes to us");
         phone.gateway = Some(NodeId(9));
         assert_eq!(owner(&plan(&map(vec![peer(2, &[]), phone])), "100.64.0.4/32"), None);
+    }
+
+    #[test]
+    fn source_001_6_who_is_reached_through_a_hub_is_no_peer_and_the_hub_passes_on() {
+        let (own, left, right) = ("10.4.0.0/24", "10.4.1.0/24", "10.4.2.0/24");
+        let hub = |id| Peer { name: format!("hub-{id}"), ..peer(id, &[own]) };
+        let mut map = map(vec![hub(2), hub(3), peer(4, &[left]), peer(5, &[])]);
+        map.me.routes = vec![prefix(right)];
+        let words = ["10.0.0.0/8=hub-2", "10.0.0.0/8=hub-3"];
+        let words = words.map(|word| word.parse::<crate::Through>().unwrap());
+        let mut settings =
+            Settings { accept_routes: true, routes_through: words.to_vec(), ..Settings::default() };
+        let plan = Plan::new(&map, &settings, 0, &BTreeMap::new());
+        let reached = (owner(&plan, own), owner(&plan, left), owner(&plan, "100.64.0.4/32"));
+        assert_eq!(reached, (Some(2), Some(2), Some(2)));
+        assert!(!plan.peers.contains_key(&PublicKey([4; 32])), "there is no link to it");
+        assert_eq!(plan.behind, BTreeMap::from([(NodeId(4), Some(NodeId(2)))]));
+        assert!(plan.peers.contains_key(&PublicKey([5; 32])), "who leads nowhere is a peer");
+        let both = candidates(&map, &settings, 0)[&prefix(left)].clone();
+        assert_eq!(both, [NodeId(2), NodeId(3)], "either of a pair");
+        let choice = BTreeMap::from([(prefix(left), NodeId(3))]);
+        let other = Plan::new(&map, &settings, 0, &choice);
+        let reached = (owner(&other, left), owner(&other, "100.64.0.4/32"));
+        assert_eq!(reached, (Some(3), Some(3)));
+        assert!(plan.passed.is_empty());
+
+        // The hub itself is joined with all and passes on what they have.
+        settings = Settings { routes_through: Vec::new(), site_hub: true, ..settings };
+        let hub = Plan::new(&map, &settings, 0, &BTreeMap::new());
+        assert_eq!(owner(&hub, left), Some(4));
+        assert_eq!(hub.behind, BTreeMap::new());
+        let passed: Vec<String> = hub.passed.iter().map(ToString::to_string).collect();
+        assert!(passed.contains(&left.to_owned()) && passed.contains(&"100.64.0.4/32".to_owned()));
+        assert!(
+            !passed.contains(&right.to_owned()) && !passed.contains(&"100.64.0.5/32".to_owned())
+        );
+
+        // With nobody who leads there, there is no other way.
+        map.peers.retain(|peer| !peer.name.starts_with("hub"));
+        settings = Settings { routes_through: words.to_vec(), ..Settings::default() };
+        settings.accept_routes = true;
+        let alone = Plan::new(&map, &settings, 0, &BTreeMap::new());
+        assert_eq!((owner(&alone, left), alone.peers.len()), (None, 1));
     }
 
     #[test]

@@ -9,10 +9,12 @@ use node::translate::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::circuits::{DirectoryAt, check_place};
-use crate::{Mdns, Offer};
+use crate::{Mdns, Offer, Through};
 
 /// Networks that are led into a circuit, at most: each packet is compared with each.
 const CIRCUIT_FOR_MAX: usize = 64;
+/// Words of `--routes-through`, at most: sites of a file, a pair each, and some more.
+const THROUGH_MAX: usize = 4096;
 
 /// Every setting of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -39,6 +41,11 @@ pub struct Settings {
     /// Whether hosts in its subnets begin conversations through it, and keep their addresses as
     /// peers do: it is the gateway of a site.
     pub site_gateway: bool,
+    /// Whether it passes on what sites send to each other: it is the hub of a star, or a parent.
+    pub site_hub: bool,
+    /// Through whom networks of others are reached that this node has no link to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes_through: Vec<Through>,
     /// Whether it sends no pings to its server and relays, though nothing else reaches them.
     pub no_icmp: bool,
     /// Whether it offers to be a hop of circuits.
@@ -94,6 +101,8 @@ impl Default for Settings {
             exit_node_allow_lan_access: false,
             snat_subnet_routes: true,
             site_gateway: false,
+            site_hub: false,
+            routes_through: Vec::new(),
             no_icmp: false,
             circuit_hop: false,
             circuit_exit: false,
@@ -133,6 +142,10 @@ pub struct Changes {
     pub snat_subnet_routes: Option<bool>,
     /// [`Settings::site_gateway`].
     pub site_gateway: Option<bool>,
+    /// [`Settings::site_hub`].
+    pub site_hub: Option<bool>,
+    /// [`Settings::routes_through`].
+    pub routes_through: Option<Vec<Through>>,
     /// [`Settings::no_icmp`].
     pub no_icmp: Option<bool>,
     /// [`Settings::circuit_hop`].
@@ -197,6 +210,9 @@ impl Changes {
         if self.advertise_routes.as_ref().is_some_and(|routes| routes.len() > ROUTES_MAX - 2) {
             return Err(format!("--advertise-routes: no more than {} routes", ROUTES_MAX - 2));
         }
+        if self.routes_through.as_ref().is_some_and(|words| words.len() > THROUGH_MAX) {
+            return Err(format!("--routes-through: no more than {THROUGH_MAX} words"));
+        }
         if self.circuit_for.as_ref().is_some_and(|list| list.len() > CIRCUIT_FOR_MAX) {
             return Err(format!("--circuit-for: no more than {CIRCUIT_FOR_MAX} networks"));
         }
@@ -259,6 +275,11 @@ fn is_nowhere(at: SocketAddr) -> bool {
     at.ip().is_unspecified() && at.port() == 0
 }
 
+/// A list as it is typed.
+fn words<T: ToString>(list: &[T]) -> String {
+    list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 fn word(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -290,6 +311,11 @@ impl Settings {
             ),
             snat_subnet_routes: or(changes.snat_subnet_routes, self.snat_subnet_routes),
             site_gateway: or(changes.site_gateway, self.site_gateway),
+            site_hub: or(changes.site_hub, self.site_hub),
+            routes_through: match &changes.routes_through {
+                Some(words) => words.clone(),
+                None => self.routes_through.clone(),
+            },
             no_icmp: or(changes.no_icmp, self.no_icmp),
             circuit_hop: or(changes.circuit_hop, self.circuit_hop),
             circuit_exit: or(changes.circuit_exit, self.circuit_exit),
@@ -352,8 +378,10 @@ impl Settings {
             flags.push(("--hostname", name.clone()));
         }
         if !self.advertise_routes.is_empty() {
-            let routes: Vec<String> = self.advertise_routes.iter().map(Offer::to_string).collect();
-            flags.push(("--advertise-routes", routes.join(",")));
+            flags.push(("--advertise-routes", words(&self.advertise_routes)));
+        }
+        if !self.routes_through.is_empty() {
+            flags.push(("--routes-through", words(&self.routes_through)));
         }
         if let Some(name) = &self.exit_node {
             flags.push(("--exit-node", name.clone()));
@@ -365,8 +393,7 @@ impl Settings {
             flags.push(("--circuit-names", names.to_string()));
         }
         if !self.circuit_for.is_empty() {
-            let list: Vec<String> = self.circuit_for.iter().map(Prefix::to_string).collect();
-            flags.push(("--circuit-for", list.join(",")));
+            flags.push(("--circuit-for", words(&self.circuit_for)));
         }
         if let Some(at) = &self.circuit_directory {
             flags.push(("--circuit-directory", at.to_string()));
@@ -397,6 +424,7 @@ impl Settings {
             ),
             ("--snat-subnet-routes", self.snat_subnet_routes, first.snat_subnet_routes),
             ("--site-gateway", self.site_gateway, first.site_gateway),
+            ("--site-hub", self.site_hub, first.site_hub),
             ("--no-icmp", self.no_icmp, first.no_icmp),
             ("--circuit-hop", self.circuit_hop, first.circuit_hop),
             ("--circuit-exit", self.circuit_exit, first.circuit_exit),
@@ -439,6 +467,8 @@ impl Settings {
             "--advertise-exit-node" => changes.advertise_exit_node.is_some(),
             "--exit-node-allow-lan-access" => changes.exit_node_allow_lan_access.is_some(),
             "--site-gateway" => changes.site_gateway.is_some(),
+            "--site-hub" => changes.site_hub.is_some(),
+            "--routes-through" => changes.routes_through.is_some(),
             "--no-icmp" => changes.no_icmp.is_some(),
             _ => changes.snat_subnet_routes.is_some(),
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use control::limits::LINKS_MAX;
-use control::{LinkReport, Map, Peer};
+use control::{LinkReport, Map, NodeId, Peer};
 use host::driver::link_status;
 use host::sockets::relay::StreamStatus;
 use node::{Counters, Destination, PathStatus, PeerStatus, ReachStatus, Status, Weather};
@@ -62,7 +62,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
     let urls: Vec<String> =
         kept.member.iter().flat_map(|member| &member.urls).map(ToString::to_string).collect();
     let seen = Seen { node: &node, now, links: &links, paths: &paths, reach: &reach };
-    let peers = peers(daemon.map.as_deref(), &seen, &carriers);
+    let peers = peers(daemon.map.as_deref(), &seen, &carriers, &daemon.plan.behind);
     let me = daemon.map.as_deref().map(|map| &map.me);
     Ok(json!({
         "schema": SCHEMA,
@@ -137,7 +137,12 @@ struct Seen<'a> {
     reach: &'a ReachStatus,
 }
 
-fn peers(map: Option<&Map>, seen: &Seen<'_>, carriers: &Carriers) -> Vec<Value> {
+fn peers(
+    map: Option<&Map>,
+    seen: &Seen<'_>,
+    carriers: &Carriers,
+    behind: &BTreeMap<NodeId, Option<NodeId>>,
+) -> Vec<Value> {
     let mut peers = Vec::new();
     for peer in map.into_iter().flat_map(|map| &map.peers) {
         let known = seen.node.peers.iter().find(|known| known.key == peer.key);
@@ -149,15 +154,16 @@ fn peers(map: Option<&Map>, seen: &Seen<'_>, carriers: &Carriers) -> Vec<Value> 
             "online": peer.online,
             "tags": peer.tags,
             "routes": peer.routes,
-            "gateway": peer.gateway.map(|id| name_of(map, id)),
+            "gateway": peer.gateway.or_else(|| *behind.get(&peer.id)?).map(|id| name_of(map, id)),
         });
         let path = seen.paths.get(&peer.key);
         add_path(&mut value, known, path, map, carriers);
         let rtt_at = path.and_then(|path| path.rtt_at).filter(|_| !value["rtt_ms"].is_null());
         value["rtt_age_s"] = json!(rtt_at.map(|at| seen.now.since(at).as_secs_f64()));
         value["path"]["why"] = json!(match peer.gateway {
-            None => reason(&value["path"], peer, seen.reach),
             Some(_) => "a plain WireGuard peer, reached through its gateway",
+            None if behind.contains_key(&peer.id) => "reached through another (--routes-through)",
+            None => reason(&value["path"], peer, seen.reach),
         });
         let link = seen.links.get(&peer.key);
         link_status::add(&mut value, known, link, seen.now);
@@ -168,7 +174,7 @@ fn peers(map: Option<&Map>, seen: &Seen<'_>, carriers: &Carriers) -> Vec<Value> 
 }
 
 /// What a node is called: this one, or a peer.
-fn name_of(map: Option<&Map>, id: control::NodeId) -> Option<String> {
+fn name_of(map: Option<&Map>, id: NodeId) -> Option<String> {
     let map = map?;
     if map.me.id == id {
         return Some(map.me.name.clone());

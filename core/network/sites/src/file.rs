@@ -13,6 +13,7 @@
 //! hosts = ["root@192.0.2.7:22"]    # for ssh: gateways first, then machines that get the route
 //! subnets = ["10.9.0.0/24"]        # else from the plan
 //! inside = ["10.9.0.1"]            # the gateways' addresses there, else 254 and 253
+//! parent = "lyon"                  # in a tree: a site above, else one of its own provider
 //! ```
 
 use core::fmt;
@@ -43,7 +44,7 @@ pub enum Topology {
     /// Each with each.
     #[default]
     Mesh,
-    /// Each with one of its own provider, these with the first site.
+    /// Each with its parent: the one that it names, else one of its own provider, else the first.
     Tree,
     /// Each with the first.
     Star,
@@ -102,6 +103,8 @@ pub struct Site {
     pub alias: bool,
     /// The gateways' addresses inside; from the plan if there are none.
     pub inside: Vec<Ipv4Addr>,
+    /// The site to which it is joined in a tree, if it is chosen by hand.
+    pub parent: Option<String>,
     /// The number B of the plan, if it is chosen by hand.
     pub number: Option<u32>,
     /// The provider's API, where it is not the usual one.
@@ -124,6 +127,7 @@ pub(crate) struct Spans {
     pub(crate) site: Range<usize>,
     pub(crate) number: Range<usize>,
     pub(crate) subnets: Vec<Range<usize>>,
+    pub(crate) parent: Range<usize>,
 }
 
 /// A whole site file.
@@ -256,6 +260,12 @@ fn sites(keys: &mut Keys<'_>, mistakes: &mut Mistakes<'_>) -> Vec<Site> {
             let told = format!("there are two sites {:?}; rename one", site.name);
             mistakes.add(site.spans.site.clone(), told);
         }
+        // What stands above is no child of it, so that no parents go round in a circle.
+        let is_above = |parent: &String| sites.iter().any(|above: &Site| above.name == *parent);
+        if let Some(parent) = site.parent.as_ref().filter(|parent| !is_above(parent)) {
+            let told = format!("no site {parent:?} stands above {}; its parent does", site.name);
+            mistakes.add(site.spans.parent.clone(), told);
+        }
         sites.push(site);
     }
     sites
@@ -288,6 +298,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
         .into_iter()
         .filter_map(|(text, span)| inner(text, span, &subnets, mistakes))
         .collect();
+    let parent = keys.text("parent", mistakes);
     let number = keys.number("number", 0..=255, mistakes);
     let endpoint = keys.text("endpoint", mistakes);
     let endpoint = endpoint.and_then(|(text, span)| url(text, span, "endpoint", mistakes));
@@ -303,6 +314,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
         site: at,
         number: number.as_ref().map_or(0..0, |(_, span)| span.clone()),
         subnets: subnets.iter().map(|(_, span)| span.clone()).collect(),
+        parent: parent.as_ref().map_or(0..0, |(_, span)| span.clone()),
     };
     let site = Site {
         name: name?,
@@ -312,6 +324,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
         subnets: subnets.into_iter().map(|(prefix, _)| prefix).collect(),
         alias,
         inside,
+        parent: parent.map(|(text, _)| text.to_owned()),
         number: number.map(|(number, _)| number),
         endpoint,
         hosts,

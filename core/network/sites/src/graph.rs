@@ -102,10 +102,15 @@ pub fn links(file: &File) -> Vec<Link> {
             for (index, site) in file.sites.iter().enumerate() {
                 agents.entry(site.provider).or_insert(index);
             }
-            let parent = |index: usize| match agents[&file.sites[index].provider] {
+            let named = |index: usize| {
+                let parent = file.sites[index].parent.as_deref()?;
+                file.sites[..index].iter().position(|site| site.name == parent)
+            };
+            let agent = |index: usize| match agents[&file.sites[index].provider] {
                 agent if agent == index => 0,
                 agent => agent,
             };
+            let parent = |index: usize| named(index).unwrap_or_else(|| agent(index));
             (1..count).map(|to| Link { from: parent(to), to }).collect()
         }
     }

@@ -12,7 +12,8 @@
 //!    deployment and C the machine; the gateway is 254. It refuses networks that overlap, by the
 //!    names of their sites. It is told which numbers are taken already, so that a site that goes
 //!    moves nobody else.
-//! 3. [`links`] lists which sites are joined: all pairs, a tree, or a star.
+//! 3. [`links`] lists which sites are joined: all pairs, a tree, or a star. [`through`] says of a
+//!    tree and a star through whom a site reaches those with whom it is not joined itself.
 //! 4. [`desired`] makes resources of it: what must exist at each provider, with its properties,
 //!    and what each needs before it.
 //! 5. The shell asks the providers what is there and gives a [`Report`]. Only what bears our tag
@@ -43,6 +44,7 @@ mod openstack;
 mod ssh;
 mod steps;
 mod table;
+mod through;
 
 pub use desired::desired;
 pub use file::{Backend, FILE_BYTES_MAX, File, Host, Provider, SITES_MAX, Site, Topology};
@@ -52,6 +54,7 @@ pub use number::{Capacity, Numbering, Place, Taken};
 pub use openstack::DMZ;
 pub use ssh::{PROTOCOL, TAG_FILE};
 pub use steps::{Action, Found, Report, Step, steps};
+pub use through::{is_hub, through};
 
 #[cfg(test)]
 mod tests;

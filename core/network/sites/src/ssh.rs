@@ -4,11 +4,21 @@
 use crate::file::File;
 use crate::graph::{Id, Kind, Known, Resource, list, node_name, resource};
 use crate::number::Numbering;
+use crate::through;
 
 /// The number that the kernel keeps with routes of ours, which is their tag.
 pub const PROTOCOL: u8 = 158;
 /// The file on a machine by which it is known as ours.
 pub const TAG_FILE: &str = "/etc/warren-site.json";
+
+/// What a gateway of a tree or a star does beside, for people.
+fn ways(file: &File, index: usize) -> String {
+    let parent = through::parent(file, index);
+    let parent = parent.map(|parent| format!(", and reaches other sites through {parent}"));
+    let is_hub = through::is_hub(file, index);
+    let hub = is_hub.then(|| ", and passes on what sites send to each other".to_owned());
+    [parent, hub].into_iter().flatten().collect()
+}
 
 /// Adds the resources of one site.
 pub(crate) fn desired(
@@ -21,6 +31,8 @@ pub(crate) fn desired(
     let site = &file.sites[index];
     let place = &numbering.places[index];
     let count = usize::from(site.gateways);
+    let through = through(file, numbering, index);
+    let passes_on = if through::is_hub(file, index) { "yes" } else { "no" };
     let mut ready = Vec::new();
     for (gateway, host) in site.hosts.iter().take(count).enumerate() {
         let name = node_name(file, index, gateway);
@@ -34,9 +46,16 @@ pub(crate) fn desired(
         ));
         all.push(resource(
             id(Kind::Member),
-            [at.clone(), ("routes", place.offers()), ("state", "running".to_owned())],
+            [
+                at.clone(),
+                ("passes_on", passes_on.to_owned()),
+                ("routes", place.offers()),
+                ("state", "running".to_owned()),
+                ("through", through.clone()),
+            ],
             vec![id(Kind::Program)],
-            format!("{host} joins the network as the gateway of {}", site.name),
+            format!("{host} joins the network as the gateway of {}", site.name)
+                + &ways(file, index),
         ));
         all.push(resource(
             id(Kind::Approval),

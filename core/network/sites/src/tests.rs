@@ -214,6 +214,70 @@ fn source_001_6_mesh_tree_and_star_are_one_setting() {
     }
 }
 
+/// Who hands a packet of one site on to whom, until it is at another one; as the gateways' words
+/// have it.
+fn way(file: &File, numbering: &Numbering, from: usize, to: usize) -> Vec<usize> {
+    let target = numbering.places[to].known_as[0];
+    let mut way = vec![from];
+    while way.last() != Some(&to) {
+        let at = *way.last().unwrap();
+        let words = through(file, numbering, at);
+        let read = |word: &str| {
+            let (prefix, node) = word.split_once('=').unwrap();
+            (prefix.parse::<wire::prefix::Prefix>().unwrap(), node.to_owned())
+        };
+        let known = words.split(',').filter(|word| word.ends_with("-gw1")).map(read);
+        let meant = known.filter(|(prefix, _)| prefix.contains(target.address()));
+        let best = meant.max_by_key(|(prefix, _)| prefix.bits());
+        let next = best.map_or(to, |(_, node)| {
+            (0..file.sites.len()).find(|site| node_name(file, *site, 0) == node).unwrap()
+        });
+        assert!(
+            links(file).iter().any(|Link { from, to }| {
+                [*from, *to] == [at, next] || [*from, *to] == [next, at]
+            })
+        );
+        let passes_on = way.len() == 1 || is_hub(file, at);
+        assert!(passes_on && !way.contains(&next), "{way:?} {next}");
+        way.push(next);
+    }
+    way
+}
+
+#[test]
+fn source_001_6_in_a_tree_and_a_star_everybody_is_reached_through_neighbours() {
+    let star = "topology = \"star\"\n";
+    let (file, numbering) = read(&many(4, star));
+    assert_eq!(way(&file, &numbering, 1, 3), [1, 0, 3]);
+    assert_eq!(through(&file, &numbering, 0), "", "the hub is joined with all");
+    assert_eq!(through(&file, &numbering, 2), "10.0.0.0/8=acme-s0-gw1");
+    assert!(is_hub(&file, 0) && !is_hub(&file, 1));
+    let (mesh, numbers) = read(&many(4, ""));
+    assert_eq!((through(&mesh, &numbers, 2), is_hub(&mesh, 2)), (String::new(), false));
+
+    let tree = "topology = \"tree\"\n";
+    let chained = |text: String, site: &str, parent: &str| {
+        let name = format!("name = \"{site}\"\n");
+        text.replace(&name, &format!("{name}parent = \"{parent}\"\n"))
+    };
+    let text = chained(chained(many(5, tree), "s2", "s1"), "s3", "s2");
+    let (file, numbering) = read(&text);
+    assert_eq!(way(&file, &numbering, 0, 3), [0, 1, 2, 3]);
+    assert_eq!(way(&file, &numbering, 3, 4), [3, 2, 1, 0, 4]);
+    assert_eq!(through(&file, &numbering, 0), "10.4.2.0/24=acme-s1-gw1,10.4.3.0/24=acme-s1-gw1");
+    let told = told(&chained(many(3, tree), "s1", "s2"));
+    assert!(told[0].contains("no site \"s2\" stands above s1"), "{told:?}");
+    let cloud = |name: &str, more: &str| {
+        format!("[[site]]\nname = \"{name}\"\nprovider = \"aws\"\nregion = \"r\"\n{more}\n")
+    };
+    let outside = cloud("c", "subnets = [\"172.20.0.0/24\"]");
+    let (file, numbering) = read(&(many(2, tree) + &outside + &cloud("d", "gateways = 2")));
+    assert_eq!(way(&file, &numbering, 1, 2), [1, 0, 2], "one outside of the range as well");
+    assert_eq!(way(&file, &numbering, 1, 3), [1, 0, 2, 3]);
+    let words = through(&file, &numbering, 2);
+    assert!(words.contains("10.1.0.0/24=acme-d-gw1,10.1.0.0/24=acme-d-gw2"), "a pair: {words}");
+}
+
 /// What a provider reports after these steps were done.
 fn done(report: &Report, steps: &[Step]) -> Report {
     let mut found: BTreeMap<Id, Found> =

@@ -33,6 +33,9 @@ pub(crate) struct Told {
 pub(crate) struct Served {
     /// What it answers for.
     prefixes: Vec<node::Prefix>,
+    /// What passes between two peers through it: plain peers, and what a hub of sites passes on,
+    /// which both ends judge.
+    carried: Vec<node::Prefix>,
     /// How addresses are rewritten.
     table: node::translate::Table,
     /// How fast its line is.
@@ -192,14 +195,15 @@ impl Daemon {
             .collect();
         let table = settings.translation(self.gate.ready(routes, settings));
         let line_rate = settings.line_rate.unwrap_or_default();
-        let told = Some(Served { prefixes: served, table, line_rate });
+        let carried = self.plan.carried().chain(self.plan.passed.iter().copied());
+        let carried = carried.map(|prefix| plan::wire_prefix(&prefix)).collect();
+        let told = Some(Served { prefixes: served, carried, table, line_rate });
         if self.served == told {
             return Ok(());
         }
         self.served.clone_from(&told);
-        let Some(Served { prefixes, table, line_rate }) = told else { return Ok(()) };
+        let Some(Served { prefixes, carried, table, line_rate }) = told else { return Ok(()) };
         // A table holds more than a map can name.
-        let carried: Vec<_> = self.plan.carried().map(|p| plan::wire_prefix(&p)).collect();
         let full = self.remote.call(move |desk| {
             let (node, ..) = desk.node();
             node.set_translation(table);
