@@ -22,8 +22,9 @@ struct Stranger {
 /// plaintext, which is sealed and sent as it is. A length of zero lets 10 ms pass.
 ///
 /// What is delivered is from the peer's own address, every datagram is counted once, what came took
-/// a few steps for each of its bytes (BC-10), and afterwards the session still carries. (No input
-/// is long enough to reach the bounds of memory; the tests of BC-06 and BC-10 are.)
+/// a few steps for each of its bytes (BC-10), and afterwards the session still carries. Nobody who
+/// measured nothing is told of arrivals. (No input is long enough to reach the bounds of memory;
+/// the tests of BC-06 and BC-10 are.)
 pub fn frames(data: &[u8]) {
     let mut stranger = Stranger::new();
     let mut machine = Machine::new(2);
@@ -58,6 +59,7 @@ pub fn frames(data: &[u8]) {
         machine.receive(address(1), &datagram);
     }
     machine.pass(Duration::from_secs(1));
+    assert_eq!(machine.node.arrivals(), None, "told of a stream that was never sent");
     let steps = machine.node.steps();
     assert!(steps <= 2 * heard_bytes, "{steps} steps for {heard_bytes} bytes");
     assert!(machine.delivered.iter().all(|packet| is_from_peer(packet)), "a source not allowed");
@@ -163,7 +165,16 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let bundle = [bundle, entry(&packet), entry(&ordered), entry(&foreign)].concat();
     let squeezed = |inner: &[u8]| [&[0x8c], &crate::squeezed::block(inner, 0)[..]].concat();
     let report = frame::Report { number: 1, ..Default::default() }.build();
+    let mut sounding = [0; 40];
+    frame::Sounding::write_packet(7, 3, &mut sounding);
+    let mut told = [0; frame::Sounding::told_len(3)];
+    frame::Sounding::write_told(7, 500, &[1, 0, 9], &mut told);
+    let mut ask = [0; frame::Sounding::told_len(9)];
+    frame::Sounding::write_ask(7, 0, &mut ask);
+    let ask = step(&ask);
+    let soundings = [step(&sounding), ask.clone(), step(&told), vec![0], ask].concat();
     vec![
+        [&hello[..], &soundings].concat(),
         [hello.clone(), step(&head), step(&chunk)].concat(),
         [hello.clone(), step(&chunk), vec![0], step(&head)].concat(),
         [hello.clone(), step(&protect(0, &packet)), step(&repair)].concat(),

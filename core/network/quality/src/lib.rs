@@ -32,6 +32,13 @@
 //! within such a cost is not small: beside much traffic that comes by chance, on a slow line, the
 //! answer is that there is none ([`Outcome::NotConverged`]).
 
+//! Who runs it: the daemon, when somebody asks. Streams are frames of the link, sealed in the
+//! session, and not UDP inside the network. There repair, order and pacing would move the packets
+//! that measure, and this machine's ring would be measured with the path. A frame says also which
+//! numbers it had, so that the weather is judged without it; and the peer's Hello says whether it
+//! knows soundings at all. A stream is sealed at once and sent by a thread of its own: in the loop
+//! that moves packets it would wait for them.
+
 #![forbid(unsafe_code)]
 
 mod estimator;

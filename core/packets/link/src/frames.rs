@@ -459,6 +459,7 @@ pub(crate) fn carries_data(frame: &Frame<'_>) -> bool {
             | Frame::Elsewhere(_)
             | Frame::Cell(_)
             | Frame::Build(_)
+            | Frame::Sounding(_)
             | Frame::Unknown(_)
     )
 }
@@ -471,6 +472,7 @@ pub fn features() -> Features {
         .with(Features::BUNDLES)
         .with(Features::SQUEEZED)
         .with(Features::ELSEWHERE)
+        .with(Features::SOUNDINGS)
 }
 
 #[cfg(test)]

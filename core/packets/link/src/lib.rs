@@ -29,6 +29,8 @@
 //!
 //! Where the user asked for it, what one datagram is to hold is compressed by itself (`squeeze`).
 //!
+//! What measures the path goes beside all of that: [`Link::send_soundings`] seals it as it is.
+//!
 //! And on its way in: [`Link::receive`] opens a datagram where the shell received it and tells
 //! where the plaintext lies; the datagram's source becomes the link's endpoint, since it was
 //! authentic and fresh (roaming). What the plaintext may claim is the node's to judge. Frames go to
@@ -80,7 +82,7 @@ mod weather;
 pub use self::codel::Codel;
 pub use self::frames::features;
 pub use self::inbox::{Inbox, OWN_BYTES_MAX};
-pub use self::link::{Link, Own, Wake, World};
+pub use self::link::{Link, Own, Unsounded, Wake, World};
 pub use self::outbox::{Carried, Carrier, Destination, Endpoint, Outbox, Relayed, Source};
 pub use self::outcome::{Outcome, Refusal};
 pub use self::overrun::Overrun;

@@ -589,3 +589,6 @@ mod cells;
 mod keys;
 mod managed;
 mod shown;
+mod sounding;
+
+pub use sounding::Unsounded;

@@ -60,9 +60,10 @@ pub use counters::{Counters, Reason};
 pub use link::{Candidate, Carried, Carrier, Destination, Endpoint, Inbox, Outbox, PathStatus};
 pub use link::{KeyStatus, OverlapTooLong, Preshared, Schedule};
 pub use link::{ORDER, ORDER_MAX, REPAIR_PERCENT, Tuning, Weather, World};
-pub use link::{Relayed, Source};
+pub use link::{Relayed, Source, Unsounded};
 pub use node::{
-    ConfigError, GUESTS_MAX, HANDSHAKES_MAX, Node, PEERS_MAX, SHARE_MAX, WAITING_BYTES_MAX,
+    ConfigError, GUESTS_MAX, HANDSHAKES_MAX, Node, PEERS_MAX, SHARE_MAX, SOUNDED_MAX,
+    WAITING_BYTES_MAX,
 };
 pub use rate::{BadRate, LineRate};
 pub use reach::{ENDPOINTS_MAX, Reach, ReachStatus, SERVERS_MAX};

@@ -89,6 +89,7 @@ pub struct Node {
     reach: Asker,
     circuits: Circuits,
     guests: Guests,
+    soundings: Soundings,
     /// What our own machine is told about packets that do not fit.
     replies: VecDeque<Vec<u8>>,
     counters: Counters,
@@ -145,6 +146,7 @@ impl Node {
             reach: Asker::default(),
             circuits: Circuits::default(),
             guests: Guests::default(),
+            soundings: Soundings::default(),
             replies: VecDeque::new(),
             counters: Counters::default(),
             pieces_gone: PieceCounters::default(),
@@ -255,6 +257,9 @@ impl Node {
             Ok(Message::Transport { receiver, .. }) => {
                 self.open(from, Index(receiver), datagram, start, clock.now, inbox).map(|circuit| {
                     let Some((id, plain)) = circuit else { return };
+                    if frame::is_sounding(&datagram[plain.clone()]) {
+                        return self.handle_sounding(id, &datagram[plain], clock.now, out);
+                    }
                     let at = (id, start + plain.start);
                     let now = (clock.now, random);
                     self.handle_circuit(at, &mut datagram[plain], now, inbox, out);
@@ -301,7 +306,13 @@ impl Node {
         let inner = &datagram[plain.clone()];
         if !matches!(inner[0] >> 4, 4 | 6) {
             let link = self.peers.link(id).ok_or(unknown)?;
-            if frame::is_circuit(inner) && link.note_cell(session, datagram, now) {
+            let is_taken = if frame::is_sounding(inner) {
+                frame::parse(inner).map_err(|_| Reason::UnknownFrame)?;
+                link.note_sounding(session, datagram, now)
+            } else {
+                frame::is_circuit(inner) && link.note_cell(session, datagram, now)
+            };
+            if is_taken {
                 self.counters.frames_in += 1;
                 return Ok(Some((id, plain)));
             }
@@ -533,6 +544,7 @@ mod marked;
 mod multicast;
 mod reachable;
 mod shaped;
+mod soundings;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -543,6 +555,8 @@ use guard::{Guard, Owner};
 pub use guests::GUESTS_MAX;
 use guests::Guests;
 use multicast::Receivers;
+pub use soundings::SOUNDED_MAX;
+use soundings::Soundings;
 use tables::Tables;
 pub use turn::SHARE_MAX;
 use turn::Turn;

@@ -9,7 +9,8 @@
 //! flow, a [`Bundle`] holds small ones that waited together; each of these may be [`Squeezed`]. A
 //! [`Report`] tells the other end what arrived. A [`Probe`] asks whether a path is open, its
 //! [`ProbeAnswer`] says so, and [`Candidates`] say where else to try; [`Elsewhere`] says which
-//! numbers these had. A [`Cell`] belongs to a circuit, which [`Build`] sets up and ends.
+//! numbers these had. A [`Cell`] belongs to a circuit, which [`Build`] sets up and ends. A
+//! [`Sounding`] is of a stream that measures what a path has left.
 
 use crate::Malformed;
 
@@ -20,6 +21,7 @@ mod hello;
 mod path;
 mod repair;
 mod report;
+mod sounding;
 mod squeezed;
 mod unit;
 
@@ -30,6 +32,7 @@ pub use hello::{Features, Hello};
 pub use path::{Candidates, Probe, ProbeAnswer};
 pub use repair::{Protected, Repair};
 pub use report::{Losses, Report};
+pub use sounding::{Arrivals, Sounding};
 pub use squeezed::Squeezed;
 pub use unit::{Chunk, Head, Ordered};
 
@@ -54,6 +57,7 @@ const KIND_SQUEEZED: u8 = FIRST_BYTE_MIN | 12;
 const KIND_ELSEWHERE: u8 = FIRST_BYTE_MIN | 13;
 const KIND_CELL: u8 = FIRST_BYTE_MIN | 14;
 const KIND_BUILD: u8 = FIRST_BYTE_MIN | 15;
+const KIND_SOUNDING: u8 = FIRST_BYTE_MIN | 16;
 
 /// A frame, as parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +92,8 @@ pub enum Frame<'a> {
     Cell(Cell),
     /// What sets a circuit up, or ends it.
     Build(Build),
+    /// What measures a path, or tells what came of it.
+    Sounding(Sounding<'a>),
     /// Of a kind that this version does not know.
     Unknown(u8),
 }
@@ -104,6 +110,13 @@ pub fn is_frame(plain: &[u8]) -> bool {
 #[must_use]
 pub fn is_circuit(plain: &[u8]) -> bool {
     matches!(plain.first(), Some(&(KIND_CELL | KIND_BUILD)))
+}
+
+/// Whether a frame measures a path: it goes beside packets, too.
+#[inline]
+#[must_use]
+pub fn is_sounding(plain: &[u8]) -> bool {
+    plain.first() == Some(&KIND_SOUNDING)
 }
 
 /// Reads a frame; what follows it is padding, or was added by a later version, unless the kind
@@ -128,6 +141,7 @@ pub fn parse(plain: &[u8]) -> Result<Frame<'_>, Malformed> {
         Some(&KIND_ELSEWHERE) => Elsewhere::parse(plain).map(Frame::Elsewhere),
         Some(&KIND_CELL) => Cell::parse(plain).map(Frame::Cell),
         Some(&KIND_BUILD) => Build::parse(plain).map(Frame::Build),
+        Some(&KIND_SOUNDING) => Sounding::parse(plain).map(Frame::Sounding),
         Some(&KIND_HELLO) => Hello::parse(plain).map(Frame::Hello),
         Some(&first) if first >= FIRST_BYTE_MIN => Ok(Frame::Unknown(first - FIRST_BYTE_MIN)),
         _ => Err(Malformed::Version),
@@ -162,7 +176,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(
-            kind in 0x80..0x90u8, bytes in proptest::collection::vec(any::<u8>(), 0..200)
+            kind in 0x80..0x92u8, bytes in proptest::collection::vec(any::<u8>(), 0..200)
         ) {
             let plain = [&[kind][..], &bytes].concat();
             if let Ok(Frame::Hello(hello)) = parse(&plain) {

@@ -334,6 +334,7 @@ impl Node {
         self.allowed.remove_owner(id);
         self.guard.forget(id);
         self.circuits.forget_peer(id);
+        self.soundings.forget(id);
         self.tables.forget(id);
         let held = self.shaper.forget(id);
         self.counters.drop(Reason::StageExpired, held);

@@ -17,6 +17,7 @@ mod held;
 mod mixed;
 mod pathless;
 mod roomy;
+mod soundings;
 mod squeezed;
 mod translated;
 

@@ -33,6 +33,8 @@ impl Features {
     pub const SQUEEZED: Self = Self(8);
     /// What went another way is read of.
     pub const ELSEWHERE: Self = Self(16);
+    /// Arrivals of soundings are noted and told.
+    pub const SOUNDINGS: Self = Self(32);
 
     /// All of both.
     #[must_use]

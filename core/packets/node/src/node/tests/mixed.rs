@@ -36,6 +36,7 @@ fn note_needed(plain: &[u8], needed: &mut Vec<Features>) {
             needed.push(Features::PATHS);
         }
         Frame::Cell(_) | Frame::Build(_) => panic!("a frame of circuits, of which there are none"),
+        Frame::Sounding(_) => panic!("a sounding, and nobody measures"),
         Frame::Unknown(kind) => panic!("a frame of kind {kind:#x}"),
     }
 }
