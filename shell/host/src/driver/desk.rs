@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use node::{Change, Clock, Node, Status};
-use noise::Random;
+use node::{Change, Clock, Node, Status, Unsounded};
+use noise::{PublicKey, Random};
 
 use super::{Error, Rest};
 use crate::driver::engine::Engine;
 use crate::driver::link_status;
 use crate::sockets::relay::{NewStream, StreamStatus};
+use crate::sockets::soundings::Sealed;
 
 /// What an order of another thread gets to work with; see [`super::mail`].
 #[derive(Debug)]
@@ -101,6 +102,27 @@ impl Desk<'_> {
     #[must_use]
     pub fn relays(&mut self) -> Vec<StreamStatus> {
         self.engine().streams.status().collect()
+    }
+
+    /// See [`Engine::seal_stream`].
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn seal_stream(
+        &mut self,
+        key: &PublicKey,
+        packets: u16,
+        len: usize,
+    ) -> Result<Sealed, Unsounded> {
+        self.engine().seal_stream(key, packets, len)
+    }
+
+    /// See [`Engine::ask_arrivals`].
+    ///
+    /// # Errors
+    /// Why the peer cannot be asked.
+    pub fn ask_arrivals(&mut self) -> Result<(), Unsounded> {
+        self.engine().ask_arrivals()
     }
 
     /// What did not go on, by reason: of the node, of what came in frames, and what the kernel did

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use link::{Destination, Relayed};
-use node::{Clock, Inbox, Node, Stamps};
+use node::{Clock, Inbox, Node, Stamps, Unsounded};
 use noise::{Instant, PublicKey, Tai64n};
 use pace::{Allowance, Moderation, Pressure, Taken};
 use wire::coalesce::Coalescer;
@@ -23,6 +23,7 @@ use crate::sockets::bucket::Bucket;
 use crate::sockets::carriers::Carriers;
 use crate::sockets::outgoing::Outgoing;
 use crate::sockets::relay::Streams;
+use crate::sockets::soundings::{Sealed, Stream};
 use crate::sockets::udp::{Arena, MESSAGES_MAX, Sockets};
 
 /// Packets or superpackets that one turn takes from the device.
@@ -327,6 +328,37 @@ impl Engine {
         let more = arrived.more;
         self.streams.give_back(arrived, count, is_bad);
         more
+    }
+
+    /// Seals a stream for a peer ([`Node::send_stream`]), for another thread to send.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn seal_stream(
+        &mut self,
+        key: &PublicKey,
+        packets: u16,
+        len: usize,
+    ) -> Result<Sealed, Unsounded> {
+        let mut stream = Stream::default();
+        self.node.send_stream(key, packets, len, self.clock.now, &mut stream)?;
+        Sealed::new(stream, self.sockets.as_ref()).map_err(|_| Unsounded::NoSession)
+    }
+
+    /// Asks a peer for the arrivals of the last stream ([`Node::ask_arrivals`]).
+    ///
+    /// # Errors
+    /// Why it cannot be asked.
+    pub fn ask_arrivals(&mut self) -> Result<(), Unsounded> {
+        let mut out = Outgoing {
+            batch: &mut self.batch,
+            sockets: self.sockets.as_mut(),
+            streams: Some(&mut self.streams),
+            carriers: Some(&mut self.carriers),
+        };
+        let asked = self.node.ask_arrivals(self.clock.now, &mut out);
+        out.flush();
+        asked
     }
 
     /// Does what is due: handshakes, timers, and what peers want done. While something that came is

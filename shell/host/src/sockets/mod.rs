@@ -7,4 +7,5 @@ pub mod carriers;
 pub mod echo;
 pub mod outgoing;
 pub mod relay;
+pub mod soundings;
 pub mod udp;

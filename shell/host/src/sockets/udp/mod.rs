@@ -130,6 +130,12 @@ impl Sockets {
         socket.as_ref().map(|socket| socket.fd.as_raw_fd())
     }
 
+    /// Another hold on the socket by which what goes there leaves, for another thread.
+    pub(crate) fn another(&self, to: &Endpoint) -> Option<io::Result<OwnedFd>> {
+        let socket = if to.remote.is_ipv6() { &self.v6 } else { &self.v4 };
+        socket.as_ref().map(|socket| socket.fd.try_clone())
+    }
+
     /// Marks what leaves, for policy routing; 0 = no mark.
     ///
     /// # Errors

@@ -1,0 +1,140 @@
+//! A stream that measures a path: sealed at once by the loop, sent by another thread, each packet
+//! when it is due, by the socket that packets leave by. So the loop goes on meanwhile, and what it
+//! has to do does not make a packet late.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use link::{Destination, Endpoint, Outbox};
+use noise::Instant;
+
+use crate::linux::sys;
+use crate::sockets::batch::Run;
+use crate::sockets::udp::{Messages, Sockets};
+
+/// Who sleeps wakes late by up to so long; the rest is waited for awake.
+const AWAKE_NS: u64 = 120_000;
+
+/// Sealed packets of one stream, one behind the other, all as long as each other.
+#[derive(Debug, Default)]
+pub struct Stream {
+    memory: Vec<u8>,
+    used: usize,
+    len: usize,
+    to: Option<Endpoint>,
+}
+
+impl Outbox for Stream {
+    fn reserve(&mut self, to: &Destination, len: usize) -> Option<&mut [u8]> {
+        self.to = Some(to.udp()?);
+        self.len = len;
+        self.memory.resize(self.used + len, 0);
+        self.memory.get_mut(self.used..)
+    }
+
+    fn commit(&mut self) {
+        self.used += self.len;
+    }
+}
+
+/// A stream, and the socket it leaves by.
+#[derive(Debug)]
+pub struct Sealed {
+    stream: Stream,
+    to: Endpoint,
+    fd: OwnedFd,
+}
+
+impl Sealed {
+    /// To be sent by one of these sockets.
+    ///
+    /// # Errors
+    /// No packet was sealed, or there is no socket for it.
+    pub(crate) fn new(stream: Stream, sockets: Option<&Sockets>) -> io::Result<Self> {
+        let nowhere = || io::Error::from(io::ErrorKind::NotConnected);
+        let to = stream.to.ok_or_else(nowhere)?;
+        let fd = sockets.and_then(|sockets| sockets.another(&to)).ok_or_else(nowhere)??;
+        Ok(Self { stream, to, fd })
+    }
+
+    /// Whether it goes by IPv6.
+    #[must_use]
+    pub fn is_v6(&self) -> bool {
+        self.to.remote.is_ipv6()
+    }
+
+    /// Sends all, so far apart that `bulk` of them leave at once and the next after as many gaps.
+    /// Returns when each really left, in nanoseconds by the clock of [`now`]. What the system does
+    /// not take is lost, as far as anybody can tell.
+    #[must_use]
+    pub fn send(&self, gap: Duration, bulk: u32) -> Vec<u64> {
+        sys::sleep_exactly();
+        let mut messages = Messages::new();
+        let len = self.stream.len;
+        let begin_ns = sys::boottime_ns();
+        let gap_ns = gap.as_nanos() as u64;
+        let bulk = u64::from(bulk.max(1));
+        let datagrams = self.stream.memory[..self.stream.used].chunks_exact(len.max(1));
+        let mut left = Vec::with_capacity(datagrams.len());
+        for (place, datagram) in (0..).zip(datagrams) {
+            wait_until(begin_ns + gap_ns * (place / bulk * bulk));
+            left.push(sys::boottime_ns());
+            let run = Run::single(self.to, place as usize * len, len);
+            let _ = messages.send(&self.fd, std::iter::once((&run, datagram, false)));
+        }
+        left
+    }
+}
+
+/// The clock of the loop.
+#[must_use]
+pub fn now() -> Instant {
+    Instant(sys::boottime_ns())
+}
+
+fn wait_until(due_ns: u64) {
+    loop {
+        let left_ns = due_ns.saturating_sub(sys::boottime_ns());
+        if left_ns == 0 {
+            return;
+        }
+        match left_ns.checked_sub(AWAKE_NS) {
+            Some(sleep_ns) => std::thread::sleep(Duration::from_nanos(sleep_ns)),
+            None => std::hint::spin_loop(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_stream_leaves_in_its_order_and_not_before_its_time() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let to = Endpoint::new(peer.local_addr().unwrap());
+        let mut stream = Stream::default();
+        for place in 0..20 {
+            stream.reserve(&to.into(), 100).unwrap().fill(place);
+            stream.commit();
+        }
+        let sockets = Sockets::bind(0, 0).unwrap();
+        assert!(Sealed::new(Stream::default(), Some(&sockets)).is_err(), "nothing was sealed");
+        let sealed = Sealed::new(stream, Some(&sockets)).unwrap();
+        assert!(!sealed.is_v6());
+        let gap = Duration::from_micros(500);
+        let left = sealed.send(gap, 4);
+        assert_eq!(left.len(), 20);
+        for (place, at) in (0_u64..).zip(&left) {
+            // The first left a little after the beginning.
+            assert!(at - left[0] + 100_000 >= place / 4 * 4 * 500_000, "{place}: {left:?}");
+            let mut bytes = [0; 200];
+            assert_eq!(peer.recv(&mut bytes).unwrap(), 100);
+            assert!(bytes[..100].iter().all(|byte| u64::from(*byte) == place), "{place}");
+        }
+    }
+}
