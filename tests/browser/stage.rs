@@ -189,6 +189,7 @@ impl Stage {
                 loss_ppm: if peer % 7 == 3 { 30_000 } else { 0 },
                 rx_bytes: ms * 40 * (1 + peer as u64 % 9),
                 tx_bytes: ms * 10,
+                available: None,
             });
             node.report_links(told.collect());
         }

@@ -64,6 +64,7 @@ impl Daemon {
                 let question = Question { source, destination, protocol, port };
                 why::why(self, &question)?
             }
+            Request::Bandwidth { peer } => self.measure(peer),
             Request::Circuit { ask } => self.circuit(&ask)?,
             Request::Debug => status::debug(self)?,
         };
@@ -85,7 +86,8 @@ impl Daemon {
                         set: sudo warren set --operator USER";
             return Some(mend.to_owned());
         }
-        let mend = "the operator may say up, down and set; this is for root: try it with sudo";
+        let mend = "the operator may say up, down, set and bandwidth; this is for root: try it \
+                    with sudo";
         (!request.is_operating()).then(|| mend.to_owned())
     }
 

@@ -34,6 +34,7 @@
 
 mod answer;
 mod as_text;
+mod bandwidth;
 mod begin;
 mod circuits;
 mod exits;

@@ -17,6 +17,7 @@ use node::{Candidate, Change};
 use noise::PrivateKey;
 use serde_json::Value;
 
+use crate::bandwidth::{Bandwidths, Found};
 use crate::circuits::{DoorAsk, Kept};
 use crate::failover::Failover;
 use crate::gate::Gate;
@@ -31,6 +32,7 @@ use crate::state::{Member, State};
 use crate::system::Interface;
 use crate::trouble::told;
 
+mod bandwidth;
 mod ending;
 mod mdns;
 mod naming;
@@ -75,6 +77,8 @@ pub(crate) enum Input {
     Ports(Option<Mapping>),
     /// A promise of the stamps is to be kept, in seconds since 1970.
     Promise(u64),
+    /// What a path to this peer has left was measured, or was not.
+    Bandwidth(noise::PublicKey, Found),
     /// A client of the SOCKS door wants a circuit.
     Door(DoorAsk),
     /// The end.
@@ -165,6 +169,8 @@ pub(crate) struct Daemon {
     pub(crate) home: Home,
     /// Circuits that are wanted, and what was told of them.
     pub(crate) circuits: Kept,
+    /// What paths have left, as far as somebody wanted to know.
+    pub(crate) bandwidths: Bandwidths,
     /// What is told on of a LAN's services.
     pub(crate) mdns: Option<(Mdns, host::names::mdns::Relay)>,
 }
@@ -220,6 +226,7 @@ impl Daemon {
             has_twin: false,
             home: Home::default(),
             circuits: Kept::default(),
+            bandwidths: Bandwidths::default(),
             mdns: None,
         }
     }
@@ -242,6 +249,7 @@ impl Daemon {
                 Ok(Input::Stun(found)) => self.take_stun(found)?,
                 Ok(Input::Ports(mapping)) => self.take_ports(mapping)?,
                 Ok(Input::Promise(promised_unix_s)) => self.keep_promise(promised_unix_s)?,
+                Ok(Input::Bandwidth(key, found)) => self.take_bandwidth(key, found),
                 Ok(Input::Door(ask)) => self.answer_door(ask)?,
                 Err(RecvTimeoutError::Timeout) => {}
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::bandwidth::BANDWIDTH;
 use crate::protocol::Request;
 use crate::socket::{Carry, ask};
 
@@ -17,7 +18,7 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A metric: its name, what it counts, its type, and where it stands in a peer's status.
-type Row = (&'static str, &'static str, &'static str, &'static str, f64);
+pub(crate) type Row = (&'static str, &'static str, &'static str, &'static str, f64);
 
 /// Where a path's round trip stands, and where that of a link without paths.
 const RTT: &str = "/rtt_ms";
@@ -269,7 +270,7 @@ fn links(out: &mut String, peers: &[Peer<'_>], rtt: &str) {
         }
         out.push_str("} 1\n");
     }
-    for (name, help, kind, pointer, unit) in PEER {
+    for (name, help, kind, pointer, unit) in PEER.iter().chain(BANDWIDTH) {
         head(out, name, help, kind);
         let pointer = if *pointer == RTT { rtt } else { pointer };
         for Peer { labels, told } in peers {

@@ -58,6 +58,11 @@ pub enum Request {
         #[serde(default)]
         port: u16,
     },
+    /// To measure what the path to a peer has left; `status` says what comes of it.
+    Bandwidth {
+        /// The peer's number.
+        peer: u64,
+    },
     /// Something of circuits.
     Circuit {
         /// What.
@@ -86,13 +91,13 @@ impl Request {
         matches!(self, Self::Status | Self::Netcheck | Self::Why { .. })
     }
 
-    /// Whether the machine's operator may ask it: being up, down, and settings but for who is the
-    /// operator.
+    /// Whether the machine's operator may ask it: being up, down, settings but for who is the
+    /// operator, and a measurement.
     #[must_use]
     pub const fn is_operating(&self) -> bool {
         match self {
             Self::Up { changes, .. } | Self::Set { changes, .. } => changes.operator.is_none(),
-            Self::Down => true,
+            Self::Down | Self::Bandwidth { .. } => true,
             _ => self.is_harmless(),
         }
     }
@@ -145,6 +150,7 @@ mod tests {
             (set(&changes), true),
             (up(&changes), true),
             (Request::Down, true),
+            (Request::Bandwidth { peer: 1 }, true),
             (Request::Status, true),
             (set(&operator), false),
             (up(&operator), false),
@@ -153,6 +159,8 @@ mod tests {
         ] {
             assert_eq!(request.is_operating(), is, "{request:?}");
         }
-        assert!(!set(&changes).is_harmless() && !Request::Down.is_harmless());
+        for request in [set(&changes), Request::Down, Request::Bandwidth { peer: 1 }] {
+            assert!(!request.is_harmless(), "{request:?}");
+        }
     }
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use control::limits::LINKS_MAX;
-use control::{LinkReport, Map, NodeId, Peer};
+use control::{Available, LinkReport, Map, NodeId, Peer};
 use host::driver::link_status;
 use host::sockets::relay::StreamStatus;
 use node::{Counters, Destination, PathStatus, PeerStatus, ReachStatus, Status, Weather};
 use noise::{Instant, PublicKey};
 use serde_json::{Value, json};
 
+use crate::bandwidth::Bandwidths;
 use crate::member::stun_names;
 use crate::member::{Daemon, Fault};
 use crate::plan::shared_addresses;
@@ -61,7 +62,8 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
     let kept = &daemon.state.kept;
     let urls: Vec<String> =
         kept.member.iter().flat_map(|member| &member.urls).map(ToString::to_string).collect();
-    let seen = Seen { node: &node, now, links: &links, paths: &paths, reach: &reach };
+    let bandwidths = &daemon.bandwidths;
+    let seen = Seen { node: &node, now, links: &links, paths: &paths, reach: &reach, bandwidths };
     let peers = peers(daemon.map.as_deref(), &seen, &carriers, &daemon.plan.behind);
     let me = daemon.map.as_deref().map(|map| &map.me);
     Ok(json!({
@@ -118,9 +120,19 @@ pub(crate) fn links(daemon: &mut Daemon) -> Result<Vec<LinkReport>, Fault> {
             loss_ppm: (loss.clamp(0.0, 1.0) * 1e6) as u32,
             rx_bytes: peer["rx_bytes"].as_u64().unwrap_or(0),
             tx_bytes: peer["tx_bytes"].as_u64().unwrap_or(0),
+            available: available(&peer["bandwidth"]),
         })
     };
     Ok(peers.iter().filter(is_used).filter_map(report).take(LINKS_MAX).collect())
+}
+
+/// What the server is told of a path's bandwidth: a range, if one was found.
+fn available(found: &Value) -> Option<Available> {
+    Some(Available {
+        low_bps: found["low_bps"].as_u64()?,
+        high_bps: found["high_bps"].as_u64()?,
+        age_s: found["age_s"].as_f64()? as u32,
+    })
 }
 
 /// Addresses of the server that were tried since one answered.
@@ -135,6 +147,7 @@ struct Seen<'a> {
     links: &'a BTreeMap<PublicKey, Weather>,
     paths: &'a BTreeMap<PublicKey, PathStatus>,
     reach: &'a ReachStatus,
+    bandwidths: &'a Bandwidths,
 }
 
 fn peers(
@@ -167,6 +180,7 @@ fn peers(
         });
         let link = seen.links.get(&peer.key);
         link_status::add(&mut value, known, link, seen.now);
+        value["bandwidth"] = seen.bandwidths.shown(&peer.key);
         value["quality"] = json!(quality(&value, || link_status::quality(link, seen.now)));
         peers.push(value);
     }

@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use control::LinkReport;
 use control::limits::LINKS_MAX;
+use control::{Available, LinkReport};
 use serde::Serialize;
 
 /// A report counts for so long, in seconds: a few times the pause between two.
@@ -88,6 +88,8 @@ impl From<&LinkReport> for Kept {
 struct Reported {
     at_unix_s: u64,
     links: Box<[Kept]>,
+    /// What links have left, for the few of which that was measured: the peer, and when.
+    available: Box<[(u64, Available)]>,
     history: VecDeque<Step>,
 }
 
@@ -137,6 +139,8 @@ impl Links {
         }
         known.at_unix_s = now;
         known.links = links.iter().map(Kept::from).collect();
+        known.available =
+            links.iter().filter_map(|link| Some((link.peer, link.available?))).collect();
     }
 
     /// What a node said last, and when, if that is not long ago.
@@ -144,6 +148,12 @@ impl Links {
         let known =
             self.0.get(&node).filter(|known| now < known.at_unix_s.saturating_add(FRESH_S))?;
         Some((known.at_unix_s, &known.links))
+    }
+
+    /// What the way from a node to a peer has left, as the node said last.
+    pub(crate) fn available(&self, node: u64, peer: u64) -> Option<Available> {
+        let told = self.0.get(&node)?.available.iter();
+        told.filter(|(id, _)| *id == peer).map(|(_, available)| *available).next()
     }
 
     /// A node's last day.
@@ -184,6 +194,7 @@ mod tests {
             loss_ppm,
             rx_bytes: bytes,
             tx_bytes: 2 * bytes,
+            available: None,
         }
     }
 
@@ -204,7 +215,9 @@ mod tests {
         assert!(size_of::<Kept>() <= 40, "{} bytes a link", size_of::<Kept>());
         assert_eq!(links.of(1, end).unwrap().1[0].path.word(), "direct");
         // A counter that began anew counts nothing.
-        links.take(1, vec![link(2, 5, 0)], end);
+        let available = Some(Available { low_bps: 9_000_000, high_bps: 11_000_000, age_s: 30 });
+        links.take(1, vec![LinkReport { available, ..link(2, 5, 0) }], end);
+        assert_eq!((links.available(1, 2), links.available(1, 3)), (available, None));
         assert_eq!(links.history(1, end).last().unwrap().rx_bytes, 0);
         links.sweep(|_| true, end + 86_399);
         assert_eq!(links.0.len(), 1);

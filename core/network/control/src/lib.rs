@@ -49,8 +49,8 @@ pub use address::{Alias, BadPrefix, Prefix};
 pub use client::{Client, Event};
 pub use map::{BadMap, Delta, Dns, Map, NodeId, Peer, Policy, Relay, SelfNode, Statement};
 pub use message::{
-    Answer, ApiAnswer, ApiRequest, BadMessage, Code, Enrol, Enrolled, Envelope, Hello, HostInfo,
-    LinkReport, Poll, Refusal, Request, SignIn, SignInLink, VERSION, WireSecret,
+    Answer, ApiAnswer, ApiRequest, Available, BadMessage, Code, Enrol, Enrolled, Envelope, Hello,
+    HostInfo, LinkReport, Poll, Refusal, Request, SignIn, SignInLink, VERSION, WireSecret,
 };
 pub use signed::{BadSignature, Signed, SigningKey, VerifyingKey};
 pub use token::{BadToken, FRONT_LEN, Kind, Secret, SecretId, Token};

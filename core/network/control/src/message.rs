@@ -163,6 +163,20 @@ pub struct LinkReport {
     pub rx_bytes: u64,
     /// Bytes sent since then.
     pub tx_bytes: u64,
+    /// What the way to the peer has left, if somebody had it measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available: Option<Available>,
+}
+
+/// What a way has left beside what others send, as it was measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Available {
+    /// So much at least, bits a second.
+    pub low_bps: u64,
+    /// So much at most.
+    pub high_bps: u64,
+    /// How long ago that was found.
+    pub age_s: u32,
 }
 
 /// A call of the API inside the channel.

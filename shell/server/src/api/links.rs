@@ -1,10 +1,11 @@
 //! What nodes report of their links.
 
+use control::Available;
 use serde::Serialize;
 
 use super::handlers::Answer;
 use super::{Call, Reach, Reply};
-use crate::links::{Kept, Step};
+use crate::links::{Kept, Links, Step};
 use crate::store::Node;
 
 /// Links in one answer, about 2 MB of JSON.
@@ -32,6 +33,17 @@ struct Shown {
     rx_bytes: u64,
     tx_bytes: u64,
     at: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available: Option<ShownAvailable>,
+}
+
+/// What the way to the peer has left.
+#[derive(Serialize)]
+struct ShownAvailable {
+    low_bps: u64,
+    high_bps: u64,
+    /// When that was measured.
+    at: u64,
 }
 
 /// The latest word on each link, by both ends, between nodes that the caller sees; with `node=N`
@@ -55,7 +67,10 @@ pub(super) fn links(call: &Call) -> Answer {
         // Who sees its own nodes alone is told of their links, and nothing of others but numbers.
         for link in found.iter().filter(|link| all.binary_search(&link.peer).is_ok()) {
             if told.len() < TOLD_MAX {
-                told.push(shown(*id, link, at));
+                told.push(Shown {
+                    available: available(&links, *id, link, at),
+                    ..shown(*id, link, at)
+                });
             } else {
                 left_out += 1;
             }
@@ -80,5 +95,11 @@ const fn shown(node: u64, link: &Kept, at: u64) -> Shown {
         rx_bytes: link.rx_bytes,
         tx_bytes: link.tx_bytes,
         at,
+        available: None,
     }
+}
+
+fn available(links: &Links, node: u64, link: &Kept, at: u64) -> Option<ShownAvailable> {
+    let Available { low_bps, high_bps, age_s } = links.available(node, link.peer)?;
+    Some(ShownAvailable { low_bps, high_bps, at: at.saturating_sub(age_s.into()) })
 }

@@ -380,6 +380,7 @@ fn co_19_links_are_told_to_those_who_see_the_node() {
         loss_ppm: 2500,
         rx_bytes: 10,
         tx_bytes: 20,
+        available: Some(control::Available { low_bps: 9, high_bps: 11, age_s: 0 }),
     };
     nodes[0].membership.report_links(vec![report(ids[1]), report(99)]);
     nodes[1].membership.report_links(vec![report(ids[0])]);
@@ -398,6 +399,11 @@ fn co_19_links_are_told_to_those_who_see_the_node() {
     assert_eq!(
         (&link["path"], &link["rtt_us"], &link["loss"]),
         (&json!("direct"), &json!(1234), &json!(0.0025))
+    );
+    let left = &link["available"];
+    assert_eq!(
+        (&left["low_bps"], &left["high_bps"], &left["at"]),
+        (&json!(9), &json!(11), &link["at"])
     );
     let mine = links(&mut anna);
     assert!(mine.len() == 1 && mine[0]["node"] == ids[0], "{mine:?}");
@@ -424,6 +430,7 @@ fn co_19_a_policy_may_say_that_nobody_reports_links() {
             loss_ppm: 0,
             rx_bytes: 1,
             tx_bytes: 1,
+            available: None,
         }]);
     };
     let count = || {
