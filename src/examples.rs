@@ -156,7 +156,11 @@ warren sites apply sites.toml   does it",
     ("sites apply", "warren sites apply sites.toml"),
     ("sites destroy", "warren sites destroy sites.toml"),
     ("sites status", "warren sites status sites.toml"),
-    ("sites quality", "warren sites quality sites.toml"),
+    (
+        "sites quality",
+        "warren sites quality sites.toml                        what is known of each path
+warren sites quality --measure paris lyon sites.toml   measures what one of them has left",
+    ),
     ("sites failover", "warren sites failover berlin sites.toml"),
     ("sites export", "warren sites export --rights sites.toml > rights.json"),
     ("circuit directory sign", "warren circuit directory sign hops.toml --key hops.key"),
@@ -258,9 +262,10 @@ const FILES: [(&str, &[(&str, &str)]); 7] = [
     ("backup", &[("/var/lib/warren", "What is copied.")]),
 ];
 
-const NAMED: [(&str, &str); 17] = [
+const NAMED: [(&str, &str); 18] = [
     ("whois", "peers"),
     ("ping", "peers"),
+    ("bandwidth", "peers"),
     ("why", "peers"),
     ("ip", "peers"),
     ("node show", "nodes"),

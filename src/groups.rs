@@ -13,6 +13,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "down",
             "status",
             "ping",
+            "bandwidth",
             "why",
             "whois",
             "ip",

@@ -27,6 +27,7 @@
 mod admin;
 mod audit;
 mod backup;
+mod bandwidth;
 mod bundle;
 mod circuit;
 mod cleanup;
@@ -112,6 +113,7 @@ enum Command {
     Status(status::Args),
     Ip(status::Ip),
     Ping(ping::Args),
+    Bandwidth(bandwidth::Args),
     Wait(status::Wait),
     Whois(whois::Args),
     ExitNode(whois::ExitNode),
@@ -181,6 +183,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(args),
         Command::Ip(args) => status::ip(args),
         Command::Ping(args) => ping::run(args),
+        Command::Bandwidth(args) => bandwidth::run(args),
         Command::Wait(args) => status::wait(args),
         Command::Whois(args) => whois::run(args),
         Command::ExitNode(args) => whois::exit_node(&args),
@@ -238,6 +241,7 @@ fn socket_of(command: &mut Command) -> Option<&mut Option<std::path::PathBuf>> {
         Command::Status(args) => &mut args.target,
         Command::Ip(args) => &mut args.target,
         Command::Ping(args) => &mut args.target,
+        Command::Bandwidth(args) => &mut args.target,
         Command::Wait(args) => &mut args.target,
         Command::Whois(args) => &mut args.target,
         Command::ExitNode(args) => {

@@ -62,8 +62,15 @@ enum Words {
     },
     /// Show the gateways as they are.
     Status(On),
-    /// Show round trips and loss of every directed path between gateways.
-    Quality(On),
+    /// Show round trips, loss and available bandwidth of every directed path between gateways.
+    Quality {
+        #[command(flatten)]
+        on: On,
+        /// Have the gateway of one site measure what its path to another has left, for a minute at
+        /// most
+        #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
+        measure: Vec<String>,
+    },
     /// Have a site's machines use the other gateway of its pair.
     Failover {
         #[command(flatten)]
@@ -105,11 +112,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let value = show::status(&scene.file, &scene.numbering, &scene.survey);
             session.print(&value, show::status_text)
         }
-        Words::Quality(on) => {
-            let (scene, session) = Scene::open(on)?;
-            let value = show::quality(&scene.file, &scene.survey);
-            session.print(&value, show::quality_text)
-        }
+        Words::Quality { on, measure } => quality(on, &measure),
         Words::Failover { target, site, file } => failover(target, site, file),
         Words::Export { rights, terraform } => export(rights, terraform),
         Words::Inventory { file } => {
@@ -117,6 +120,25 @@ pub(crate) fn run(args: Args) -> Result<()> {
             say(&format!("{:#}\n", show::inventory(&file, &numbering)))
         }
     }
+}
+
+/// Shows all paths, or measures one and shows that.
+fn quality(on: On, ends: &[String]) -> Result<()> {
+    let (scene, session) = Scene::open(on)?;
+    let file = &scene.file;
+    let mut value = show::quality(file, &scene.survey);
+    if let [from, to] = ends {
+        let [from, to] = [from, to].map(|name| {
+            let at = file.index(name);
+            at.with_context(|| format!("there is no site {name:?} in the file"))
+        });
+        let from = from?;
+        let to = to?;
+        ensure!(from != to, "a site has no path to itself; name two sites");
+        let told = clouds::measure(file, &scene.ssh, from, to)?;
+        show::measured(&mut value, [from, to].map(|at| sites::node_name(file, at, 0)), &told);
+    }
+    session.print(&value, show::quality_text)
 }
 
 /// Prints what others' tools read.

@@ -3,6 +3,8 @@
 
 #[path = "network/away.rs"]
 mod away;
+#[path = "network/bandwidth.rs"]
+mod bandwidth;
 #[path = "network/campus.rs"]
 mod campus;
 #[path = "network/classes.rs"]

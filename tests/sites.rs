@@ -63,6 +63,7 @@ fn source_001_1_001_4_three_sites_are_joined_once_and_leave_nothing_behind() -> 
         let paths = quality["paths"].as_array().context("paths")?;
         ensure!(paths.len() == 6, "each directed path: {quality}");
         ensure!(paths.iter().all(|path| path["rtt_ms"].is_number()), "{quality}");
+        measured(&world)?;
 
         let told = world.sites(&["destroy", "--yes"])?;
         println!("destroy: {}", told.trim());
@@ -72,6 +73,38 @@ fn source_001_1_001_4_three_sites_are_joined_once_and_leave_nothing_behind() -> 
         ensure!(world.sites(&["destroy", "--yes"])?.contains("nothing is to be done"));
         Ok(())
     })
+}
+
+/// The gateway of the first site measures its path to that of the second, on a line of 20 Mbit/s.
+fn measured(world: &World) -> Result<()> {
+    world.gateways[0].sh("tc qdisc add dev wan0 root tbf rate 20mbit burst 1600 limit 1mb")?;
+    let ends = ["quality", "--measure", SITES[0], SITES[1], "--json"];
+    let mut told = Value::Null;
+    for _ in 0..4 {
+        told = serde_json::from_str(&world.sites(&ends)?)?;
+        println!("{told}");
+        // A machine that is busy with other tests may not send in time; then it says so.
+        if told["paths"][0]["bandwidth"]["result"] == "range" {
+            break;
+        }
+    }
+    ensure!(told["paths"].as_array().is_some_and(|paths| paths.len() == 1), "{told}");
+    let path = &told["paths"][0];
+    ensure!(path["from"] == "acme-paris-gw1" && path["to"] == "acme-lyon-gw1", "{path}");
+    let found = &path["bandwidth"];
+    let [low, high] = ["low_bps", "high_bps"].map(|field| found[field].as_f64().unwrap_or(0.0));
+    ensure!(low > 0.0 && low <= 20e6 && high >= 19e6, "{found}");
+    // The gateway keeps it, and says how old it is.
+    let all: Value = serde_json::from_str(&world.sites(&["quality", "--json"])?)?;
+    let paths = all["paths"].as_array().context("paths")?;
+    let kept = paths.iter().find(|one| one["from"] == path["from"] && one["to"] == path["to"]);
+    ensure!(kept.is_some_and(|one| one["bandwidth"]["low_bps"] == found["low_bps"]), "{all}");
+    let text = world.sites(&["quality"])?;
+    ensure!(text.contains("AVAILABLE") && text.contains(" Mbit/s"), "{text}");
+    let why = world.sites(&["quality", "--measure", SITES[0], "nowhere"]).err();
+    ensure!(why.is_some_and(|why| why.to_string().contains("no site \"nowhere\"")));
+    world.gateways[0].sh("tc qdisc del dev wan0 root")?;
+    Ok(())
 }
 
 #[test]

@@ -151,17 +151,50 @@ pub(super) fn quality(file: &File, survey: &Survey) -> Value {
         for (name, peer) in peers(file, survey, &gateway) {
             let loss = &peer["link"]["out"]["loss_before"];
             rows.push(json!({ "from": gateway.name, "to": name, "path": peer["path"]["kind"],
-                              "rtt_ms": peer["rtt_ms"], "loss": loss }));
+                              "rtt_ms": peer["rtt_ms"], "loss": loss,
+                              "bandwidth": peer["bandwidth"] }));
         }
     }
     json!({ "schema": 1, "network": file.network, "paths": rows })
 }
 
+/// Leaves the path between these gateways, with what its gateway has just said of it.
+pub(super) fn measured(value: &mut Value, ends: [String; 2], told: &Value) {
+    let [from, to] = ends;
+    let mut rows = value["paths"].as_array().into_iter().flatten();
+    let known = rows.find(|row| row["from"] == from && row["to"] == to);
+    let mut row = known.cloned().unwrap_or_else(|| json!({ "from": from, "to": to }));
+    let mut bandwidth = told.clone();
+    if let Some(fields) = bandwidth.as_object_mut() {
+        fields.retain(|field, _| field != "schema" && field != "peer");
+    }
+    row["bandwidth"] = bandwidth;
+    value["paths"] = json!([row]);
+}
+
 /// The same for people.
 pub(super) fn quality_text(value: &Value) -> String {
-    let columns =
-        [("FROM", "from"), ("TO", "to"), ("PATH", "path"), ("RTT MS", "rtt_ms"), ("LOSS", "loss")];
-    table(&value["paths"], &columns)
+    let columns = [
+        ("FROM", "from"),
+        ("TO", "to"),
+        ("PATH", "path"),
+        ("RTT MS", "rtt_ms"),
+        ("LOSS", "loss"),
+        ("AVAILABLE", "available"),
+        ("AGE", "age"),
+        ("COST", "cost"),
+    ];
+    let row = |path: &Value| {
+        let bandwidth = &path["bandwidth"];
+        let mut row = path.clone();
+        row["available"] = json!(crate::bandwidth::line(bandwidth));
+        row["age"] = json!(bandwidth["age_s"].as_f64().map(|age_s| format!("{age_s:.0} s")));
+        let cost = bandwidth["cost_bytes"].as_f64();
+        row["cost"] = json!(cost.map(|bytes| format!("{:.2} MB", bytes / 1e6)));
+        row
+    };
+    let rows: Vec<Value> = value["paths"].as_array().into_iter().flatten().map(row).collect();
+    table(&json!(rows), &columns)
 }
 
 /// An inventory of Ansible, in the layout of its files.

@@ -56,7 +56,10 @@ fn ho_06_an_operator_is_up_and_down_and_sets_and_no_more() -> Result<()> {
         for words in [&["logout"][..], &["debug", "bundle"], &["set", "--operator", "root"]] {
             let output = as_nobody(lan, words)?;
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
-            ensure!(why.contains("the operator may say up, down and set"), "{words:?}: {why}");
+            ensure!(
+                why.contains("the operator may say up, down, set and bandwidth"),
+                "{words:?}: {why}"
+            );
         }
         ensure!(lan.status(0)?["settings"]["accept_routes"] == true);
         let unknown = lan.node(0, &["set", "--operator", "nobody-has-this"]);

@@ -32,6 +32,7 @@ mod azure;
 mod lock;
 mod machine;
 mod make;
+mod measure;
 mod openstack;
 mod place;
 mod rest;
@@ -46,6 +47,7 @@ mod user_data;
 mod work;
 
 pub use accounts::Clouds;
+pub use measure::measure;
 pub use rights::rights;
 pub use server::{Server, TAG};
 pub use ssh::Ssh;
