@@ -33,9 +33,10 @@ PROFILE := checked
 AT_ONCE := 4
 
 # A program that must be there : the Debian package that has it. First what builds and what the
-# demonstration runs, then what measurements run, then what only tests run.
+# demonstration runs, then what that of sites runs, what measurements run, what only tests run.
 FOR_DEMO := cc:gcc objcopy:binutils ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump \
 	ping:iputils-ping wg:wireguard-tools curl:curl busybox:busybox-static
+FOR_SITES := $(FOR_DEMO) ssh:openssh-client openssl:openssl python3:python3-venv
 FOR_BENCH := $(FOR_DEMO) git:git ethtool:ethtool wg-quick:wireguard-tools wireguard-go:wireguard-go \
 	ffmpeg:ffmpeg ristreceiver:rist-tools
 FOR_TEST := $(FOR_BENCH) dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 \
@@ -90,11 +91,12 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-bench build ui test-ui test-keycloak demo test lint deny advisories rivals bench chart grid ablation soak fuzz install uninstall static packages apt-repository test-packages clean
+.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals bench chart grid ablation soak fuzz install uninstall static packages apt-repository test-packages clean
 
 help:
 	printf '%s\n' \
 	  'make demo     build, make a lab of a server and six nodes, and show the network at work' \
+	  'make demo-sites  the same for three sites, in clouds that are played: moto is fetched for that' \
 	  'make test     gates and every test; the only thing that CI calls' \
 	  'make build    the release programs, warren and warren-lab, in $(PROGRAMS)' \
 	  'make ui       the web interface, built again into shell/ui/built; needs Node and npm' \
@@ -130,9 +132,41 @@ if (( $${#missing[@]} )); then
 fi
 endef
 
+# $(with_moto), $(with_sshd): what plays AWS, and the server of OpenSSH, where they are missing.
+define with_moto
+if ! test -x $(MOTO)/bin/moto_server && ! test -x /usr/local/bin/moto_server; then
+  printf 'setup: moto %s\n' '$(MOTO_VERSION)'
+  python3 -m venv $(MOTO) && $(MOTO)/bin/pip install --quiet \
+    'moto[ec2,iam]==$(MOTO_VERSION)' flask flask-cors pyyaml \
+    || { rm -rf $(MOTO); printf '\n*** NO MOTO: nothing plays AWS, tests of it will be skipped ***\n\n' >&2; }
+fi
+endef
+
+define with_sshd
+if ! test -d $(SSHD) && ! test -x /usr/sbin/sshd && command -v apt-get >/dev/null; then
+  printf 'setup: sshd, unpacked\n'
+  rm -rf $(SSHD).new && mkdir -p $(SSHD).new
+  (
+    cd $(SSHD).new
+    packages=(openssh-server libwrap0)
+    apt-get download -qq "$${packages[@]}" 2>/dev/null \
+      || { $(ROOT) apt-get update -qq && apt-get download -qq "$${packages[@]}"; }
+    for deb in *.deb; do dpkg -x "$$deb" .; done
+    rm -- *.deb
+  )
+  mv $(SSHD).new $(SSHD)
+fi
+endef
+
 # What a clean clone needs to build and to show itself.
 setup-demo:
 	$(call installed,$(FOR_DEMO))
+
+# And to show sites: what plays AWS is a download of Python's, without which it does without.
+setup-sites:
+	$(call installed,$(FOR_SITES))
+	$(with_moto)
+	$(with_sshd)
 
 setup-bench:
 	$(call installed,$(FOR_BENCH))
@@ -148,12 +182,7 @@ setup: $(DENY)
 	  python3 -m venv $(DDS) && $(DDS)/bin/pip install --quiet 'cyclonedds==$(DDS_VERSION)' 'zeroconf==$(ZEROCONF_VERSION)' \
 	    || { rm -rf $(DDS); printf '\n*** NO CYCLONE DDS: tests with it will be skipped ***\n\n' >&2; }
 	fi
-	if ! test -x $(MOTO)/bin/moto_server && ! test -x /usr/local/bin/moto_server; then
-	  printf 'setup: moto %s\n' '$(MOTO_VERSION)'
-	  python3 -m venv $(MOTO) && $(MOTO)/bin/pip install --quiet \
-	    'moto[ec2,iam]==$(MOTO_VERSION)' flask flask-cors pyyaml \
-	    || { rm -rf $(MOTO); printf '\n*** NO MOTO: tests of sites at AWS will be skipped ***\n\n' >&2; }
-	fi
+	$(with_moto)
 	if ! test -d $(OAV)/node_modules/oav; then
 	  printf 'setup: oav %s\n' '$(OAV_VERSION)'
 	  npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(OAV) 'oav@$(OAV_VERSION)' \
@@ -180,19 +209,7 @@ setup: $(DENY)
 	  )
 	  mv $(RESOLVERS).new $(RESOLVERS)
 	fi
-	if ! test -d $(SSHD) && ! test -x /usr/sbin/sshd && command -v apt-get >/dev/null; then
-	  printf 'setup: sshd, unpacked\n'
-	  rm -rf $(SSHD).new && mkdir -p $(SSHD).new
-	  (
-	    cd $(SSHD).new
-	    packages=(openssh-server libwrap0)
-	    apt-get download -qq "$${packages[@]}" 2>/dev/null \
-	      || { $(ROOT) apt-get update -qq && apt-get download -qq "$${packages[@]}"; }
-	    for deb in *.deb; do dpkg -x "$$deb" .; done
-	    rm -- *.deb
-	  )
-	  mv $(SSHD).new $(SSHD)
-	fi
+	$(with_sshd)
 	if ! test -d $(NGINX) && ! test -x /usr/sbin/nginx && command -v apt-get >/dev/null; then
 	  printf 'setup: nginx, unpacked\n'
 	  rm -rf $(NGINX).new && mkdir -p $(NGINX).new
@@ -271,6 +288,10 @@ test-keycloak: $(KEYCLOAK)/bin/kc.sh
 demo: setup-demo build
 	printf 'demo: a server and six nodes, for less than a minute\n'
 	$(ROOT) $(LAB) demo
+
+demo-sites: setup-sites build
+	printf 'demo-sites: three sites of two machines each, for about two minutes\n'
+	$(ROOT) $(LAB) demo --sites
 
 lint: deny
 	printf 'lint: format\n'

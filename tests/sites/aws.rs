@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use lab::process::Process;
+use lab::sites::{Port, Tools, boots};
 use serde_json::{Value, json};
 
 use crate::ssh::{self, World, said};
 use crate::support::*;
 
-const CLOUD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/cloud.py");
+const CLOUD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/lab/sites/cloud.py");
 /// What the cloud does on its own side, as its administrator or as its fabric.
-const ASKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/asked.py");
+const ASKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/lab/sites/asked.py");
 const API: &str = "198.51.100.254";
 const API_PORT: &str = "9443";
 /// What the world calls the cloud's public address; moto gives some of 127.0.0.0/8.
@@ -26,10 +27,7 @@ const REMOTE: &str = "10.4.0.1";
 pub(crate) fn moto() -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let places =
-        [PathBuf::from("/usr/local/bin/moto_server"), target.join("tools/moto/bin/moto_server")];
-    let found = places.iter().find_map(|path| path.canonicalize().ok());
-    let python = found.map(|path| path.with_file_name("python3")).filter(|path| path.exists());
+    let python = Tools::find(&target.join("tools")).moto;
     if python.is_none() {
         eprintln!("\n*** SKIPPED: there is no moto, which plays AWS; `make setup` gets it ***\n");
     }
@@ -111,9 +109,9 @@ impl<'w> Cloud<'w> {
     /// Starts the machines that were run: their network is as the cloud says, and their user data
     /// does what it says.
     fn boot(&self) -> Result<()> {
-        for boot in boots(self.world)? {
+        for boot in boots(&self.world.path(""))? {
             self.materialise()?;
-            start(self.world, &self.python, &self.gateway, &boot)?;
+            start(&self.python, &self.gateway, &boot)?;
         }
         Ok(())
     }
@@ -161,29 +159,12 @@ fn boot_until_end(child: &mut Child, boot: &dyn Fn() -> Result<()>) -> Result<()
     Ok(())
 }
 
-/// User data of machines that were run and have not started.
-pub(crate) fn boots(world: &World) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(world.path(""))? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.starts_with("boot-") && !name.ends_with(".new") {
-            found.push(path);
-        }
-    }
-    Ok(found)
-}
-
-/// A machine's first start: what was there before is gone with all that it had, and its user data
-/// does what it says.
-pub(crate) fn start(world: &World, python: &str, machine: &Host, boot: &Path) -> Result<()> {
-    machine.sh("[ ! -e /run/warren-site.pid ] || kill -9 $(cat /run/warren-site.pid) || true
-         sleep 0.2; rm -rf /run/warren-state /run/warren /run/warren-site* /etc/warren-site*
-         ip link del warren0 2>/dev/null || true")?;
-    let name = boot.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let script = world.server.run(&[python, ASKED, "-", "script", &boot.display().to_string()])?;
-    machine.sh(&script)?;
-    Ok(std::fs::rename(boot, world.path(&format!("done-{name}")))?)
+/// A machine's first start, to its end.
+pub(crate) fn start(python: &str, machine: &Host, boot: &Path) -> Result<()> {
+    let process = lab::sites::start(machine, Path::new(python), Path::new(ASKED), boot)?;
+    let status = process.wait(seconds(100))?;
+    ensure!(status.success(), "{}", process.log());
+    Ok(())
 }
 
 fn rights(world: &World) -> Command {
@@ -213,22 +194,13 @@ pub(crate) fn fabric(scene: &Scene, world: &World, net: &str, public: &str) -> R
     let machine = scene.host("cloudapp")?;
     scene.veth((&world.server, "p77", &[]), (&fabric, "wan0", &[&format!("{public}/24")]))?;
     world.server.sh("ip link set p77 master br0")?;
-    for (host, port, last) in [(&gateway, "gw0", 254), (&machine, "app0", 10)] {
-        let address = format!("{net}.{last}");
-        scene.veth((&fabric, port, &[]), (host, "ens5", &[&format!("{address}/24")]))?;
-        // The fabric answers for everybody, so that every packet passes through it.
-        fabric.sh(&format!(
-            "ip addr add {net}.1/32 dev {port}; ip route add {address}/32 dev {port}
-             sysctl -qw net.ipv4.conf.{port}.proxy_arp=1
-             sysctl -qw net.ipv4.conf.{port}.send_redirects=0 net.ipv4.conf.all.send_redirects=0"
-        ))?;
-        host.sh(&format!("ip route add default via {net}.1"))?;
-    }
-    fabric.sh("sysctl -qw net.ipv4.ip_forward=1; ip route add default via 198.51.100.254")?;
-    gateway.sh(&format!(
-        "mkdir -p /run/warren-bin; cp {} /run/warren-bin/warren",
-        env!("CARGO_BIN_EXE_warren")
-    ))?;
+    let ports = [
+        Port { host: &gateway, name: "gw0", last: 254 },
+        Port { host: &machine, name: "app0", last: 10 },
+    ];
+    lab::sites::fabric(&scene.net.borrow(), &fabric, net, &ports)?;
+    fabric.sh("ip route add default via 198.51.100.254")?;
+    lab::sites::give_image(&gateway, Path::new(env!("CARGO_BIN_EXE_warren")))?;
     Ok([fabric, gateway, machine])
 }
 

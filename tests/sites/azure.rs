@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::process::Process;
+use lab::sites::boots;
 use serde_json::{Value, json};
 
-use crate::aws::{booting, boots, fabric, moto, nothing_else_is_open, start};
+use crate::aws::{booting, fabric, moto, nothing_else_is_open, start};
 use crate::ssh::{self, World, said};
 use crate::support::*;
 
-const ARM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/arm.py");
+const ARM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/lab/sites/arm.py");
 const VALIDATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/validate.cjs");
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/client.py");
 const API: &str = "198.51.100.254";
@@ -93,9 +94,9 @@ impl<'w> Azure<'w> {
 
     fn booting(&self, words: &[&str]) -> Result<String> {
         let boot = || {
-            for boot in boots(self.world)? {
+            for boot in boots(&self.world.path(""))? {
                 self.materialise()?;
-                start(self.world, &self.python, &self.gateway, &boot)?;
+                start(&self.python, &self.gateway, &boot)?;
             }
             Ok(())
         };

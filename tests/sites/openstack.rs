@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::Command;
 
 use lab::process::Process;
+use lab::sites::boots;
 use serde_json::{Value, json};
 
-use crate::aws::{booting, boots, moto, start};
+use crate::aws::{booting, moto, start};
 use crate::ssh::{self, World, said};
 use crate::support::*;
 
-const STACK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/stack.py");
+const STACK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/lab/sites/stack.py");
 const API: &str = "198.51.100.254";
 const PUBLIC: &str = "198.51.100.78";
 const MACHINE: &str = "10.3.0.10";
@@ -69,9 +70,9 @@ impl<'w> Stack<'w> {
 
     fn booting(&self, words: &[&str]) -> Result<String> {
         let boot = || {
-            for boot in boots(self.world)? {
+            for boot in boots(&self.world.path(""))? {
                 self.materialise()?;
-                start(self.world, &self.python, &self.gateway, &boot)?;
+                start(&self.python, &self.gateway, &boot)?;
             }
             Ok(())
         };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use lab::process::Process;
+use lab::sites::{Tools, start_sshds};
 
 use crate::support::*;
 
@@ -17,8 +18,7 @@ pub(crate) const ALIKE: &str = "192.168.1";
 pub(crate) fn sshd() -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let places = ["/usr/sbin/sshd".into(), target.join("tools/sshd/usr/sbin/sshd")];
-    let found = places.into_iter().find(|path| path.exists());
+    let found = Tools::find(&target.join("tools")).sshd;
     if found.is_none() {
         eprintln!("\n*** SKIPPED: there is no sshd; `make setup` unpacks one ***\n");
     }
@@ -233,48 +233,4 @@ fn start_server(folder: &Path, server: &Host) -> Result<Child> {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("serving on"))
     })?;
     Ok(child)
-}
-
-fn start_sshds(folder: &Path, sshd: &Path, hosts: &[&Host]) -> Result<Vec<Process>> {
-    let key = |name: &str| -> Result<String> {
-        let path = folder.join(name);
-        said(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&path))?;
-        Ok(std::fs::read_to_string(path.with_extension("pub"))?)
-    };
-    std::fs::write(folder.join("authorized"), key("key")?)?;
-    let mut known = String::new();
-    let mut running = Vec::new();
-    for host in hosts {
-        let name = host.name();
-        let public = key(&format!("host-{name}"))?;
-        known += &format!("{name} {public}");
-        let config = folder.join(format!("sshd-{name}"));
-        let place = folder.display();
-        let text = format!(
-            "Port 22\nHostKey {place}/host-{name}\nAuthorizedKeysFile {place}/authorized\n\
-             PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\n\
-             PermitRootLogin prohibit-password\nStrictModes no\nPidFile none\nPrintLastLog no\n\
-             LogLevel VERBOSE\n"
-        );
-        std::fs::write(&config, text)?;
-        let passwd = host.etc().join("passwd");
-        let users = std::fs::read_to_string(&passwd)?;
-        if !users.contains("\nsshd:") {
-            let user = "sshd:x:199:65534::/run/sshd:/usr/sbin/nologin\n";
-            std::fs::write(&passwd, users + user)?;
-        }
-        host.sh("mkdir -p /run/sshd && chmod 755 /run/sshd")?;
-        let program = sshd.display().to_string();
-        let mut command =
-            host.command(&[&program, "-D", "-e", "-f", &config.display().to_string()]);
-        if let Some(root) = sshd.ancestors().nth(3) {
-            let libraries = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-            command.env("LD_LIBRARY_PATH", root.join(libraries));
-        }
-        let process = host.spawn_command(command)?;
-        process.wait_for(|log| log.contains("Server listening"))?;
-        running.push(process);
-    }
-    std::fs::write(folder.join("known_hosts"), known)?;
-    Ok(running)
 }

@@ -10,6 +10,9 @@
 //! `warren link up` on both sides, the first ping (and with it the handshake), a large file by
 //! curl with its SHA-256 sums, iperf3 both ways, and a capture on the router while a marker
 //! passes. The same marker outside of the link is the control: there the capture shows it.
+//! With `--sites`, three sites of two machines each, in clouds that [`lab::sites`] plays: a file,
+//! `warren sites apply`, who reaches whom, the map of quality, a gateway that dies, and everything
+//! taken away again.
 //!
 //! In the end, and also after a failed step, SIGINT, SIGTERM or a closed output, everything is
 //! removed, and [`traces`] looks whether that is true: namespaces, processes, files and
@@ -20,9 +23,10 @@
 //! shows is started as a user would start it, and only its output is read.
 //!
 //! In order of use: [`screen`] is what is printed, `stage` is hosts with commands running in
-//! them, `network` and `link` are what is shown, `report` reads numbers from what programs print,
-//! `pcap` counts in a capture.
+//! them, `network`, `link` and `sites` are what is shown, `report` reads numbers from what programs
+//! print, `pcap` counts in a capture.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -34,6 +38,7 @@ mod network;
 mod pcap;
 mod report;
 pub mod screen;
+mod sites;
 mod stage;
 pub mod traces;
 
@@ -51,6 +56,13 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("tcpdump", "tcpdump"),
     ("wg", "wireguard-tools"),
 ];
+/// What sites need beside these.
+const FOR_SITES: [(&str, &str); 4] = [
+    ("nft", "nftables"),
+    ("openssl", "openssl"),
+    ("python3", "python3"),
+    ("ssh", "openssh-client"),
+];
 
 /// How to go about it.
 #[derive(Debug, Clone)]
@@ -61,6 +73,8 @@ pub struct Options {
     pub program: PathBuf,
     /// The laboratory's program, which the demonstration's proxy is.
     pub laboratory: PathBuf,
+    /// Where `make demo-sites` puts what plays clouds.
+    pub tools: PathBuf,
     /// Smaller amounts, for tests.
     pub quick: bool,
     /// What is shown.
@@ -74,23 +88,29 @@ pub enum Play {
     Network,
     /// Two hosts and a router between them.
     Link,
+    /// Three sites of two machines each, in clouds that are played.
+    Sites,
 }
 
 impl Play {
-    /// Its network, which `warren-lab up` can build as well, and that file's name.
-    const fn topology(self) -> (&'static str, &'static str) {
-        match self {
+    /// Its hosts, and the name of their file. `warren-lab up` can build those of a file, too.
+    fn topology(self, tools: &Path) -> Result<(Cow<'static, str>, &'static str)> {
+        Ok(match self {
             Self::Network => {
-                (include_str!("../../lab/topologies/six-nodes.toml"), "six-nodes.toml")
+                (include_str!("../../lab/topologies/six-nodes.toml").into(), "six-nodes.toml")
             }
-            Self::Link => (include_str!("../../lab/topologies/two-hosts.toml"), "two-hosts.toml"),
-        }
+            Self::Link => {
+                (include_str!("../../lab/topologies/two-hosts.toml").into(), "two-hosts.toml")
+            }
+            Self::Sites => (sites::topology(tools)?.into(), "sites.toml"),
+        })
     }
 
     const fn title(self) -> &'static str {
         match self {
             Self::Network => "A server and six machines, in places as bad as places are",
             Self::Link => "A network: alice and bob, and a router between them",
+            Self::Sites => "Three sites of two machines each, which know nothing of each other",
         }
     }
 }
@@ -105,7 +125,10 @@ pub fn run(options: &Options, screen: &mut Screen) -> Result<()> {
         sys::is_root(),
         "the demo needs root, because its hosts are network namespaces: run `sudo warren-lab demo`"
     );
-    check_programs()?;
+    check_programs(&PROGRAMS)?;
+    if options.play == Play::Sites {
+        check_programs(&FOR_SITES)?;
+    }
     sys::catch_interrupts();
     let begin = Instant::now();
     let mut traces = Traces::before(&options.lab);
@@ -138,12 +161,14 @@ fn act(
     screen: &mut Screen,
     traces: &mut Traces,
 ) -> Result<Vec<(String, String)>> {
+    let (topology, file) = options.play.topology(&options.tools)?;
     screen.heading(options.play.title())?;
-    let mut stage = Stage::build(options, screen)?;
+    let mut stage = Stage::build(options, &topology, file, screen)?;
     traces.watch(&stage);
     let shown = match options.play {
         Play::Network => network::all(&mut stage, options.quick),
         Play::Link => link::all(&mut stage, options.quick),
+        Play::Sites => sites::all(&mut stage, options),
     };
     if let Err(error) = &shown {
         // Who cannot be told anything is not told why, either.
@@ -155,8 +180,8 @@ fn act(
     Ok(summary)
 }
 
-fn check_programs() -> Result<()> {
-    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| !is_on_path(program)).collect();
+fn check_programs(needed: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<_> = needed.iter().filter(|(program, _)| !is_on_path(program)).collect();
     if missing.is_empty() {
         return Ok(());
     }

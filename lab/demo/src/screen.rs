@@ -120,8 +120,15 @@ const fn next(play: Play) -> &'static [(&'static str, &'static str)] {
             ("sudo make install", "warren, its manual pages and its systemd units"),
             ("sudo warren serve --url https://HOST", "a server of your own: see README.md"),
             ("sudo warren-lab demo --link", "a link without a server, and who sees what of it"),
+            ("sudo warren-lab demo --sites", "clouds that are played, and a gateway that dies"),
             ("sudo warren-lab up lab/lab/topologies/six-nodes.toml", "this network, to stay"),
             ("sudo warren-lab down", "and away with it"),
+        ],
+        Play::Sites => &[
+            ("sudo make install", "warren, its manual pages and its systemd units"),
+            ("warren sites check FILE", "sites of your own, with mistakes told: docs/sites.md"),
+            ("warren sites plan FILE", "what would be done, and why; nothing is changed"),
+            ("sudo warren-lab demo", "a network of single machines, in bad places"),
         ],
         Play::Link => &[
             ("sudo make install", "warren and warren-wg, for wg-quick: see README.md"),

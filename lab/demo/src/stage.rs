@@ -20,9 +20,9 @@ use crate::Options;
 use crate::screen::Screen;
 
 /// How long any one command may take.
-const COMMAND_MAX: Duration = Duration::from_secs(60);
+const COMMAND_MAX: Duration = Duration::from_secs(180);
 /// How long a program that stays may take until it is ready.
-const READY_MAX: Duration = Duration::from_secs(10);
+const READY_MAX: Duration = Duration::from_secs(60);
 /// Between two looks at something that is awaited.
 const GLANCE: Duration = Duration::from_millis(5);
 /// Lines of a log that are shown after a failure.
@@ -42,10 +42,14 @@ struct Folder(PathBuf);
 
 impl<'a> Stage<'a> {
     /// Builds the network and the folders.
-    pub(crate) fn build(options: &Options, screen: &'a mut Screen) -> Result<Self> {
+    pub(crate) fn build(
+        options: &Options,
+        topology: &str,
+        file: &str,
+        screen: &'a mut Screen,
+    ) -> Result<Self> {
         let begin = Instant::now();
-        let (text, file) = options.play.topology();
-        let topology = Topology::parse(text, Path::new(file))?;
+        let topology = Topology::parse(topology, Path::new(file))?;
         let mut plan = Plan::new(&topology)?;
         plan.name.clone_from(&options.lab);
         let lab = Lab::up(plan)?;
@@ -72,6 +76,16 @@ impl<'a> Stage<'a> {
     /// A host by its name.
     pub(crate) fn host(&self, name: &str) -> Result<&Host> {
         self.lab.host(name)
+    }
+
+    /// All of the hosts.
+    pub(crate) const fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// The folder below which each host has its own.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder.0
     }
 
     /// The files of the hosts' namespaces.
@@ -131,13 +145,23 @@ impl<'a> Stage<'a> {
         line: &str,
         mut glance: impl FnMut(&mut Self) -> Result<()>,
     ) -> Result<String> {
+        self.run_reading(host, line, |stage, _| glance(stage))
+    }
+
+    /// As [`Self::run_glancing`], for who wants to read what it prints until then.
+    pub(crate) fn run_reading(
+        &mut self,
+        host: &str,
+        line: &str,
+        mut glance: impl FnMut(&mut Self, &Process) -> Result<()>,
+    ) -> Result<String> {
         self.screen.command(host, line)?;
         let process = self.start(host, line)?;
         let begin = Instant::now();
         while process.is_running() {
             sys::check_interrupted()?;
             ensure!(begin.elapsed() < COMMAND_MAX, "`{line}` in {host} does not end");
-            glance(self)?;
+            glance(self, &process)?;
             std::thread::sleep(GLANCE);
         }
         let status = process.wait(GLANCE)?;

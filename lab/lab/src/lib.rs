@@ -27,7 +27,7 @@
 //!
 //! In order of use: [`netns`] makes hosts, [`process`] holds what runs in them, [`topology`]
 //! plans and builds whole networks, [`wire`] impairs them, [`proxy`] reads what passes, [`tls`] has
-//! both ends of what is secret to nobody in particular,
+//! both ends of what is secret to nobody in particular, [`sites`] has clouds that are played,
 //! [`standing`] leaves them up between two commands, [`sys`] is the few system calls that the
 //! standard library lacks, and the only place with unsafe code.
 
@@ -36,6 +36,7 @@ pub mod machine;
 pub mod netns;
 pub mod process;
 pub mod proxy;
+pub mod sites;
 pub mod standing;
 pub mod sys;
 pub mod tls;

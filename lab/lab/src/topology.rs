@@ -70,6 +70,12 @@ impl Lab {
         self.net.remove()
     }
 
+    /// Its hosts, for whoever joins them by more than the plan says.
+    #[must_use]
+    pub const fn net(&self) -> &Net {
+        &self.net
+    }
+
     /// What was built.
     #[must_use]
     pub fn plan(&self) -> &Plan {

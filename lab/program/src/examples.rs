@@ -61,7 +61,7 @@ warren-lab bench report quick           writes quick/report.html",
     ("bench chart", "warren-lab bench chart thirty --out stream.svg"),
     ("bench compare", "warren-lab bench compare before after"),
     ("bench publish", "warren-lab bench publish ring thirty --out page   writes page/index.html"),
-    ("demo", "sudo warren-lab demo --quick"),
+    ("demo", "sudo warren-lab demo --quick\nsudo warren-lab demo --sites"),
     ("completions", "warren-lab completions bash > /etc/bash_completion.d/warren-lab"),
     ("man", "warren-lab man /usr/local/share/man/man1"),
 ];

@@ -24,3 +24,9 @@ pub(crate) fn find(named: Option<PathBuf>) -> Result<PathBuf> {
 pub(crate) fn own() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find this program's own file")
 }
+
+/// Where `make` puts tools, beside the folder of this program: moto, sshd.
+pub(crate) fn tools() -> PathBuf {
+    let own = own().unwrap_or_default();
+    own.parent().and_then(std::path::Path::parent).unwrap_or(&own).join("tools")
+}

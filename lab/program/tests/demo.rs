@@ -145,6 +145,92 @@ fn source_000_1_the_network_is_shown_to_its_end_and_leaves_nothing() {
     assert!(!out.contains("warren-join-"), "the token is not shown");
 }
 
+/// The server of OpenSSH that `make setup` unpacks, or that is installed; says so if there is none.
+fn sshd() -> Option<PathBuf> {
+    let tools = Path::new(LAB).ancestors().nth(2).expect("a folder").join("tools");
+    let places = ["/usr/sbin/sshd".into(), tools.join("sshd/usr/sbin/sshd")];
+    let found = places.into_iter().find(|place| place.exists());
+    if found.is_none() {
+        eprintln!("\n*** SKIPPED: there is no sshd; `make setup` unpacks one ***\n");
+    }
+    found
+}
+
+/// The demonstration of sites, which has to be shown to its end; `tools` is where its tools are,
+/// beside this program without it.
+fn sites(name: &Name, tools: Option<&Path>) -> String {
+    let mut command = Command::new(LAB);
+    command.arg("--warren").arg(warren());
+    command.args(["demo", "--sites", "--lab", &name.0]).stdin(Stdio::null());
+    if let Some(tools) = tools {
+        command.arg("--tools").arg(tools);
+    }
+    let output = command.output().expect("the program starts");
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{out}");
+    name.assert_nothing_left();
+    let lines = [
+        "  server$ warren serve --data . ",
+        "  server$ cat sites.toml",
+        "  server$ . ./accounts && warren sites apply --yes sites.toml",
+        "  ✓ three sites are made, and their gateways have joined",
+        "  ✓ 30 of 30 ways work, and no machine runs anything of Warren's",
+        "  server$ . ./accounts && warren sites quality sites.toml",
+        "    FROM ",
+        "  ✓ it changes nothing",
+        "  paris-gw1$ kill -9 ",
+        "  ✓ machines reach each other through the second gateway",
+        "    10.0.0.0/8 via 10.4.0.",
+        "  ✓ apply has started it again",
+        "  server$ . ./accounts && warren sites destroy --yes sites.toml",
+        "  ✓ clouds have what they had before, and the server no node",
+        "  ✓ nothing is left: no namespace, process, file or interface",
+        "  three sites from nothing  ",
+        "  ways between machines     30 of 30, ",
+        "  again                     ",
+        "  a gateway dies            ",
+        "  taken away                ",
+    ];
+    let mut rest = out.as_str();
+    for line in lines {
+        let at = rest.find(&format!("\n{line}"));
+        rest = &rest[at.unwrap_or_else(|| panic!("no line {line:?}, in this order:\n{out}")) + 1..];
+    }
+    let short = out.split("In short").nth(1).expect("an end");
+    eprintln!("In short{}", short.split("\nNext").next().unwrap_or_default());
+    assert!(!out.contains("warren-join-") && !out.contains("SECRET"), "no secret is shown: {out}");
+    out
+}
+
+#[test]
+fn source_001_1_001_4_001_14_three_sites_are_shown_to_their_end_and_leave_nothing() {
+    if sshd().is_some() {
+        let out = sites(&Name::new("sites"), None);
+        let is_played = !out.contains("moto is not here");
+        assert_eq!(out.contains("\n    provider = \"aws\""), is_played, "{out}");
+    }
+}
+
+#[test]
+fn sites_of_clouds_that_nobody_can_play_are_told_and_shown_by_ssh() {
+    let Some(sshd) = sshd() else { return };
+    if Path::new("/usr/local/bin/moto_server").exists() {
+        eprintln!("\n*** SKIPPED: moto is installed on this machine ***\n");
+        return;
+    }
+    let name = Name::new("nomoto");
+    let tools = std::env::temp_dir().join(format!("{}-tools", name.0));
+    std::fs::create_dir(&tools).expect("the folder for temporary files");
+    if let Some(unpacked) = sshd.ancestors().nth(3).filter(|place| place.ends_with("sshd")) {
+        symlink(unpacked, tools.join("sshd")).expect("our folder");
+    }
+    let out = sites(&name, Some(&tools));
+    std::fs::remove_dir_all(&tools).expect("the test's own folder");
+    let told = "    moto is not here, which plays AWS: another site of ssh takes its place";
+    assert!(out.contains(told) && !out.contains("provider = \"aws\""), "{out}");
+    assert!(out.contains("root@dublin-gw1"), "{out}");
+}
+
 #[test]
 fn an_interrupt_at_any_moment_removes_everything() {
     for (signal, moment) in

@@ -20,6 +20,9 @@ REGION = "eu-west-1"
 BEHIND = 5959
 # Users, their rights and keys come first; from then on every call is checked.
 os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "6"
+# Whoever starts this may have accounts of their own.
+for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+    os.environ.pop(name, None)
 
 import boto3
 from moto.ec2.models import ec2_backends

@@ -440,16 +440,20 @@ def asked(what, word):
     if what == "census":
         kinds = [one["_kind"] for one in state.values()]
         return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
-    group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/warren-acme-azure"
+    # One site is played, in a group of its own: `warren-NETWORK-SITE`.
+    groups = all_of("microsoft.resources/subscriptions/resourcegroups")
+    group = groups[0]["id"] if groups else ""
+    holder = group.rsplit("/", 1)[-1].lower()
+    gateway = holder.removeprefix("warren-") + "-gw"
     one = lambda path: state.get(f"{group}/providers/Microsoft.Network/{path}".lower())
     if what == "spoil":
-        one("networkInterfaces/acme-azure-gw1")["properties"]["enableIPForwarding"] = False
+        one(f"networkInterfaces/{gateway}1")["properties"]["enableIPForwarding"] = False
         rule = {"priority": 200, "direction": "Inbound", "access": "Allow", "protocol": "Tcp",
                 "sourceAddressPrefix": "*", "sourcePortRange": "*", "destinationAddressPrefix": "*",
                 "destinationPortRange": "22", "provisioningState": "Succeeded"}
         path = f"{group}/providers/Microsoft.Network/networkSecurityGroups/gateway/securityRules/mine"
         state[path.lower()] = {"_id": path.lower(), "_kind": NET + "networksecuritygroups/securityrules",
-                               "_group": "warren-acme-azure", "id": path, "name": "mine", "properties": rule}
+                               "_group": holder, "id": path, "name": "mine", "properties": rule}
         del one("virtualNetworks/network/subnets/subnet")["properties"]["routeTable"]
         one("routeTables/routes/routes/warren-10.0.0.0-8")["properties"]["nextHopIpAddress"] = "10.2.0.99"
     if what == "stop":
@@ -475,13 +479,13 @@ def asked(what, word):
                     "destinationPortRange": "*", "provisioningState": "Succeeded",
                     "description": f"{int(time.time()) + int(word)} somebody@elsewhere other 1"}
             state[path.lower()] = {"_id": path.lower(), "_kind": NET + "networksecuritygroups/securityrules",
-                                   "_group": "warren-acme-azure", "id": path, "name": "held-other", "properties": rule}
+                                   "_group": holder, "id": path, "name": "held-other", "properties": rule}
     if what == "foreign":
         path = f"{group}/providers/Microsoft.Network/publicIPAddresses/mine"
         if word == "away":
             del state[path.lower()]
         else:
-            state[path.lower()] = {"_id": path.lower(), "_kind": NET + "publicipaddresses", "_group": "warren-acme-azure",
+            state[path.lower()] = {"_id": path.lower(), "_kind": NET + "publicipaddresses", "_group": holder,
                                    "id": path, "name": "mine", "type": "Microsoft.Network/publicIPAddresses",
                                    "location": "westeurope", "properties": {"provisioningState": "Succeeded"}}
     if what == "believes":
@@ -489,7 +493,7 @@ def asked(what, word):
         table = (subnet["properties"].get("routeTable") or {}).get("id", "-").lower()
         under = lambda id, kind: [part["properties"] for part in all_of(kind) if part["_id"].startswith(id + "/")]
         found = []
-        for nic in filter(None, [one(f"networkInterfaces/acme-azure-gw{at}") for at in (1, 2)]):
+        for nic in filter(None, [one(f"networkInterfaces/{gateway}{at}") for at in (1, 2)]):
             group = nic["properties"]["networkSecurityGroup"]["id"].lower()
             found.append({"address": first(nic)["privateIPAddress"], "public": "publicIPAddress" in first(nic),
                           "forwarding": nic["properties"]["enableIPForwarding"],
@@ -526,8 +530,8 @@ def fabric(publics):
                 f"{rule['protocol'].lower()} dport {rule['destinationPortRange']} "
             verdict = "accept" if rule["access"] == "Allow" else "drop"
             lines.append(f"oifname {port[gateway['address']]} ip saddr {source} {ports}{verdict}")
-    # The site's own machine has no group, and nobody is kept from sending.
-    lines += ["oifname app0 accept", "oifname wan0 accept"]
+    # The site's own machines have no group, and nobody is kept from sending.
+    lines += ['oifname "app*" accept', "oifname wan0 accept"]
     print("nft -f - <<'RULES'\nflush ruleset\ntable ip cloud {\n"
           f"chain in {{ type nat hook prerouting priority dstnat; {' '.join(into)} }}\n"
           f"chain out {{ type nat hook postrouting priority srcnat; {' '.join(out)} }}\n"

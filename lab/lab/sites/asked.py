@@ -6,7 +6,7 @@
     asked.py - script FILE                   what user data does, as a script of sh
 """
 
-import base64, json, pathlib, sys, time
+import base64, json, os, pathlib, sys, time
 
 folder, word, *rest = sys.argv[1:]
 
@@ -26,6 +26,10 @@ if word == "script":
     sys.exit()
 
 import boto3
+
+# Whoever starts this may have accounts of their own.
+for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+    os.environ.pop(name, None)
 
 folder = pathlib.Path(folder)
 keys = json.loads((folder / "keys.json").read_text())
@@ -107,14 +111,15 @@ def fabric(public, gateway):
     if check:
         lines += [f"iifname gw0 ip saddr != {gateway} drop", f"oifname gw0 ip daddr != {gateway} drop"]
     lines.append("ct state established,related accept")
-    for port, rules in [("gw0", group()["IpPermissions"]), ("app0", default_group()["IpPermissions"])]:
+    for port, rules in [("gw0", group()["IpPermissions"]), ('"app*"', default_group()["IpPermissions"])]:
         for rule in rules:
             for range in rule.get("IpRanges", []):
                 ports = "" if rule["IpProtocol"] == "-1" else \
                     f"{rule['IpProtocol']} dport {rule['FromPort']}-{rule['ToPort']} "
                 lines.append(f"oifname {port} ip saddr {range['CidrIp']} {ports}accept")
-    # Nobody is kept from sending.
-    lines += ["oifname wan0 accept", "}", "}"]
+    # Its own machines are in the default group, whose rule for itself moto leaves out, and nobody is
+    # kept from sending.
+    lines += ['iifname "app*" oifname "app*" accept', "oifname wan0 accept", "}", "}"]
     print("nft -f - <<'RULES'\n" + "\n".join(lines) + "\nRULES")
 
 
