@@ -41,7 +41,7 @@ const SHARED: &[(&str, &str, &str)] = &[
         "a map that a reader keeps is never written again: who changes it has a copy or is alone",
     ),
     (
-        "core/packets/repair/src/budget.rs",
+        "core/packets/repair/src/code/budget.rs",
         "std::sync",
         "one number of bytes left, of one node: asked when memory grows, in any order",
     ),

@@ -1,17 +1,40 @@
 //! Frames with one peer: who said Hello on which session, and the two halves that then work.
+//!
+//! Outwards `sender` asks `treatment` how a packet travels, in which `manner`; small ones `gather`;
+//! `pacing` and `load` say how fast and how much. Inwards `receiver` has `piece`s, in a `pool` of
+//! memory, and `orphans` whose head is yet to come; `codel` tells flows of a queue. What both ends
+//! say of the path is read in `report`, `overrun`, `strays` and `elsewhere`, and shown in
+//! `weather`.
 
 use noise::{Index, Instant, Peer};
 use repair::budget::Budget;
 use wire::frame::{Elsewhere, Features, Frame, Hello, Report};
 
-use crate::elsewhere::Untold;
+use crate::frames::elsewhere::Untold;
+use crate::frames::piece::Judge;
+use crate::frames::receiver::Receiver;
+use crate::frames::sender::Sender;
 use crate::outbox::{Destination, Outbox};
 use crate::outcome::Outcome;
-use crate::piece::Judge;
-use crate::receiver::Receiver;
-use crate::sender::Sender;
 use crate::tuning::Tuning;
 use crate::way::Way;
+
+pub(crate) mod codel;
+mod elsewhere;
+pub(crate) mod gather;
+mod load;
+mod manner;
+mod orphans;
+pub(crate) mod overrun;
+mod pacing;
+pub(crate) mod piece;
+mod pool;
+pub(crate) mod receiver;
+mod report;
+mod sender;
+mod strays;
+mod treatment;
+pub(crate) mod weather;
 
 /// What is not answered is said again after twice so long, and then after twice as long each time.
 const AGAIN_NS: u64 = 250_000_000;

@@ -27,7 +27,8 @@
 //! Toward a line that was filled lately datagrams are paced: the outbox is told how far apart they
 //! should leave (`pacing`).
 //!
-//! Where the user asked for it, what one datagram is to hold is compressed by itself (`squeeze`).
+//! Where the user asked for it, what one datagram is to hold is compressed by itself
+//! (`compression`). All that is of frames stands in `frames`, all that is of paths in `paths`.
 //!
 //! What measures the path goes beside all of that: [`Link::send_soundings`] seals it as it is.
 //!
@@ -50,50 +51,33 @@
 
 use std::time::Duration;
 
-mod codel;
-mod elsewhere;
+mod compression;
 mod frames;
-mod gather;
 mod inbox;
 mod link;
-mod load;
-mod manner;
-mod orphans;
 mod outbox;
 mod outcome;
-mod overrun;
-mod pacing;
 mod paths;
-mod piece;
-mod pool;
 mod preshared;
-mod receiver;
-mod report;
-mod roomy;
-mod sender;
-mod squeeze;
 mod staged;
-mod strays;
-mod treatment;
 mod tuning;
 mod way;
-mod weather;
 
-pub use self::codel::Codel;
+pub use self::compression::{PORTS_LEFT_ALONE, Squeezes, open as open_squeezed};
+pub use self::frames::codel::Codel;
 pub use self::frames::features;
+pub use self::frames::overrun::Overrun;
+pub use self::frames::piece::{Counters as PieceCounters, Judge};
+pub use self::frames::receiver::{ORPHANS_MAX, UNITS_MAX};
+pub use self::frames::weather::Weather;
 pub use self::inbox::{Inbox, OWN_BYTES_MAX};
 pub use self::link::{Link, Own, Unsounded, Wake, World};
 pub use self::outbox::{Carried, Carrier, Destination, Endpoint, Outbox, Relayed, Source};
 pub use self::outcome::{Outcome, Refusal};
-pub use self::overrun::Overrun;
 pub use self::paths::{CANDIDATES_MAX, Candidate, PathStatus};
-pub use self::piece::{Counters as PieceCounters, Judge};
 pub use self::preshared::{KeyStatus, OverlapTooLong, Preshared, Schedule};
-pub use self::receiver::{ORPHANS_MAX, UNITS_MAX};
-pub use self::squeeze::{PORTS_LEFT_ALONE, Squeezes, open as open_squeezed};
 pub use self::staged::{STAGED_BYTES_MAX, STAGED_PACKETS_MAX};
 pub use self::tuning::Tuning;
-pub use self::weather::Weather;
 pub use repair::budget::Budget;
 pub use repair::code::CHUNK_LEN_MAX;
 

@@ -34,13 +34,14 @@ mod flights;
 mod mtu;
 mod path;
 mod plan;
+pub(crate) mod roomy;
 #[cfg(test)]
 mod tests;
 
 use budget::Budget;
 use fan::Fan;
 use flights::Flights;
-pub(crate) use mtu::{CHECK, RAISE, USUAL};
+use mtu::USUAL;
 pub(crate) use path::{Liveness, Path};
 use path::{Origin, Rank, is_near, is_sound};
 

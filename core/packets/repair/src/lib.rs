@@ -2,7 +2,8 @@
 //!
 //! This crate protects blocks of chunks by repair chunks and decides how many. It knows no frames,
 //! sessions or sockets: chunks are slices, a path is a sequence of numbers, time is microseconds
-//! that somebody passes in. Two ends are in it, and a loop between them.
+//! that somebody passes in. Two ends are in it, and a loop between them. What repairs stands in
+//! [`code`], what decides in [`weather`]; the first knows nothing of the second.
 //!
 //! The life of one chunk:
 //!
@@ -10,8 +11,8 @@
 //! 2. Otherwise [`spread::Spread`] gives the chunk its place in a block that fills as chunks come,
 //!    and the chunk leaves at once. Where losses come in bursts, neighbours go into different
 //!    blocks. When a block is full, or its time is over, [`block::encode`] makes as many repair
-//!    chunks as `Control`'s table says, with the erasure code of [`code`]: any k of the k + r
-//!    chunks are enough. Data and repair chunks are counted on their path.
+//!    chunks as `Control`'s table says, with the erasure code of [`code::erasure`]: any k of the
+//!    k + r chunks are enough. Data and repair chunks are counted on their path.
 //! 3. At the other end [`observe::Observer`] sees number and time of every chunk that arrives. It
 //!    tells loss from lateness, weather from a full queue.
 //! 4. [`block::Assembler`] passes a data chunk on at once and keeps a copy as long as its block
@@ -19,7 +20,8 @@
 //! 5. [`order::Order`] holds a piece of a TCP flow back while an older one is missing, for no
 //!    longer than reordering was measured to last. All other flows pass.
 //! 6. Ten times a second under traffic the observer makes a [`report::Report`]. At the sender
-//!    [`estimate::Estimator`] fits the chain of [`model`] to it, and `Control` fills its table.
+//!    [`weather::estimate`] fits the chain of [`weather::model`] to it, and `Control` fills its
+//!    table.
 //!
 //! What keeps it honest: losses in a long queue are congestion, and raise nothing; what repair
 //! does not mend, it soon no longer costs; half of the data is the most that is ever added.
@@ -32,25 +34,10 @@
 
 #![forbid(unsafe_code)]
 
-pub mod aged;
-pub mod block;
 mod bounds;
-pub mod budget;
 pub mod code;
-pub mod control;
-pub mod estimate;
-mod field;
-mod full;
-mod kernel;
-mod levels;
-pub mod limits;
-pub mod model;
-pub mod observe;
-pub mod order;
-mod recent;
-pub mod report;
-mod spells;
-pub mod spread;
-mod store;
-pub mod table;
 pub mod tuning;
+pub mod weather;
+
+pub use code::{aged, block, budget, order};
+pub use weather::{control, limits, observe, report, spread, table};

@@ -3,9 +3,9 @@
 use wire::frame::Hello;
 
 use super::Link;
+use crate::frames::piece::Counters;
+use crate::frames::weather::Weather;
 use crate::outbox::Destination;
-use crate::piece::Counters;
-use crate::weather::Weather;
 
 impl Link {
     /// What the peer can do on the session that is sent on; none if it is a plain peer.

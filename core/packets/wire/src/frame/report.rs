@@ -3,7 +3,7 @@
 use super::{KIND_REPORT, u16_at, u32_at};
 use crate::Malformed;
 
-/// Datagrams judged to have arrived or to be lost; see `repair::report::Losses`.
+/// Datagrams judged to have arrived or to be lost; see `repair::weather::report::Losses`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Datagrams judged.
