@@ -9,13 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Root, module, reason. May only shrink; the length is part of the type so that growth shows.
-const EXCUSED: [(&str, &str, &str); 1] = [(
-    "shell/daemon/src/lib.rs",
-    "circuits",
-    "what is asked, what is offered and what a member does stand in one file: to be cut in three",
-)];
-
 type Module = Vec<String>;
 
 /// The modules of a crate, each with its text, and where passed-on names are at home.
@@ -332,22 +325,12 @@ fn modules_of_a_crate_have_no_circle() {
     let roots = roots();
     assert!(roots.len() > 20, "the crates were not found: {roots:?}");
     let mut wrong = Vec::new();
-    let mut used = [false; EXCUSED.len()];
     for root in roots {
-        let house = Crate::read(&root);
-        for circle in house.circles() {
-            let is_excused = |row: &(&str, &str, &str)| {
-                root.ends_with(row.0) && circle.iter().any(|arrow| arrow.contains(row.1))
-            };
-            if let Some(row) = EXCUSED.iter().position(is_excused) {
-                used[row] = true;
-                continue;
-            }
+        for circle in Crate::read(&root).circles() {
             wrong.push(format!("{}:\n  {}", root.display(), circle.join("\n  ")));
         }
     }
     assert!(wrong.is_empty(), "modules need each other in circles:\n{}", wrong.join("\n"));
-    assert!(used.iter().all(|used| *used), "an excuse is not needed any more: {used:?}");
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod gate;
 pub mod home;
 mod lan;
 mod links;
+mod mdns;
 mod member;
 pub mod metrics;
 mod offer;
@@ -75,8 +76,8 @@ use host::linux::systemd::Watchdog;
 
 pub use begin::Begin;
 pub use circuits::DirectoryAt;
-pub use member::PORT;
-pub use member::{Loop, Mdns};
+pub use mdns::Mdns;
+pub use member::{Loop, PORT};
 pub use offer::Offer;
 pub use settings::{Changes, Settings};
 pub use socket::{Client, SOCKET};

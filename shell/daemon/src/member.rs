@@ -18,11 +18,11 @@ use noise::PrivateKey;
 use serde_json::Value;
 
 use crate::bandwidth::{Bandwidths, Found};
-use crate::circuits::{DoorAsk, Kept};
 use crate::failover::Failover;
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::lan::Lan;
+use crate::mdns::Mdns;
 use crate::plan::Plan;
 use crate::ports::{Mapping, Ports};
 use crate::promise::Promise;
@@ -33,6 +33,7 @@ use crate::system::Interface;
 use crate::trouble::told;
 
 mod bandwidth;
+mod circuits;
 mod ending;
 mod mdns;
 mod naming;
@@ -45,7 +46,7 @@ mod report;
 mod set;
 mod stamps;
 
-pub use self::mdns::Mdns;
+use self::circuits::{DoorAsk, Kept};
 use self::naming::Naming;
 pub(crate) use self::reach::stun_names;
 use self::reach::{Served, Told};

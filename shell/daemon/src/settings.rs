@@ -9,7 +9,9 @@ use node::translate::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::circuits::{DirectoryAt, check_place};
-use crate::{Mdns, Offer, Through};
+use crate::mdns::Mdns;
+use crate::offer::Offer;
+use crate::through::Through;
 
 /// Networks that are led into a circuit, at most: each packet is compared with each.
 const CIRCUIT_FOR_MAX: usize = 64;

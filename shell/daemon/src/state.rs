@@ -25,7 +25,7 @@ const NODE: &str = "node.json";
 const MAP: &str = "map.json";
 /// What only helps: see `seen`.
 const SEEN: &str = "seen.json";
-/// By whom circuits enter: see `circuits::guards`.
+/// By whom circuits enter: see `member::circuits::guards`.
 const GUARDS: &str = "circuits.json";
 const LOCK: &str = "lock";
 /// The version of `node.json`.

@@ -3,7 +3,7 @@
 //! A circuit takes new streams of its user for ten minutes; then the next stream has another one,
 //! and those that there are go on until they are silent (CI-13). An unused one is closed.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use host::socks::{Circuit, Circuits, Counts, Door, Place};
 use node::circuit::{CircuitId, NAME_ADDRESS, State};
 use serde_json::{Value, json};
 
-use super::Wanted;
+use crate::circuits::Wanted;
 use crate::member::{Daemon, Fault, Input};
 
 /// Circuits of all users together.
@@ -257,20 +257,6 @@ fn local(id: u16) -> Ipv4Addr {
     node::circuit::local_address(CircuitId(id))
 }
 
-/// Whether a door may be there: who reaches it uses this node's circuits.
-pub(crate) fn check_place(at: SocketAddr) -> Result<(), String> {
-    let is_near = match at.ip() {
-        IpAddr::V4(v4) => v4.is_loopback() || v4.is_private(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local(),
-    };
-    (is_near && at.port() != 0).then_some(()).ok_or_else(|| {
-        format!(
-            "--socks {at}: whoever reaches the door uses this node's circuits, so it is at a \
-             loopback or private address, with a port: --socks 127.0.0.1:1080"
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,15 +279,5 @@ mod tests {
         assert_eq!(doors.idle(false, now + IDLE), [1], "once nothing goes through it");
         assert_eq!(doors.idle(true, now + IDLE_MIN), [1]);
         assert_eq!(doors.idle(true, now), [0; 0], "one in use is not taken away");
-    }
-
-    #[test]
-    fn a_door_is_open_to_nobody_beyond() {
-        for good in ["127.0.0.1:1080", "192.168.1.4:9", "[::1]:1080"] {
-            assert_eq!(check_place(good.parse().unwrap()), Ok(()));
-        }
-        for bad in ["0.0.0.0:1080", "203.0.113.1:1080", "127.0.0.1:0", "[::]:1080"] {
-            assert!(check_place(bad.parse().unwrap()).unwrap_err().contains("--socks"), "{bad}");
-        }
     }
 }

@@ -8,7 +8,7 @@ use node::circuit::HOPS_MAX;
 use noise::PublicKey;
 
 use super::guards::Guards;
-use super::{EXIT, HOP, Wanted, has};
+use crate::circuits::{EXIT, HOP, Wanted, has};
 use crate::member::Daemon;
 
 /// Hops, where no number is asked for.

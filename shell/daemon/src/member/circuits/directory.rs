@@ -5,70 +5,18 @@
 //! is too old, is told of, and the one before goes on until its last day.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime};
 
-use control::VerifyingKey;
 use directory::{Directory, FILE_BYTES_MAX, Hop};
 use node::{Change, PeerChange};
 use noise::PublicKey;
-use serde::{Deserialize, Serialize};
 
+use crate::circuits::DirectoryAt;
 use crate::member::{Daemon, Fault};
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// Which directory, and by whom it is signed: `KEY:FILE`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct DirectoryAt {
-    /// Whose signature counts.
-    pub key: VerifyingKey,
-    /// Where the file is.
-    pub path: PathBuf,
-}
-
-impl fmt::Display for DirectoryAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", control::text::to_base64(&self.key.0), self.path.display())
-    }
-}
-
-impl FromStr for DirectoryAt {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let why = || {
-            format!(
-                "{text:?}: KEY:FILE, where `warren circuit directory show FILE` says the key, and \
-                 FILE begins with /"
-            )
-        };
-        let (key, path) = text.split_once(':').ok_or_else(why)?;
-        let key = control::text::from_base64(key).and_then(|key| key.try_into().ok());
-        let path = PathBuf::from(path);
-        let key = key.filter(|_| path.is_absolute()).ok_or_else(why)?;
-        Ok(Self { key: VerifyingKey(key), path })
-    }
-}
-
-impl From<DirectoryAt> for String {
-    fn from(at: DirectoryAt) -> Self {
-        at.to_string()
-    }
-}
-
-impl TryFrom<String> for DirectoryAt {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
 
 /// The directory as it was read last, and whom the data loop has a link to because of it.
 #[derive(Debug, Default)]

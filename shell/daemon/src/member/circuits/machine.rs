@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use control::{Map, Prefix};
 use node::circuit::{CircuitId, Machine};
 
-use super::Wanted;
 use crate::Settings;
+use crate::circuits::Wanted;
 use crate::member::{Daemon, Fault};
 use crate::plan::wire_prefix;
 
