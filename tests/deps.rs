@@ -284,6 +284,7 @@ const TEST_EDGES: &[(&str, &str, &str)] = &[
     ("warren-server", "proptest", "any order of changes ends in the same map"),
     ("warren-node", "proptest", "longest-prefix match against a list"),
     ("warren-sim", "warren-carrier", "worlds of requesters and responders of pings"),
+    ("warren-sim", "warren-pace", "worlds of floods that it holds back, over lines and queues"),
     ("warren-sim", "proptest", "impairment statistics over many seeds"),
     ("warren-sim", "warren-quality", "an estimate through two nodes, over a line that is known"),
     ("warren-host", "warren-policy", "what rules cost a packet is measured"),
