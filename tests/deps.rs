@@ -34,6 +34,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-link", "warren-repair", "what a lossy path takes, a link gives back"),
     ("warren-link", "warren-translate", "headers of units are rewritten when they are passed on"),
     ("warren-link", "warren-wire", "padding, packet views and frames"),
+    ("warren-repair", "warren-wire", "a report is the frame that tells it: one type"),
     ("warren-repair", "fearless_simd", "vectors of the processor at hand, asked for in safe code"),
     ("warren-node", "warren-circuit", "cells of circuits go from link to link"),
     ("warren-node", "warren-link", "a node is its links"),

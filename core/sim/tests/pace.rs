@@ -90,8 +90,14 @@ struct Got {
 
 enum Event {
     /// A datagram has left its machine's own line.
-    Left { from: usize, bytes: Vec<u8> },
-    Arrived { at: usize, bytes: Vec<u8> },
+    Left {
+        from: usize,
+        bytes: Vec<u8>,
+    },
+    Arrived {
+        at: usize,
+        bytes: Vec<u8>,
+    },
 }
 
 struct World {

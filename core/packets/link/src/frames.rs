@@ -3,8 +3,7 @@
 //! Outwards `sender` asks `treatment` how a packet travels, in which `manner`; small ones `gather`;
 //! `pacing` and `load` say how fast and how much. Inwards `receiver` has `piece`s, in a `pool` of
 //! memory, and `orphans` whose head is yet to come; `codel` tells flows of a queue. What both ends
-//! say of the path is read in `report`, `overrun`, `strays` and `elsewhere`, and shown in
-//! `weather`.
+//! say of the path is read in `overrun`, `strays` and `elsewhere`, and shown in `weather`.
 
 use noise::{Index, Instant, Peer};
 use repair::budget::Budget;
@@ -30,7 +29,6 @@ mod pacing;
 pub(crate) mod piece;
 mod pool;
 pub(crate) mod receiver;
-mod report;
 mod sender;
 mod strays;
 mod treatment;

@@ -17,9 +17,9 @@ use repair::block::{self, Assembler, BYTES_MAX, Shape};
 use repair::control::Control;
 use repair::observe::Observer;
 use repair::order::Order;
-use repair::report::{Losses, Report};
 use repair::table::Sent;
 use repair::tuning::Tuning;
+use wire::frame::{Losses, Report};
 
 const K: usize = 45;
 const R: usize = 5;

@@ -1,9 +1,9 @@
 //! # repair: what a lossy path takes, given back
 //!
-//! This crate protects blocks of chunks by repair chunks and decides how many. It knows no frames,
-//! sessions or sockets: chunks are slices, a path is a sequence of numbers, time is microseconds
-//! that somebody passes in. Two ends are in it, and a loop between them. What repairs stands in
-//! [`code`], what decides in [`weather`]; the first knows nothing of the second.
+//! This crate protects blocks of chunks by repair chunks and decides how many. It knows no sessions
+//! or sockets, and of frames the report alone: chunks are slices, a path is a sequence of numbers,
+//! time is microseconds that somebody passes in. Two ends are in it, and a loop between them. What
+//! repairs stands in [`code`], what decides in [`weather`]; the first knows nothing of the second.
 //!
 //! The life of one chunk:
 //!
@@ -19,7 +19,7 @@
 //!    is not complete. As soon as any k are there, what is missing is rebuilt, and passed on.
 //! 5. [`order::Order`] holds a piece of a TCP flow back while an older one is missing, for no
 //!    longer than reordering was measured to last. All other flows pass.
-//! 6. Ten times a second under traffic the observer makes a [`report::Report`]. At the sender
+//! 6. Ten times a second under traffic the observer makes a [`wire::frame::Report`]. At the sender
 //!    [`weather::estimate`] fits the chain of [`weather::model`] to it, and `Control` fills its
 //!    table.
 //!
@@ -40,4 +40,4 @@ pub mod tuning;
 pub mod weather;
 
 pub use code::{aged, block, budget, order};
-pub use weather::{control, limits, observe, report, spread, table};
+pub use weather::{control, limits, observe, spread, table};

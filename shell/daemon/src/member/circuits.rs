@@ -23,8 +23,8 @@ use crate::circuits::{CircuitAsk, HOP, Wanted, has, is_exit, name_server};
 use crate::plan::wire_prefix;
 use crate::protocol::{SCHEMA, done, refused};
 use directory::Book;
-use doors::Doors;
 pub(crate) use doors::DoorAsk;
+use doors::Doors;
 use guards::{Guards, Silent};
 use machine::MachineCircuit;
 

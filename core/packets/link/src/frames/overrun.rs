@@ -1,6 +1,6 @@
 //! The share of what was sent that overran a queue, as the other end reports it.
 
-use repair::report::Report;
+use wire::frame::Report;
 
 use crate::tuning::Tuning;
 
@@ -64,7 +64,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use repair::report::Losses;
+    use wire::frame::Losses;
 
     const TUNING: &Tuning = &Tuning::DEFAULT;
 

@@ -15,10 +15,9 @@ use noise::{Index, Instant};
 use repair::code::CHUNK_LEN_MAX;
 use repair::control::Control;
 use repair::limits::Limits;
-use repair::report::{Losses, Report};
 use repair::spread::Spread;
 use repair::table::Upper;
-use wire::frame::{self, Chunk, Head, Ordered, Protected};
+use wire::frame::{self, Chunk, Head, Losses, Ordered, Protected, Report};
 use wire::ip::protocol;
 use wire::packet::{Packet, Transport};
 use wire::superpacket::Superpacket;
@@ -32,7 +31,6 @@ use crate::frames::load::Load;
 use crate::frames::manner::Manner;
 use crate::frames::overrun::{Expected, Overrun, Tally};
 use crate::frames::pacing;
-use crate::frames::report::seen;
 use crate::frames::strays::Strays;
 use crate::frames::treatment::{Alone, Class, Loss, Shape, Size, Treatment};
 use crate::outbox::Outbox;
@@ -440,7 +438,7 @@ impl Sender {
     }
 
     /// Takes in what the other end saw.
-    pub(crate) fn handle_report(&mut self, report: &frame::Report, now: Instant) {
+    pub(crate) fn handle_report(&mut self, report: &Report, now: Instant) {
         let age = self.report.map_or(u16::MAX, |last| last.wrapping_sub(report.number));
         if age < REPORTS_LATE_MAX {
             return;
@@ -455,7 +453,7 @@ impl Sender {
                 self.control.handle_rtt(rtt_us.saturating_sub(report.queue_us), now_us);
             }
         }
-        let mut seen = seen(report);
+        let mut seen = *report;
         if now < self.settled_at {
             // Which path that was of, nobody can say; nor that this one loses nothing.
             seen.clear = Losses::default();

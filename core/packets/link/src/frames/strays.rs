@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use noise::Instant;
-use repair::report::Report;
+use wire::frame::Report;
 
 /// How many may be reported lost still.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl Strays {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use repair::report::Losses;
+    use wire::frame::Losses;
 
     /// Losses that are left of so many.
     fn left(strays: &mut Strays, lost: u32, now: Instant) -> u32 {

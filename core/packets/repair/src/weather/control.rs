@@ -9,6 +9,8 @@
 //! rebuilds little of what is missing, and the estimate itself, which leaves out what was lost in a
 //! queue. The equations stand in docs/repair.md.
 
+use wire::frame::Report;
+
 pub use crate::bounds::CAP;
 use crate::bounds::DEPTH_MAX;
 use crate::tuning::{Spending, Tuning};
@@ -17,7 +19,6 @@ use crate::weather::full::{Full, RENO};
 use crate::weather::limits::Limits;
 use crate::weather::model::{Model, Residuals};
 use crate::weather::recent::Recent;
-use crate::weather::report::Report;
 use crate::weather::table::{Aim, Sent, Table, Upper};
 
 /// The least time between two tables: a peer sends a report each round trip or 100 ms, and one that

@@ -6,9 +6,10 @@
 //! Only chunks judged while the queue was short enter these sums. While there are none of
 //! them, what is known about losses loses its weight, the sooner the less it rests on.
 
+use wire::frame::{Losses, Report};
+
 use crate::tuning::Belief;
 use crate::weather::model::{Counts, Model};
-use crate::weather::report::{Losses, Report};
 use crate::weather::spells::Spells;
 
 /// Without a loss among `n` chunks a share of more than `3 / n` has a chance of a twentieth. With
@@ -213,6 +214,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::tuning::Tuning;
+    use crate::weather::tests::single;
 
     /// Ten seconds of the same report, ten a second.
     fn fed(report: &Report, from_us: u64, estimator: &mut Estimator) -> Estimate {
@@ -223,10 +225,10 @@ mod tests {
     #[test]
     fn a_steady_share_is_found_and_a_change_is_followed_within_half_a_second() {
         let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
-        let calm = Report { clear: Losses::single(5_000, 5), ..Report::default() };
+        let calm = Report { clear: single(5_000, 5), ..Report::default() };
         let estimate = fed(&calm, 0, &mut estimator);
         assert!((0.001..0.0013).contains(&estimate.loss_upper), "{estimate:?}");
-        let storm = Report { clear: Losses::single(5_000, 150), ..Report::default() };
+        let storm = Report { clear: single(5_000, 150), ..Report::default() };
         (0..5).for_each(|n| estimator.handle_report(&storm, 10_100_000 + n * 100_000));
         assert!(estimator.estimate().loss_upper > 0.016, "{:?}", estimator.estimate());
         let estimate = fed(&storm, 20_000_000, &mut estimator);
@@ -236,12 +238,11 @@ mod tests {
     #[test]
     fn losses_in_a_queue_are_no_weather_and_what_was_known_fades_meanwhile() {
         let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
-        let jam =
-            Report { queued: Losses::single(5_000, 200), queue_us: 20_000, ..Report::default() };
+        let jam = Report { queued: single(5_000, 200), queue_us: 20_000, ..Report::default() };
         let estimate = fed(&jam, 0, &mut estimator);
         assert_eq!((estimate.loss_upper, estimate.queued_share), (0.0, 1.0));
         assert!(estimate.known, "nothing is assumed of it any more");
-        let storm = Report { clear: Losses::single(5_000, 100), ..Report::default() };
+        let storm = Report { clear: single(5_000, 100), ..Report::default() };
         let before = fed(&storm, 20_000_000, &mut estimator).loss_upper;
         let after = fed(&jam, 40_000_000, &mut estimator).loss_upper;
         assert!(after < before * 0.65 && after > 0.0, "{before} {after}");
@@ -252,11 +253,10 @@ mod tests {
     fn what_little_was_judged_is_soon_forgotten_while_a_queue_stands() {
         let later = |judged: u32, lost: u32| {
             let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
-            let first = Report { clear: Losses::single(judged, lost), ..Report::default() };
+            let first = Report { clear: single(judged, lost), ..Report::default() };
             estimator.handle_report(&first, 0);
             let before = estimator.estimate().loss_likely;
-            let jam =
-                Report { queued: Losses::single(100, 10), queue_us: 12_000, ..Report::default() };
+            let jam = Report { queued: single(100, 10), queue_us: 12_000, ..Report::default() };
             (1..=10).for_each(|n| estimator.handle_report(&jam, n * 100_000));
             estimator.estimate().loss_likely / before
         };
@@ -267,14 +267,12 @@ mod tests {
     #[test]
     fn a_loss_or_two_beside_many_in_a_queue_are_none_of_the_weather() {
         let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
-        let calm = Report { clear: Losses::single(500, 0), ..Report::default() };
-        let begins =
-            Report { clear: Losses::single(40, 1), queued: Losses::single(300, 120), ..calm };
+        let calm = Report { clear: single(500, 0), ..Report::default() };
+        let begins = Report { clear: single(40, 1), queued: single(300, 120), ..calm };
         estimator.handle_report(&begins, 0);
         let estimate = fed(&calm, 100_000, &mut estimator);
         assert_eq!((estimate.loss_likely, estimate.loss_upper), (0.0, 0.0), "{estimate:?}");
-        let storm =
-            Report { clear: Losses::single(500, 5), queued: Losses::single(4_500, 45), ..calm };
+        let storm = Report { clear: single(500, 5), queued: single(4_500, 45), ..calm };
         let estimate = fed(&storm, 20_000_000, &mut estimator);
         assert!((0.0095..0.0105).contains(&estimate.loss_likely), "{estimate:?}");
     }
@@ -284,7 +282,7 @@ mod tests {
         let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
         let mut hidden = vec![estimator.estimate().loss_hidden];
         for n in 0..3 {
-            let calm = Report { clear: Losses::single(200, 0), ..Report::default() };
+            let calm = Report { clear: single(200, 0), ..Report::default() };
             estimator.handle_report(&calm, n * 100_000);
             hidden.push(estimator.estimate().loss_hidden);
         }
@@ -295,11 +293,11 @@ mod tests {
     #[test]
     fn a_few_losses_may_hide_more_of_them_until_enough_was_judged() {
         let mut estimator = Estimator::new(&Tuning::DEFAULT.belief);
-        estimator.handle_report(&Report { clear: Losses::single(200, 3), ..Report::default() }, 0);
+        estimator.handle_report(&Report { clear: single(200, 3), ..Report::default() }, 0);
         let estimate = estimator.estimate();
         assert!(estimate.known && estimate.loss_upper < 0.025, "{estimate:?}");
         assert!((0.04..0.05).contains(&estimate.loss_hidden), "{estimate:?}");
-        let weather = Report { clear: Losses::single(1_000, 10), ..Report::default() };
+        let weather = Report { clear: single(1_000, 10), ..Report::default() };
         let after = fed(&weather, 100_000, &mut estimator);
         assert_eq!(after.loss_hidden, 0.0);
         assert!((0.01..0.012).contains(&after.loss_upper), "{after:?}");

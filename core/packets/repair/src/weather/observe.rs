@@ -15,11 +15,12 @@
 
 use std::collections::VecDeque;
 
+use wire::frame::{Losses, Report};
+
 use crate::tuning::{Telling, Tuning, Waiting};
 use crate::weather::levels::Levels;
 use crate::weather::model::WINDOW_CHUNKS;
 use crate::weather::recent::Recent;
-use crate::weather::report::{Losses, Report};
 
 /// Sequence numbers that wait to be judged, at most: 180 ms of 1 Gbit/s.
 pub const WINDOW: u64 = 16_384;
@@ -248,7 +249,7 @@ impl Observer {
     }
 
     /// Judges what is due and returns what happened since the last call. `missing` and `rebuilt`
-    /// are data chunks of blocks in the same time.
+    /// are data chunks of blocks in the same time. Its number and its echo are of who sends it.
     pub fn poll_report(&mut self, missing: u32, rebuilt: u32, now_us: u64) -> Report {
         let due_us = now_us.saturating_sub(self.wait_us());
         if self.end_us <= due_us {
@@ -267,6 +268,7 @@ impl Observer {
             queue_us: if is_stale { 0 } else { queue_us },
             missing,
             rebuilt,
+            ..Report::default()
         }
     }
 

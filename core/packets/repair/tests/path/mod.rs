@@ -7,11 +7,11 @@ use std::fmt;
 use repair::block::{Arrival, Assembler, BYTES_MAX, Shape};
 use repair::control::Control;
 use repair::observe::Observer;
-use repair::report::Report;
 use repair::spread::{self, Spread, Wait};
 use repair::table::{self, Upper};
 use repair::tuning::Tuning;
 use sim::impair::{Impairment, Pipe, Verdict};
+use wire::frame::Report;
 
 const REPORT_US: u64 = 100_000;
 /// Headers and tags of a chunk on the wire, bytes.

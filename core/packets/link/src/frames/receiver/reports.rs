@@ -1,14 +1,13 @@
 //! The times of reports: when the other end is told how its datagrams fared.
 
 use noise::Instant;
-use wire::frame;
+use wire::frame::Report;
 
 use super::{KEEP_US, Receiver};
-use crate::frames::report::told;
 
 impl Receiver {
     /// The report that is due.
-    pub(crate) fn poll_report(&mut self, now_us: u64) -> Option<frame::Report> {
+    pub(crate) fn poll_report(&mut self, now_us: u64) -> Option<Report> {
         self.report_us.filter(|&due_us| due_us <= now_us)?;
         let counted = self.assembler.counters();
         let (lost, rebuilt) = self.reported;
@@ -24,7 +23,8 @@ impl Receiver {
         let echo = self.echo.filter(|(_, at_us)| at_us + KEEP_US > now_us);
         let echo =
             echo.map_or((0, u32::MAX), |(sent_us, at_us)| (sent_us, (now_us - at_us) as u32));
-        Some(told(&seen, self.report_number, echo))
+        let (echo_us, held_us) = echo;
+        Some(Report { number: self.report_number, echo_us, held_us, ..seen })
     }
 
     /// Share of datagrams lost of those that came lately, and what repair left of it.

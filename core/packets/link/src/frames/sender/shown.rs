@@ -48,8 +48,8 @@ mod tests {
     #[test]
     fn what_is_told_just_after_a_change_of_path_is_of_neither() {
         let told = |number: u16, lost: u32| {
-            let clear = frame::Losses { judged: 2_000, lost, runs: lost, ..Default::default() };
-            frame::Report { number, clear, held_us: u32::MAX, ..Default::default() }
+            let clear = Losses { judged: 2_000, lost, runs: lost, ..Default::default() };
+            Report { number, clear, held_us: u32::MAX, ..Default::default() }
         };
         for lost in [0, 40] {
             let mut sender = Sender::new(1, &Tuning::DEFAULT);

@@ -43,10 +43,10 @@ mod tests {
         let mut sender = Sender::new(1, &Tuning::DEFAULT);
         sender.set_by_stream(out);
         for number in 1..=5 {
-            let clear = frame::Losses { judged: 1_000, lost: 30, runs: 5, ..Default::default() };
+            let clear = Losses { judged: 1_000, lost: 30, runs: 5, ..Default::default() };
             let by_stream = by_stream.unwrap_or_default();
             let held_us = u32::MAX;
-            let report = frame::Report { number, clear, held_us, by_stream, ..Default::default() };
+            let report = Report { number, clear, held_us, by_stream, ..Default::default() };
             let now = Instant(1_000_000_000_000) + Duration::from_millis(100) * u32::from(number);
             sender.handle_report(&report, now);
         }

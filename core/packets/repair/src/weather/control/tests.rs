@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::bounds::DATA_MAX;
-use crate::weather::report::Losses;
+use crate::weather::tests::single;
+use wire::frame::Losses;
 
 const TUNING: &Tuning = &Tuning::DEFAULT;
 const TARGET: f64 = TUNING.spending.target;
@@ -11,7 +12,7 @@ const TARGET_MAX: f64 = TUNING.spending.target_max;
 const UNKNOWN_LOSS: f64 = TUNING.unknown.loss;
 
 fn report(judged: u32, lost: u32) -> Report {
-    let clear = Losses::single(judged, lost);
+    let clear = single(judged, lost);
     Report { clear, missing: lost, rebuilt: lost, ..Report::default() }
 }
 
@@ -85,7 +86,7 @@ fn a_path_that_is_not_known_gets_less_the_more_came_and_nothing_once_it_is_known
 /// Whatever is added then comes on top of what the line cannot take.
 #[test]
 fn a_first_flight_that_fills_the_line_is_not_repaired_until_something_clear_is_lost() {
-    let of = Losses::single;
+    let of = single;
     let after = |clear: Losses, queued: Losses, reorder_us: u32| {
         let mut control = Control::new(TUNING);
         let seen = Report { clear, queued, reorder_us, ..Report::default() };
@@ -107,7 +108,7 @@ fn delays_are_told_for_a_while_after_a_loss_and_not_without() {
     let mut control = Control::new(TUNING);
     control.handle_report(&report(2_000, 0), Sent::of_tcp(2_000), 0);
     assert!(control.is_calm(Upper::Tcp) && !control.is_watching(1));
-    let of = |lost| Losses::single(500, lost);
+    let of = |lost| single(500, lost);
     let jam = Report { queued: of(9), queue_us: 20_000, ..Report::default() };
     control.handle_report(&jam, Sent::of_tcp(500), 100_000);
     assert!(control.is_calm(Upper::Tcp) && control.is_watching(2_200_000), "too few were judged");
@@ -323,7 +324,7 @@ fn more_residual_loss_than_promised_is_answered() {
 #[test]
 fn bc_09_repair_that_did_not_help_is_tried_again_after_a_while() {
     let of = |lost: u32, rebuilt: u32| {
-        let clear = Losses::single(1_000, lost);
+        let clear = single(1_000, lost);
         Report { clear, missing: lost, rebuilt, ..Report::default() }
     };
     // A fade that no repair bridges, and then a path that loses 2.5 %, of which a single repair

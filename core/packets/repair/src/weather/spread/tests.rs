@@ -7,8 +7,8 @@ use sim::rng::Rng;
 use super::*;
 use crate::code::block::{Assembler, BYTES_MAX};
 use crate::weather::limits::Limits;
-use crate::weather::report::{Losses, Report};
 use crate::weather::table::Sent;
+use wire::frame::{Losses, Report};
 
 const TUNING: &Tuning = &Tuning::DEFAULT;
 const HOLD_US: u64 = TUNING.waiting.hold_us;
