@@ -22,10 +22,14 @@ use wire::coalesce::Coalescer;
 use wire::virtio;
 
 use crate::clock::Clock;
-use crate::impair::{self, Impairment, Pipe, Verdict};
+use crate::impair::{Pipe, Verdict};
 use crate::rng::Rng;
 use crate::tcp::{self, Ack, Burst};
 use crate::world::{HostId, MTU, Tray, inner, ip_packet};
+
+mod setting;
+
+pub use setting::{Found, Setting};
 
 const TCP: u8 = 6;
 const IP_LEN: usize = 20;
@@ -43,57 +47,6 @@ const ACK: u8 = 0x10;
 /// What IP says of congestion (RFC 3168): it may be marked, and it is.
 const ECT: u8 = 2;
 const CE: u8 = 3;
-
-/// What is to be found out.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// The line forth and back.
-    pub line: Impairment,
-    /// Whether both nodes speak frames; else they are plain WireGuard.
-    pub frames: bool,
-    /// Streams from the first host to the second.
-    pub streams: usize,
-    /// How long a host gathers what arrives before it looks at it.
-    pub turn_us: u64,
-    /// What a round trip takes from the second host on to who answers: none, if it is that host.
-    pub beyond: Duration,
-    /// How long the streams run.
-    pub time: Duration,
-    /// Whether what the streams send may be marked in place of being dropped (RFC 3168).
-    pub ecn: bool,
-    /// The host that is started anew when half of the time is over, if one is: 0 sends.
-    pub restarts: Option<usize>,
-    /// Chance.
-    pub seed: u64,
-}
-
-/// What was found.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Found {
-    /// Payload that came in order, Mbit/s, all streams.
-    pub mbit_s: f64,
-    /// The same of the second half of the time.
-    pub late_mbit_s: f64,
-    /// That of the stream that had the least.
-    pub least_mbit_s: f64,
-    /// Bytes given to the line forth for each byte of that payload.
-    pub wire_bytes_per_byte: f64,
-    /// Of all streams.
-    pub tcp: tcp::Counters,
-    /// What the line did, forth.
-    pub line: impair::Counters,
-    /// The smoothed round trip of the first stream at the end.
-    pub srtt_us: u64,
-    /// Rebuilt pieces that the receiving node dropped, and those that it marked, to tell a flow of
-    /// congestion.
-    pub dropped: u64,
-    /// See `dropped`.
-    pub marked: u64,
-    /// Packets, or superpackets of them, that reached the receiver with a mark.
-    pub seen_marked: u64,
-    /// How far apart the sending node wanted its datagrams at the end, nanoseconds; 0 = not at all.
-    pub gap_ns: u32,
-}
 
 #[derive(Debug)]
 enum Event {

@@ -8,31 +8,11 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use sim::impair::Impairment;
-use sim::profile;
 use sim::rng::Rng;
 use sim::stream::{Found, MSS, Setting, run};
 
-fn line(words: &str) -> Impairment {
-    let mut line = Impairment::LINE;
-    for word in words.split('+') {
-        profile::apply(&mut line, word).expect("a word of weather");
-    }
-    line
-}
-
 fn setting(words: &str, frames: bool, streams: usize, time_s: u64, seed: u64) -> Setting {
-    let (line, time) = (line(words), Duration::from_secs(time_s));
-    Setting {
-        line,
-        frames,
-        streams,
-        turn_us: 60,
-        beyond: Duration::ZERO,
-        time,
-        ecn: false,
-        restarts: None,
-        seed,
-    }
+    Setting { frames, streams, ..Setting::over(words, Duration::from_secs(time_s), seed) }
 }
 
 fn stream(words: &str, frames: bool, streams: usize, time_s: u64, seed: u64) -> Found {

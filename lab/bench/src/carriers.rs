@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use lab::netns::Host;
 use lab::process::Process;
-use lab::sys;
 use noise::PrivateKey;
 use serde_json::json;
 
@@ -25,6 +24,7 @@ use crate::iperf::Transfer;
 use crate::load::finish;
 use crate::ratio::Spread;
 use crate::report::{Mark, Skipped};
+use crate::rounds;
 use crate::row::{Bound, Row};
 use crate::scenario::Underlay;
 use crate::sheet::{Sheet, number};
@@ -87,15 +87,9 @@ impl Way {
     }
 }
 
-/// What one transfer gave.
-#[derive(Debug, Clone)]
-struct Sample {
-    way: Way,
-    is_back: bool,
-    round: u32,
-    /// Payload a second, Mbit/s, and processor time of both programs for each GB.
-    found: Result<[f64; 2], String>,
-}
+/// What one transfer gave, out or back: payload a second, Mbit/s, and processor time of both
+/// programs for each GB.
+type Sample = rounds::Sample<(Way, bool), [f64; 2]>;
 
 /// All that was found.
 #[derive(Debug)]
@@ -113,10 +107,7 @@ pub struct Report {
 /// Returns an error without root, or when a signal asks this process to end. What fails for one of
 /// them is in the report.
 pub fn run(settings: &Settings) -> Result<Report> {
-    ensure!((1..=100).contains(&settings.rounds), "there must be 1 to 100 rounds");
-    sys::catch_interrupts();
     let facts = Facts::gather(&settings.origin);
-    let mut samples = Vec::new();
     let mut skipped = Vec::new();
     let has_ptunnel = std::process::Command::new("ptunnel-ng").arg("-h").output().is_ok();
     if !has_ptunnel {
@@ -124,21 +115,15 @@ pub fn run(settings: &Settings) -> Result<Report> {
             ["ptunnel-ng", "not installed", "apt-get install ptunnel-ng"].map(str::to_owned);
         skipped.push(Skipped { name, why, hint });
     }
-    for round in 1..=settings.rounds {
-        for way in Way::ALL.into_iter().filter(|way| *way != Way::Ptunnel || has_ptunnel) {
-            for is_back in [false, true] {
-                let found = measure(settings, way, is_back);
-                sys::check_interrupted()?;
-                let found = found.map_err(|error| format!("{error:#}"));
-                let shown = match &found {
-                    Ok([rate, _]) => format!("{rate:.0} Mbit/s"),
-                    Err(why) => format!("failed: {why}"),
-                };
-                eprintln!("round {round}, {}, {}: {shown}", way.name(), direction(is_back));
-                samples.push(Sample { way, is_back, round, found });
-            }
-        }
-    }
+    let ways = Way::ALL.into_iter().filter(|way| *way != Way::Ptunnel || has_ptunnel);
+    let ways: Vec<_> = ways.flat_map(|way| [(way, false), (way, true)]).collect();
+    let samples = rounds::all(
+        settings.rounds,
+        &ways,
+        |(way, is_back)| format!("{}, {}", way.name(), direction(is_back)),
+        |[rate, _]: &[f64; 2]| format!("{rate:.0} Mbit/s"),
+        |(way, is_back), _| measure(settings, way, is_back),
+    )?;
     let marks = Mark::all(&facts, None);
     Ok(Report { facts, marks, settings: settings.clone(), samples, skipped })
 }
@@ -216,7 +201,7 @@ pub(crate) fn link(
 impl Report {
     /// A figure of each round, in order.
     fn of(&self, way: Way, is_back: bool, which: usize) -> Vec<Option<f64>> {
-        let mine = self.samples.iter().filter(|s| (s.way, s.is_back) == (way, is_back));
+        let mine = self.samples.iter().filter(|sample| sample.way == (way, is_back));
         mine.map(|sample| sample.found.as_ref().ok().map(|found| found[which])).collect()
     }
 
@@ -287,8 +272,8 @@ pub fn render(report: &Report) -> String {
     page.skipped(&report.skipped);
     let failed = report.samples.iter().filter_map(|sample| {
         let why = sample.found.as_ref().err()?;
-        let name = sample.way.name();
-        Some(format!("round {}, {name} {}: {why}", sample.round, direction(sample.is_back)))
+        let (way, is_back) = sample.way;
+        Some(format!("round {}, {} {}: {why}", sample.round, way.name(), direction(is_back)))
     });
     page.failures(&failed.collect::<Vec<_>>());
     page.text()
@@ -303,9 +288,10 @@ pub fn to_json(report: &Report) -> Result<String> {
         .samples
         .iter()
         .map(|sample| {
+            let (way, is_back) = sample.way;
             json!({
-                "carrier": sample.way.name(),
-                "way": direction(sample.is_back),
+                "carrier": way.name(),
+                "way": direction(is_back),
                 "round": sample.round,
                 "mbit_s": sample.found.as_ref().ok().map(|found| found[0]),
                 "cpu_s_per_gb": sample.found.as_ref().ok().map(|found| found[1]),

@@ -60,6 +60,7 @@ pub mod progress;
 pub mod ratio;
 pub mod report;
 pub mod ring;
+mod rounds;
 pub mod row;
 pub mod scenario;
 mod sheet;

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use lab::netns::Host;
 use lab::process::Process;
-use lab::sys;
 use serde_json::json;
 use sim::impair::Impairment;
 use sim::profile;
@@ -24,6 +23,7 @@ use crate::iperf::Transfer;
 use crate::load::finish;
 use crate::ratio::Spread;
 use crate::report::Mark;
+use crate::rounds;
 use crate::row::{Bound, Row};
 use crate::sheet::{Sheet, number};
 
@@ -98,12 +98,7 @@ struct Found {
     datagrams: f64,
 }
 
-#[derive(Debug, Clone)]
-struct Sample {
-    way: Way,
-    round: u32,
-    found: Result<Found, String>,
-}
+type Sample = rounds::Sample<Way, Found>;
 
 /// All that was found.
 #[derive(Debug)]
@@ -120,28 +115,17 @@ pub struct Report {
 /// Returns an error without root, or when a signal asks this process to end. What fails for one of
 /// them is in the report.
 pub fn run(settings: &Settings) -> Result<Report> {
-    ensure!((1..=100).contains(&settings.rounds), "there must be 1 to 100 rounds");
-    sys::catch_interrupts();
     let facts = Facts::gather(&settings.origin);
-    let mut samples = Vec::new();
-    for round in 1..=settings.rounds {
-        for way in Way::ALL {
-            let found = measure(settings, way, round);
-            sys::check_interrupted()?;
-            let found = found.map_err(|error| format!("{error:#}"));
-            let shown = match &found {
-                Ok(found) => format!(
-                    "{:.0} % of the line, files in {:.1} s with {} datagrams",
-                    found.share * 100.0,
-                    found.files_s,
-                    found.datagrams
-                ),
-                Err(why) => format!("failed: {why}"),
-            };
-            eprintln!("round {round}, {}: {shown}", way.name());
-            samples.push(Sample { way, round, found });
-        }
-    }
+    let samples = rounds::all(
+        settings.rounds,
+        &Way::ALL,
+        |way| way.name().to_owned(),
+        |Found { share, files_s, datagrams }: &Found| {
+            let share = share * 100.0;
+            format!("{share:.0} % of the line, files in {files_s:.1} s with {datagrams} datagrams")
+        },
+        |way, round| measure(settings, way, round),
+    )?;
     let marks = Mark::all(&facts, None);
     Ok(Report { facts, marks, settings: settings.clone(), samples })
 }

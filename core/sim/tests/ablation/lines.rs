@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use node::Tuning;
-use sim::impair::Impairment;
-use sim::profile;
 use sim::stream::{Setting, run_tuned};
 
 /// Runs so far, since each has keys of its own.
@@ -124,23 +122,9 @@ impl Line {
         let is_profile = !self.words.contains('=');
         let seeds = if self.is_lossy && !is_profile { 3 } else { 1 };
         let time = Duration::from_secs(if is_profile { 3 } else { 5 });
-        let mut line = Impairment::LINE;
-        for word in self.words.split('+') {
-            profile::apply(&mut line, word).expect("a word of weather");
-        }
         let mut sums = [0.0; 2];
         for seed in first_seed..first_seed + seeds {
-            let setting = Setting {
-                line,
-                frames: true,
-                streams: 1,
-                turn_us: 60,
-                beyond: Duration::ZERO,
-                time,
-                ecn: false,
-                restarts: None,
-                seed,
-            };
+            let setting = Setting::over(&self.words, time, seed);
             // A number may be none with which the program works.
             let life = LIVES.fetch_add(1, Ordering::Relaxed);
             let found = catch_unwind(AssertUnwindSafe(|| run_tuned(&setting, tuning, life)));

@@ -189,18 +189,21 @@ impl Table<'_> {
             self.line(format_args!("iifname \"{link}\" {from} {inside}{answers}"));
         }
         self.close();
-        self.open("into_circuits", Some("filter hook output priority filter"));
-        for family in FAMILIES {
-            // With all of it nothing leaves beside the link anyway.
-            let led = of(family, &[&setup.led]);
-            let is_all = led.iter().any(Prefix::is_default);
-            if let Some(list) = set(led).filter(|_| !is_all) {
-                let ip = words(family).0;
-                let beside = format!("oifname != {{ \"{link}\", \"lo\" }}");
-                let why = "reject with icmpx type admin-prohibited";
-                self.line(format_args!("{beside} {ip} daddr {list} meta mark != {MARK} {why}"));
-            }
+        let led = FAMILIES.map(|family| (words(family).0, of(family, &[&setup.led])));
+        // With all of a family nothing of it leaves beside the link anyway.
+        let some = led.into_iter().filter(|(_, led)| !led.iter().any(Prefix::is_default));
+        let rules = some.filter_map(|(ip, led)| {
+            let list = set(led)?;
+            let beside = format!("oifname != {{ \"{link}\", \"lo\" }}");
+            let why = "reject with icmpx type admin-prohibited";
+            Some(format!("{beside} {ip} daddr {list} meta mark != {MARK} {why}"))
+        });
+        let rules: Vec<String> = rules.collect();
+        if rules.is_empty() {
+            return;
         }
+        self.open("into_circuits", Some("filter hook output priority filter"));
+        rules.iter().for_each(|rule| self.line(rule));
         self.close();
     }
 

@@ -469,3 +469,16 @@ fn the_table_of_a_gateway_with_everything_reads_as_it_should() {
     let text = script::script(&first, &Place::default());
     assert_eq!(text, include_str!("closed.nft"), "of a machine of which nothing is known yet");
 }
+
+#[test]
+fn a_chain_is_there_only_where_it_has_a_rule() {
+    let text = |setup: &Setup| script::script(setup, &Place::default());
+    let first = Setup { link: "wt0".to_owned(), ..Setup::default() };
+    let doors = text(&Setup { doors: true, ..first.clone() });
+    assert!(doors.contains("from_circuits") && !doors.contains("into_circuits"), "{doors}");
+    let led = |list: &[&str]| text(&Setup { led: prefixes(list), ..first.clone() });
+    let some = led(&["203.0.113.0/24", "::/0"]);
+    assert!(some.contains("ip daddr { 203.0.113.0/24 } meta mark"), "{some}");
+    assert!(!some.contains("ip6 daddr"), "all of IPv6 leaves by the link anyway: {some}");
+    assert!(!led(&["0.0.0.0/0"]).contains("into_circuits"));
+}

@@ -9,6 +9,17 @@ use super::*;
 /// Bytes of a packet that an exit translates: more do not fit into a cell.
 const ANSWER_LEN_MAX: usize = 1500;
 
+/// A frame that is to be written for a neighbour.
+#[derive(Clone, Copy)]
+struct Outward {
+    way: Way,
+    len: usize,
+    is_word: bool,
+    /// Whether it waits for room in the memory that was lent, too; else that there is none is its
+    /// end.
+    keeps: bool,
+}
+
 impl Node {
     /// Circuits, to look at.
     #[must_use]
@@ -110,24 +121,15 @@ impl Node {
             self.refuse_route(packet.packet().bytes());
         }
         let (to, frame_len) = planned.ok()?;
-        let must_wait = self.must_wait();
-        let circuits = &mut self.circuits;
-        let mut write = |slot: &mut [u8]| {
+        let way = Circuits::own_way(id, to);
+        let outward = Outward { way, len: frame_len, is_word: false, keeps: false };
+        let write = |circuits: &mut Circuits, slot: &mut [u8]| {
             let segment = |place: &mut [u8]| {
                 packet.write_segment(index, place);
             };
             circuits.write(id, len, slot, segment, now).is_ok()
         };
-        if must_wait {
-            let mut frame = vec![0; frame_len];
-            write(&mut frame).then_some(())?;
-            self.wait(Circuits::own_way(id, to), false, frame, now, out);
-            return Some(());
-        }
-        let link = self.peers.link(to)?;
-        let sent = link.send_cell(frame_len, now, out, write).ok();
-        self.touch(to);
-        sent
+        self.write_or_wait(outward, now, out, write).ok()
     }
 
     fn send_answer<O: Outbox>(
@@ -149,22 +151,13 @@ impl Node {
             self.refuse_size(None, packet.packet().bytes(), room);
         }
         let answer = planned.ok()?;
-        let must_wait = self.must_wait();
-        let circuits = &mut self.circuits;
+        let way = Way { to: answer.to, circuit: answer.circuit };
+        let outward = Outward { way, len: answer.frame_len, is_word: false, keeps: false };
         let packet = &place[..answer.len];
-        let mut write =
-            |slot: &mut [u8]| circuits.write_answer(answer.circuit, packet, slot, now).is_ok();
-        if must_wait {
-            let mut frame = vec![0; answer.frame_len];
-            write(&mut frame).then_some(())?;
-            let way = Way { to: answer.to, circuit: answer.circuit };
-            self.wait(way, false, frame, now, out);
-            return Some(());
-        }
-        let link = self.peers.link(answer.to)?;
-        let sent = link.send_cell(answer.frame_len, now, out, write).ok();
-        self.touch(answer.to);
-        sent
+        let write = |circuits: &mut Circuits, slot: &mut [u8]| {
+            circuits.write_answer(answer.circuit, packet, slot, now).is_ok()
+        };
+        self.write_or_wait(outward, now, out, write).ok()
     }
 
     /// Takes a frame of circuits, which lies at `start` of the lent memory. On the path of every
@@ -190,7 +183,7 @@ impl Node {
             }
             Turn::Relay { way, is_word, header, body } => {
                 let body = &plain[body];
-                let write = |slot: &mut [u8]| {
+                let write = |_: &mut Circuits, slot: &mut [u8]| {
                     let (head, rest) = slot.split_at_mut(header.len());
                     head.copy_from_slice(&header);
                     rest[..body.len()].copy_from_slice(body);
@@ -198,12 +191,9 @@ impl Node {
                     true
                 };
                 let len = circuit::frame_len(body.len());
-                let is_full = self.must_wait()
-                    || self.send_frame(way.to, len, now, out, write) == Err(Refusal::NoRoom);
-                if is_full {
-                    let mut frame = vec![0; len];
-                    write(&mut frame);
-                    self.wait(way, is_word, frame, now, out);
+                let outward = Outward { way, len, is_word, keeps: true };
+                if self.write_or_wait(outward, now, out, write).is_err() {
+                    self.circuits.note_unsent();
                 }
             }
         }
@@ -213,6 +203,34 @@ impl Node {
     #[inline]
     fn must_wait(&self) -> bool {
         self.shaper.is_on() || self.circuits.waiting() > 0
+    }
+
+    /// Writes a frame into the memory that was lent, or, while cells wait for their turns, behind
+    /// those. On the path of every cell.
+    #[inline]
+    fn write_or_wait<O: Outbox>(
+        &mut self,
+        outward: Outward,
+        now: Instant,
+        out: &mut O,
+        mut write: impl FnMut(&mut Circuits, &mut [u8]) -> bool,
+    ) -> Result<(), Refusal> {
+        let Outward { way, len, is_word, keeps } = outward;
+        if !self.must_wait() {
+            let circuits = &mut self.circuits;
+            let link = self.peers.link(way.to).ok_or(Refusal::NoEndpoint)?;
+            let sent = link.send_cell(len, now, out, |slot| write(circuits, slot));
+            self.touch(way.to);
+            if sent != Err(Refusal::NoRoom) || !keeps {
+                return sent;
+            }
+        }
+        let mut frame = vec![0; len];
+        if !write(&mut self.circuits, &mut frame) {
+            return Err(Refusal::NoRoom);
+        }
+        self.wait(way, is_word, frame, now, out);
+        Ok(())
     }
 
     /// A cell waits for its turn, which may have come.
