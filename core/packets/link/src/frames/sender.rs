@@ -6,8 +6,8 @@
 //! (`bundled`), `piece` compresses one plaintext where that is wanted, `emit` protects and seals
 //! it, `flush` sends repair chunks.
 //!
-//! What is chosen for a packet is tested row by row in `treatment::tests`. What leaves has no tests
-//! beside this file: two whole nodes test it, in `node::tests::frames` and its neighbours.
+//! What is chosen for a packet is tested row by row in `treatment::tests`, what leaves in `tests`,
+//! and what becomes of it by two whole nodes, in `node::tests::frames` and its neighbours.
 
 use std::time::Duration;
 
@@ -539,3 +539,5 @@ mod flow;
 mod shown;
 mod squeezed;
 mod streams;
+#[cfg(test)]
+mod tests;
