@@ -379,6 +379,11 @@ fn failover(target: Target, site: String, file: PathBuf) -> Result<()> {
     if !is_pair {
         bail!("{site} has one gateway, so there is no other; gateways = 2 makes a pair");
     }
+    let place = scene.file.index(&site).and_then(|index| scene.numbering.places.get(index));
+    if let Some(shared) = place.and_then(|place| place.shared) {
+        scene.survey.give_way(&scene.file, &scene.ssh, &site)?;
+        return say(&format!("the other gateway of {site} has {shared} now\n"));
+    }
     let now = known.active.get(&site).copied().unwrap_or(0);
     known.active.insert(site, 1 - now);
     let mut steps = scene.steps(true, &known)?;

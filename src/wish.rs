@@ -48,6 +48,10 @@ pub(crate) struct Wish {
     /// none
     #[arg(long, value_name = "CIDR=NODE,…", value_parser = ways)]
     routes_through: Option<Ways>,
+    /// Share this address of our LAN with another gateway: one of both answers for it; 0.0.0.0 for
+    /// none
+    #[arg(long, value_name = "ADDRESS")]
+    shared_address: Option<std::net::Ipv4Addr>,
     /// Send no pings to the server and relays, also where nothing else reaches them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
@@ -161,6 +165,7 @@ impl Wish {
             site_gateway: self.site_gateway,
             site_hub: self.site_hub,
             routes_through: self.routes_through.map(|ways| ways.0),
+            shared_address: self.shared_address,
             no_icmp: self.no_icmp,
             circuit_hop: self.circuit_hop,
             circuit_exit: self.circuit_exit,

@@ -21,7 +21,8 @@ pub(super) fn plan(file: &File, numbering: &Numbering, steps: &[Step]) -> Value 
         .map(|(site, place)| {
             json!({ "name": site.name, "provider": site.provider.word(), "number": place.number,
                     "networks": texts(&place.networks), "known_as": texts(&place.known_as),
-                    "gateways": texts(&place.gateways) })
+                    "gateways": texts(&place.gateways),
+                    "shared": place.shared.map(|address| address.to_string()) })
         })
         .collect();
     let joined: Vec<Value> = links(file)
@@ -103,6 +104,7 @@ pub(super) fn status(file: &File, numbering: &Numbering, survey: &Survey) -> Val
             .collect();
         rows.push(json!({ "site": gateway.site, "gateway": gateway.name, "online": gateway.online,
                           "state": state, "known_as": known_as, "paths": paths,
+                          "leads": gateway.status["shared"]["holds"],
                           "health": gateway.status["health"] }));
     }
     let silent: Vec<String> =
@@ -134,6 +136,7 @@ pub(super) fn status_text(value: &Value) -> String {
         ("GATEWAY", "gateway"),
         ("ONLINE", "online"),
         ("STATE", "state"),
+        ("LEADS", "leads"),
         ("KNOWN AS", "known_as"),
         ("PATHS", "paths"),
     ];

@@ -184,24 +184,39 @@ pub(crate) struct Member<'s> {
     pub(crate) passes_on: bool,
     /// Through whom it reaches networks.
     pub(crate) through: &'s str,
+    /// The address that it shares with the other one of its pair.
+    pub(crate) shared: &'s str,
 }
 
 /// Runs the daemon and joins with the token on standard input; without one it stays who it is.
 pub(crate) fn join(file: &File, member: Member<'_>, tag: &str, has_token: bool) -> String {
     let program = &file.program;
-    let Member { name, routes, passes_on, through } = member;
+    let Member { name, routes, passes_on, through, shared } = member;
     let token = if has_token { "- " } else { "" };
-    let through = match through {
+    let flag = |flag: &str, words: &str| match words {
         "" => String::new(),
-        words => format!(" --routes-through {words}"),
+        words => format!(" {flag} {words}"),
     };
+    let through = flag("--routes-through", through);
+    let shared = flag("--shared-address", shared);
     let hub = if passes_on { " --site-hub" } else { "" };
     format!(
         "{BEGIN}if [ ! -e {TAG_FILE} ]; then printf '%s\\n' '{tag}' > {TAG_FILE}; fi
 {}{program} up {token}--timeout 60s --reset --hostname {name} --advertise-routes {routes} \\
-  --accept-routes --accept-dns=false --site-gateway{hub}{through} >/dev/null
+  --accept-routes --accept-dns=false --site-gateway{hub}{through}{shared} >/dev/null
 ",
         start(file)
+    )
+}
+
+/// Leaves the shared address to the other gateway of a pair, which takes it meanwhile.
+pub(crate) fn give_way(file: &File, address: &str) -> String {
+    let program = &file.program;
+    format!(
+        "{BEGIN}{program} set --shared-address 0.0.0.0 >/dev/null
+sleep 3
+{program} set --shared-address {address} >/dev/null
+"
     )
 }
 
@@ -282,14 +297,20 @@ mod tests {
     fn every_script_is_one_that_sh_can_read() {
         let text = "network = \"n\"\n[[site]]\nname = \"a\"\nprovider = \"ssh\"\nhosts = [\"h\"]\n";
         let file = File::read(text).unwrap();
-        let (name, routes, through) = ("n-a-gw1", "10.4.0.0/24", "");
-        let member = Member { name, routes, passes_on: false, through };
-        let hub = Member { passes_on: true, through: "10.0.0.0/8=n-b-gw1", ..member };
+        let [name, routes, through, shared] = ["n-a-gw1", "10.4.0.0/24", "", ""];
+        let member = Member { name, routes, passes_on: false, through, shared };
+        let hub = Member {
+            passes_on: true,
+            through: "10.0.0.0/8=n-b-gw1",
+            shared: "10.4.0.252",
+            ..member
+        };
         for script in [
             look(&file),
             install(&file, "00", "x86_64", "{}"),
             join(&file, member, "{}", true),
             join(&file, hub, "{}", false),
+            give_way(&file, "10.4.0.252"),
             leave(&file),
             uninstall(&file),
             add_route("10.0.0.0/8", "10.4.0.254"),

@@ -173,6 +173,24 @@ impl Survey {
         }
     }
 
+    /// Has the gateway that holds its site's shared address leave it to the other one.
+    ///
+    /// # Errors
+    /// None holds it, or its machine does not answer.
+    pub fn give_way(&self, file: &File, ssh: &Ssh, site: &str) -> Result<(), Error> {
+        let index = file.index(site).unwrap_or_default();
+        let hosts = file.sites[index].hosts.iter().take(usize::from(file.sites[index].gateways));
+        for host in hosts {
+            let facts = self.machines.get(&host.to_string());
+            let shared = facts.map(|facts| &facts.status["shared"]);
+            let held = shared.filter(|shared| shared["holds"] == true);
+            if let Some(address) = held.and_then(|shared| shared["address"].as_str()) {
+                return ssh.run(host, &machine::give_way(file, address), b"").map(drop);
+            }
+        }
+        Err(Error::new(site, "no gateway of it holds the shared address; `warren status` says why"))
+    }
+
     /// The gateways of the file as they are.
     #[must_use]
     pub fn gateways(&self, file: &File) -> Vec<Gateway> {
@@ -259,6 +277,7 @@ fn found_gateway(
             ("host", host.clone()),
             ("passes_on", if settings["site_hub"] == true { "yes" } else { "no" }.to_owned()),
             ("routes", sorted(&texts(&settings["advertise_routes"]))),
+            ("shared", settings["shared_address"].as_str().unwrap_or_default().to_owned()),
             ("state", state),
             ("through", texts(&settings["routes_through"]).join(",")),
         ];

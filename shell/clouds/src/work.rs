@@ -268,6 +268,7 @@ impl Work<'_> {
             routes: property(step, "routes"),
             passes_on: property(step, "passes_on") == "yes",
             through: property(step, "through"),
+            shared: property(step, "shared"),
         };
         let script = |has_token| machine::join(self.file, member, &tag, has_token);
         if let Action::Change(_) = step.action {

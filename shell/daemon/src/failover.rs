@@ -1,6 +1,10 @@
 //! Through which gateway each prefix goes, where several peers serve it. The decision is
 //! [`routes`]'; here is what it is told of each gateway's health.
 //!
+//! A gateway that says anew that it reaches a prefix has it from one that was not heard of for
+//! [`SILENT`], where this node is a site's gateway: so standbys of other sites take over, also
+//! while nothing is sent that could tell. What works stays where it is.
+//!
 //! A path that answers is the best witness. One that does not is a witness only while something is
 //! sent to it: a peer without traffic is not probed and stays what it was. A gateway that nothing
 //! is known of yet counts as reached through a relay if the server calls it online, and so does
@@ -21,12 +25,16 @@ use crate::plan;
 /// How long a gateway that died is not believed to be back without a word of its own.
 const FORGIVEN: Duration = Duration::from_secs(30);
 
+/// Who was not heard of for so long gives way to who says that it took over.
+const SILENT: Duration = Duration::from_millis(1500);
+
 /// What the data loop says of one gateway.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// How its path answers; none if it does not, or there is none.
     path: Option<Health>,
     tx_bytes: u64,
+    rx_bytes: u64,
 }
 
 /// What was made of it.
@@ -35,6 +43,9 @@ struct Known {
     health: Health,
     since: Instant,
     tx_bytes: u64,
+    /// What came from it, and when that was seen to be more.
+    rx_bytes: u64,
+    heard: Instant,
 }
 
 /// The choice for every prefix.
@@ -42,6 +53,10 @@ struct Known {
 pub(crate) struct Failover {
     choices: Choices,
     known: BTreeMap<Gateway, Known>,
+    /// Who reached each prefix at the last look.
+    reached: BTreeMap<Prefix, Vec<NodeId>>,
+    /// Who says anew that it reaches a prefix, and since when.
+    claims: BTreeMap<Prefix, (NodeId, Instant)>,
 }
 
 impl Failover {
@@ -54,7 +69,8 @@ impl Failover {
         remote: &Remote,
     ) -> Result<BTreeMap<Prefix, NodeId>, Gone> {
         let mut wanted = plan::candidates(map, settings, now_unix_s);
-        wanted.retain(|_, gateways| gateways.len() > 1);
+        let several = plan::served_by_several(map, settings, now_unix_s);
+        wanted.retain(|prefix, _| several.contains(prefix));
         if wanted.is_empty() {
             *self = Self::default();
             return Ok(BTreeMap::new());
@@ -73,11 +89,49 @@ impl Failover {
             self.known.insert(peer.id.0, known);
             self.choices.handle_health(peer.id.0, known.health, now);
         }
+        if settings.site_gateway {
+            self.hear_claims(&wanted, now);
+        }
         while let Some(change) = self.choices.poll_change(now) {
             tracing::info!("{} goes through node {:?}", change.prefix, change.gateway);
         }
         let chosen = |prefix: &Prefix| self.choices.chosen(&plan::wire_prefix(prefix));
         Ok(wanted.keys().filter_map(|p| Some((*p, NodeId(chosen(p)?)))).collect())
+    }
+
+    /// Gives each prefix to who says anew that it reaches it, if who has it falls silent.
+    fn hear_claims(&mut self, wanted: &BTreeMap<Prefix, Vec<NodeId>>, now: Instant) {
+        for (prefix, gateways) in wanted {
+            let before = self.reached.get(prefix);
+            let is_new = |id: &&NodeId| before.is_some_and(|before| !before.contains(id));
+            if let Some(new) = gateways.iter().find(is_new) {
+                self.claims.insert(*prefix, (*new, now));
+            }
+        }
+        self.reached.clone_from(wanted);
+        self.claims.retain(|prefix, (new, _)| wanted.get(prefix).is_some_and(|l| l.contains(new)));
+        for (prefix, (new, since)) in self.claims.clone() {
+            let place = plan::wire_prefix(&prefix);
+            let current = self.choices.chosen(&place).filter(|current| *current != new.0);
+            let known = current.and_then(|current| self.known.get(&current));
+            let is_silent = known.is_none_or(|known| known.heard.is_older_than(SILENT, now));
+            if known.is_some_and(|known| known.heard > since) {
+                self.claims.remove(&prefix);
+            } else if is_silent {
+                self.claims.remove(&prefix);
+                // It is chosen as the only one, and stays when there are others.
+                let only = BTreeMap::from([(prefix, vec![new])]);
+                let alone: BTreeMap<_, _> = wanted
+                    .iter()
+                    .map(|(prefix, all)| (*prefix, only.get(prefix).unwrap_or(all).clone()))
+                    .collect();
+                self.choices.set(&numbers(&alone), now);
+                while let Some(change) = self.choices.poll_change(now) {
+                    tracing::info!("{} is taken over by node {:?}", change.prefix, change.gateway);
+                }
+                self.choices.set(&numbers(wanted), now);
+            }
+        }
     }
 }
 
@@ -93,12 +147,13 @@ fn ask(desk: &mut host::driver::Desk<'_>, keys: &[PublicKey]) -> (Instant, Vec<S
     let (node, clock, _) = desk.node();
     let seen = keys.iter().map(|key| {
         let path = node.path(key, clock.now).filter(|path| path.is_alive);
-        let tx_bytes = status.peers.iter().find(|p| p.key == *key).map_or(0, |p| p.tx_bytes);
+        let known = status.peers.iter().find(|p| p.key == *key);
+        let [tx_bytes, rx_bytes] = known.map_or([0; 2], |p| [p.tx_bytes, p.rx_bytes]);
         let path = path.map(|path| match path.to {
             Destination::Udp(_) | Destination::Carried(_) => Health::Direct,
             Destination::Relay(_) => Health::Relayed,
         });
-        Seen { path, tx_bytes }
+        Seen { path, tx_bytes, rx_bytes }
     });
     (clock.now, seen.collect())
 }
@@ -123,7 +178,10 @@ fn judge(
         None => was,
     };
     let since = if health == was { since } else { now };
-    Known { health, since, tx_bytes: seen.tx_bytes }
+    let heard = before.filter(|known| known.rx_bytes == seen.rx_bytes);
+    let heard = heard.map_or(now, |known| known.heard);
+    let Seen { tx_bytes, rx_bytes, .. } = seen;
+    Known { health, since, tx_bytes, rx_bytes, heard }
 }
 
 #[cfg(test)]
@@ -133,7 +191,7 @@ mod tests {
     #[test]
     fn gw_06_silence_is_death_only_where_something_was_asked() {
         let at = |s: u64| Instant(1) + Duration::from_secs(s);
-        let seen = |path, tx_bytes| Seen { path, tx_bytes };
+        let seen = |path, tx_bytes| Seen { path, tx_bytes, rx_bytes: 0 };
         let fresh = judge(None, seen(None, 0), true, false, at(0));
         assert_eq!(fresh.health, Health::Relayed, "presumed");
         assert_eq!(judge(None, seen(None, 0), false, true, at(0)).health, Health::Dead);
@@ -149,5 +207,41 @@ mod tests {
         let late = judge(Some(&dead), seen(None, 10), true, false, at(531));
         assert_eq!((early.health, late.health), (Health::Dead, Health::Relayed));
         assert_eq!(judge(Some(&late), seen(None, 10), false, false, at(532)).health, Health::Dead);
+    }
+
+    #[test]
+    fn source_001_14_who_says_anew_that_it_reaches_a_prefix_has_it_from_one_that_is_silent() {
+        let at = |ms: u64| Instant(1) + Duration::from_millis(ms);
+        let prefix: Prefix = "10.4.0.0/24".parse().unwrap();
+        let place = plan::wire_prefix(&prefix);
+        for is_silent in [true, false] {
+            let mut all = Failover::default();
+            let mut rx_bytes = 0;
+            let mut look = |all: &mut Failover, ids: &[u64], ms: u64, hears: bool| {
+                rx_bytes += u64::from(hears);
+                let wanted: BTreeMap<Prefix, Vec<NodeId>> =
+                    [(prefix, ids.iter().map(|id| NodeId(*id)).collect())].into();
+                all.choices.set(&numbers(&wanted), at(ms));
+                for id in ids {
+                    let seen = Seen { path: Some(Health::Direct), tx_bytes: 0, rx_bytes };
+                    let seen = Seen { rx_bytes: if *id == 1 { rx_bytes } else { 0 }, ..seen };
+                    let known = judge(all.known.get(id), seen, true, false, at(ms));
+                    all.known.insert(*id, known);
+                    all.choices.handle_health(*id, known.health, at(ms));
+                }
+                all.hear_claims(&wanted, at(ms));
+                while all.choices.poll_change(at(ms)).is_some() {}
+                all.choices.chosen(&place)
+            };
+            assert_eq!(look(&mut all, &[1], 0, true), Some(1));
+            assert_eq!(look(&mut all, &[1], 1000, true), Some(1));
+            // The other one says that it reaches it, too.
+            assert_eq!(look(&mut all, &[1, 2], 2200, !is_silent), Some(1), "heard a moment ago");
+            let next = look(&mut all, &[1, 2], 3000, !is_silent);
+            assert_eq!(next, Some(if is_silent { 2 } else { 1 }));
+            for second in 4..60 {
+                assert_eq!(look(&mut all, &[1, 2], second * 1000, !is_silent), next, "and stays");
+            }
+        }
     }
 }

@@ -44,6 +44,7 @@ mod relays;
 mod renew;
 mod report;
 mod set;
+mod sharing;
 mod stamps;
 
 use self::circuits::{DoorAsk, Kept};
@@ -53,6 +54,7 @@ use self::reach::{Served, Told};
 pub use self::relays::Loop;
 use self::renew::Renewal;
 pub(crate) use self::set::Waiting;
+use self::sharing::Sharing;
 
 /// How often the loop looks for what the data loop found out.
 const TICK: Duration = Duration::from_millis(250);
@@ -174,6 +176,12 @@ pub(crate) struct Daemon {
     pub(crate) bandwidths: Bandwidths,
     /// What is told on of a LAN's services.
     pub(crate) mdns: Option<(Mdns, host::names::mdns::Relay)>,
+    /// An address that a pair shares on its LAN; when that was tried, and why it is not so.
+    sharing: Option<Sharing>,
+    sharing_tried: Option<Instant>,
+    sharing_why: Option<String>,
+    /// Whether the server was told that it is held.
+    sharing_told: bool,
 }
 
 impl Daemon {
@@ -229,6 +237,10 @@ impl Daemon {
             circuits: Kept::default(),
             bandwidths: Bandwidths::default(),
             mdns: None,
+            sharing: None,
+            sharing_tried: None,
+            sharing_why: None,
+            sharing_told: false,
         }
     }
 
@@ -320,6 +332,7 @@ impl Daemon {
         self.home = Home::default();
         self.end_circuits()?;
         self.mdns = None;
+        self.sharing = None;
         self.want_port(0, false);
         let _ = self.interface.set_up(false).map_err(|error| self.complain(&error));
         self.is_up = false;
@@ -507,6 +520,7 @@ impl Daemon {
         if self.map.is_some() {
             self.look_at_reach()?;
             self.keep_circuits()?;
+            self.keep_sharing()?;
             if self.looked_at.elapsed() >= LOOK_EVERY {
                 self.looked_at = Instant::now();
                 self.look_for_twin();

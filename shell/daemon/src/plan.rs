@@ -242,6 +242,20 @@ pub(crate) fn candidates(
     candidates
 }
 
+/// The prefixes that are wanted and that several peers serve, whether they reach them now or not.
+pub(crate) fn served_by_several(
+    map: &Map,
+    settings: &Settings,
+    now_unix_s: u64,
+) -> BTreeSet<Prefix> {
+    let mut counts: BTreeMap<Prefix, usize> = BTreeMap::new();
+    let live = live(map, now_unix_s);
+    for (route, _) in serving(&live, map, settings) {
+        *counts.entry(route).or_default() += 1;
+    }
+    counts.into_iter().filter(|(_, count)| *count > 1).map(|(route, _)| route).collect()
+}
+
 /// Each prefix that is wanted, with each peer that serves it.
 fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix, &'m Peer)> {
     let exit = settings.exit_node.as_deref();

@@ -48,6 +48,9 @@ pub struct Settings {
     /// Through whom networks of others are reached that this node has no link to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes_through: Vec<Through>,
+    /// An address of its LAN that it shares with another gateway: one of both answers for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_address: Option<Ipv4Addr>,
     /// Whether it sends no pings to its server and relays, though nothing else reaches them.
     pub no_icmp: bool,
     /// Whether it offers to be a hop of circuits.
@@ -105,6 +108,7 @@ impl Default for Settings {
             site_gateway: false,
             site_hub: false,
             routes_through: Vec::new(),
+            shared_address: None,
             no_icmp: false,
             circuit_hop: false,
             circuit_exit: false,
@@ -148,6 +152,8 @@ pub struct Changes {
     pub site_hub: Option<bool>,
     /// [`Settings::routes_through`].
     pub routes_through: Option<Vec<Through>>,
+    /// [`Settings::shared_address`]; 0.0.0.0 for none.
+    pub shared_address: Option<Ipv4Addr>,
     /// [`Settings::no_icmp`].
     pub no_icmp: Option<bool>,
     /// [`Settings::circuit_hop`].
@@ -277,6 +283,11 @@ fn is_nowhere(at: SocketAddr) -> bool {
     at.ip().is_unspecified() && at.port() == 0
 }
 
+/// An address after a change, of which 0.0.0.0 means none.
+fn address(changed: Option<Ipv4Addr>, before: Option<Ipv4Addr>) -> Option<Ipv4Addr> {
+    changed.map_or(before, |address| (!address.is_unspecified()).then_some(address))
+}
+
 /// A list as it is typed.
 fn words<T: ToString>(list: &[T]) -> String {
     list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
@@ -321,10 +332,8 @@ impl Settings {
             no_icmp: or(changes.no_icmp, self.no_icmp),
             circuit_hop: or(changes.circuit_hop, self.circuit_hop),
             circuit_exit: or(changes.circuit_exit, self.circuit_exit),
-            circuit_names: match changes.circuit_names {
-                Some(names) => (!names.is_unspecified()).then_some(names),
-                None => self.circuit_names,
-            },
+            shared_address: address(changes.shared_address, self.shared_address),
+            circuit_names: address(changes.circuit_names, self.circuit_names),
             circuit_for: match &changes.circuit_for {
                 Some(list) => list.clone(),
                 None => self.circuit_for.clone(),
@@ -390,6 +399,9 @@ impl Settings {
         }
         if let Some(name) = &self.operator {
             flags.push(("--operator", name.clone()));
+        }
+        if let Some(address) = self.shared_address {
+            flags.push(("--shared-address", address.to_string()));
         }
         if let Some(names) = self.circuit_names {
             flags.push(("--circuit-names", names.to_string()));
@@ -471,6 +483,7 @@ impl Settings {
             "--site-gateway" => changes.site_gateway.is_some(),
             "--site-hub" => changes.site_hub.is_some(),
             "--routes-through" => changes.routes_through.is_some(),
+            "--shared-address" => changes.shared_address.is_some(),
             "--no-icmp" => changes.no_icmp.is_some(),
             _ => changes.snat_subnet_routes.is_some(),
         };

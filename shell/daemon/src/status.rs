@@ -102,6 +102,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "relays": relays(daemon, &streams),
         "circuits": circuits,
         "mdns": daemon.shown_mdns(),
+        "shared": daemon.shown_sharing(),
         "drops": drops,
     }))
 }

@@ -22,8 +22,12 @@
 //!
 //! A gateway that falls again and again is avoided for a pause that doubles up to
 //! [`PENALTY_MAX`], as long as there is another.
+//!
+//! On the other side, [`shared`] says which of two gateways answers the machines of their LAN.
 
 #![forbid(unsafe_code)]
+
+pub mod shared;
 
 use core::time::Duration;
 use std::collections::BTreeMap;

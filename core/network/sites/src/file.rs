@@ -13,6 +13,7 @@
 //! hosts = ["root@192.0.2.7:22"]    # for ssh: gateways first, then machines that get the route
 //! subnets = ["10.9.0.0/24"]        # else from the plan
 //! inside = ["10.9.0.1"]            # the gateways' addresses there, else 254 and 253
+//! shared = "10.9.0.3"              # what gateways of a pair share, else 252 of the plan
 //! parent = "lyon"                  # in a tree: a site above, else one of its own provider
 //! ```
 
@@ -103,6 +104,8 @@ pub struct Site {
     pub alias: bool,
     /// The gateways' addresses inside; from the plan if there are none.
     pub inside: Vec<Ipv4Addr>,
+    /// The address that a pair shares on its LAN, if it is chosen by hand.
+    pub shared: Option<Ipv4Addr>,
     /// The site to which it is joined in a tree, if it is chosen by hand.
     pub parent: Option<String>,
     /// The number B of the plan, if it is chosen by hand.
@@ -296,8 +299,10 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
     let inside = keys.texts("inside", 2, mistakes);
     let inside: Vec<Ipv4Addr> = inside
         .into_iter()
-        .filter_map(|(text, span)| inner(text, span, &subnets, mistakes))
+        .filter_map(|(text, span)| inner(text, span, "inside", &subnets, mistakes))
         .collect();
+    let shared = keys.text("shared", mistakes);
+    let shared = shared.and_then(|(text, span)| inner(text, span, "shared", &subnets, mistakes));
     let parent = keys.text("parent", mistakes);
     let number = keys.number("number", 0..=255, mistakes);
     let endpoint = keys.text("endpoint", mistakes);
@@ -324,6 +329,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
         subnets: subnets.into_iter().map(|(prefix, _)| prefix).collect(),
         alias,
         inside,
+        shared,
         parent: parent.map(|(text, _)| text.to_owned()),
         number: number.map(|(number, _)| number),
         endpoint,
@@ -370,7 +376,13 @@ fn agree(site: &Site, span: Range<usize>, mistakes: &mut Mistakes<'_>) {
         mistakes.add(start.clone(), told);
     }
     if !site.inside.is_empty() && site.inside.len() != usize::from(site.gateways) {
-        mistakes.add(start, format!("{name} has another number of inside than of gateways"));
+        let told = format!("{name} has another number of inside than of gateways");
+        mistakes.add(start.clone(), told);
+    }
+    let is_pair = site.provider == Provider::Ssh && site.gateways == 2;
+    if site.shared.is_some_and(|shared| !is_pair || site.inside.contains(&shared)) {
+        let told = format!("{name} shares an address, which a pair by ssh does beside its own two");
+        mistakes.add(start, told);
     }
 }
 
@@ -478,11 +490,12 @@ fn prefix(text: &str, span: Range<usize>, mistakes: &mut Mistakes<'_>) -> Option
 fn inner(
     text: &str,
     span: Range<usize>,
+    key: &str,
     subnets: &[(Prefix, Range<usize>)],
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Ipv4Addr> {
     let Ok(address) = text.parse::<Ipv4Addr>() else {
-        mistakes.add(span, "inside lists IPv4 addresses of gateways, as in \"10.9.0.1\"");
+        mistakes.add(span, format!("{key} has IPv4 addresses of gateways, as in \"10.9.0.1\""));
         return None;
     };
     let is_in = subnets.iter().any(|(prefix, _)| prefix.contains(IpAddr::V4(address)));

@@ -2,7 +2,8 @@
 //!
 //! A planned network is `10.A.B.0/24`: A is the provider, B a number of the site among those of
 //! its provider. With `site_bits = 20`, B has 4 bits and the machine 12. The gateway's last number
-//! is 254, the second one's 253. Any range of at most 13 bits does; 10.0.0.0/8 is the usual one.
+//! is 254, the second one's 253, and 252 is shared by both. Any range of at most 13 bits does;
+//! 10.0.0.0/8 is the usual one.
 
 use core::net::{IpAddr, Ipv4Addr};
 use core::ops::Range;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wire::prefix::Prefix;
 
-use crate::file::{File, Site};
+use crate::file::{File, Provider, Site};
 use crate::mistake::Mistake;
 use crate::table::Mistakes;
 
@@ -35,6 +36,8 @@ pub struct Place {
     pub known_as: Vec<Prefix>,
     /// Its gateways' addresses inside.
     pub gateways: Vec<Ipv4Addr>,
+    /// The address that its pair shares there, to which machines send.
+    pub shared: Option<Ipv4Addr>,
 }
 
 impl Place {
@@ -196,7 +199,19 @@ fn place(file: &File, site: &Site, number: Option<u32>, mistakes: &mut Mistakes<
         Some(network) => gateways(network).take(count).collect(),
         None => Vec::new(),
     };
-    Place { number, networks, known_as, gateways }
+    let shared = shared(site, &networks, &gateways);
+    Place { number, networks, known_as, gateways, shared }
+}
+
+/// The address that a pair shares. In a network that is not of the plan it may be a machine's, so
+/// it is one only if the file says so.
+fn shared(site: &Site, networks: &[Prefix], own: &[Ipv4Addr]) -> Option<Ipv4Addr> {
+    if site.provider != Provider::Ssh || site.gateways != 2 {
+        return None;
+    }
+    let planned = networks.first().filter(|_| site.subnets.is_empty());
+    let third = planned.and_then(|network| gateways(network).nth(2));
+    site.shared.or(third).filter(|address| !own.contains(address))
 }
 
 /// The network of the plan under which a site is known whose own one collides.
@@ -217,12 +232,13 @@ fn alias(site: &Site, planned: Option<Prefix>, mistakes: &mut Mistakes<'_>) -> V
     Prefix::new(planned.address(), network.bits()).into_iter().collect()
 }
 
-/// The gateways' addresses in a network: 254 and 253, or the last ones of a small network.
+/// The gateways' addresses in a network: 254 and 253, and 252, which a pair shares; or the last
+/// ones of a small network.
 fn gateways(network: &Prefix) -> impl Iterator<Item = Ipv4Addr> {
     let IpAddr::V4(address) = network.address() else { unreachable!("files have IPv4 only") };
     let len = 1_u32 << (32 - network.bits());
     let last = GATEWAY.min(len - 2);
-    (0..2).map(move |index| Ipv4Addr::from_bits(address.to_bits() + last - index))
+    (0..3).map(move |index| Ipv4Addr::from_bits(address.to_bits() + last - index))
 }
 
 /// Tells of every network that overlaps another one, by both names.

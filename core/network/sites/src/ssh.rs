@@ -33,6 +33,7 @@ pub(crate) fn desired(
     let count = usize::from(site.gateways);
     let through = through(file, numbering, index);
     let passes_on = if through::is_hub(file, index) { "yes" } else { "no" };
+    let shared = place.shared.map_or_else(String::new, |address| address.to_string());
     let mut ready = Vec::new();
     for (gateway, host) in site.hosts.iter().take(count).enumerate() {
         let name = node_name(file, index, gateway);
@@ -50,6 +51,7 @@ pub(crate) fn desired(
                 at.clone(),
                 ("passes_on", passes_on.to_owned()),
                 ("routes", place.offers()),
+                ("shared", shared.clone()),
                 ("state", "running".to_owned()),
                 ("through", through.clone()),
             ],
@@ -72,14 +74,17 @@ pub(crate) fn desired(
         ready.push(id(Kind::Forwarding));
     }
     let active = known.active.get(&site.name).copied().unwrap_or(0);
-    let Some(via) = place.gateways.get(active).or_else(|| place.gateways.first()) else { return };
+    let gateway = place.gateways.get(active).or_else(|| place.gateways.first());
+    let Some(via) = place.shared.as_ref().or(gateway) else { return };
+    let word =
+        if place.shared.is_some() { "the address that its gateways share" } else { "the gateway" };
     for host in site.hosts.iter().skip(count) {
         for prefix in numbering.routes_of(index) {
             all.push(resource(
                 Id::new(Kind::Route, &site.name, format!("{host} {prefix}")),
                 [("host", host.to_string()), ("to", prefix.to_string()), ("via", via.to_string())],
                 ready.clone(),
-                format!("{host} reaches other sites through the gateway and needs no Warren"),
+                format!("{host} reaches other sites through {word} and needs no Warren"),
             ));
         }
     }

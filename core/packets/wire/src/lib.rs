@@ -26,10 +26,12 @@
 //! [`udp`] and [`icmp`], all of which borrow and none of which copy, [`stun`], by which a server
 //! tells from where it sees us, [`prefix`], the text form of a network, [`relay`], the frames on a
 //! stream between a node and a relay, [`websocket`], in which they ride where a proxy passes
-//! nothing else, and [`ping`], what rides in echoes of ICMP.
+//! nothing else, [`ping`], what rides in echoes of ICMP, and [`arp`], by which gateways of a pair
+//! share an address.
 
 #![forbid(unsafe_code)]
 
+pub mod arp;
 pub mod checksum;
 pub mod circuits;
 pub mod coalesce;

@@ -23,10 +23,13 @@ impl Daemon {
         if let Err(error) = self.lan.look(settings, self.interface.name()) {
             tracing::warn!("the networks behind this node are not looked at: {error}");
         }
-        let down = self.lan.down();
+        let mut down = self.lan.down();
         for route in down.iter().filter(|route| !before.contains(route)) {
             tracing::warn!(%route, "a network behind this node is not reached");
         }
+        down.extend(self.stood_by());
+        down.sort_unstable();
+        down.dedup();
         let info = system::host_info(settings, endpoints, self.home.relay());
         Ok(HostInfo { down, ..info })
     }
@@ -36,6 +39,7 @@ impl Daemon {
     pub(crate) fn lan_trouble(&self) -> Vec<String> {
         let Some(map) = self.map.as_deref() else { return Vec::new() };
         let mut said: Vec<String> = self.lan.said(&map.me.routes).collect();
+        said.extend(self.sharing_trouble());
         if self.state.kept.settings.accept_routes {
             said.extend(lan::lost(map));
         }

@@ -2,6 +2,7 @@
 //! namespaces, signals, processes, system calls. It knows no packet of ours and no peer.
 
 pub mod affinity;
+pub mod arp;
 pub mod background;
 pub(crate) mod hooks;
 pub mod ipv6_route;
