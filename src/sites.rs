@@ -285,9 +285,13 @@ fn plan(on: On) -> Result<()> {
     notes.extend(scene.silent());
     let mut value = show::plan(&scene.file, &scene.numbering, &steps);
     value["unable"] = json!(notes);
+    value["month"] = show::month(&scene.file);
     session.print(&value, |_| {
         let notes: String = notes.iter().map(|note| format!("cannot: {}\n", note.trim())).collect();
-        show::numbers(&scene.file, &scene.numbering) + &show::steps(&steps) + &notes
+        show::numbers(&scene.file, &scene.numbering)
+            + &show::steps(&steps)
+            + &show::month_text(&scene.file)
+            + &notes
     })
 }
 

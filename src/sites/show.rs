@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clouds::{Gateway, Survey};
 use serde_json::{Value, json};
-use sites::{Action, File, Numbering, Step, Topology, links};
+use sites::{Action, File, MONTH_H, Numbering, Step, Topology, links};
 
 use crate::admin::{plain, table};
 
@@ -79,6 +79,27 @@ pub(super) fn numbers(file: &File, numbering: &Numbering) -> String {
         }
     }
     text
+}
+
+/// What gateways cost in a month, as far as the file says it.
+pub(super) fn month(file: &File) -> Value {
+    let month = sites::month(file);
+    let sum = month.unknown.is_empty().then_some(month.hundredths as f64 / 100.0);
+    json!({ "hours": MONTH_H, "gateways": month.gateways, "sum": sum, "unknown": month.unknown })
+}
+
+/// The same for people.
+pub(super) fn month_text(file: &File) -> String {
+    let month = sites::month(file);
+    let sum = format!("{}.{:02}", month.hundredths / 100, month.hundredths % 100);
+    match (&month.unknown[..], month.gateways) {
+        ([], count) => format!("a month of {MONTH_H} hours: {sum} for {count} gateways\n"),
+        (_, 0) => "prices unknown; the file has no [prices]\n".to_owned(),
+        (unknown, count) => format!(
+            "a month of {MONTH_H} hours: {sum} for {count} gateways, and prices unknown of {}\n",
+            unknown.join(", ")
+        ),
+    }
 }
 
 /// The steps for people.

@@ -26,6 +26,7 @@ use toml::de::DeTable;
 use wire::prefix::Prefix;
 
 use crate::mistake::Mistake;
+use crate::prices::{self, Prices};
 use crate::table::{Keys, Mistakes};
 
 /// Largest site file that is read, in bytes.
@@ -120,6 +121,8 @@ pub struct Site {
     pub machine: Option<String>,
     /// The provider's image for gateways.
     pub image: Option<String>,
+    /// What an hour of a gateway costs, in millionths.
+    pub price: Option<u64>,
     /// Where its table begins and where its networks stand, for mistakes found later.
     pub(crate) spans: Spans,
 }
@@ -152,6 +155,8 @@ pub struct File {
     pub download: Option<String>,
     /// The configuration file of `ssh`, beside the site file unless it begins with `/`.
     pub ssh_config: Option<String>,
+    /// What gateways cost, as far as the file says it.
+    pub prices: Prices,
     /// The sites, as they stand in the file.
     pub sites: Vec<Site>,
 }
@@ -223,6 +228,7 @@ fn read(table: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<File> {
     let download = keys.text("download", mistakes);
     let download = download.and_then(|(text, span)| url(text, span, "download", mistakes));
     let ssh_config = keys.text("ssh_config", mistakes).map(|(text, _)| text.to_owned());
+    let prices = prices::read(&mut keys, mistakes);
     let sites = sites(&mut keys, mistakes);
     keys.finish(mistakes);
     Some(File {
@@ -234,6 +240,7 @@ fn read(table: &DeTable<'_>, mistakes: &mut Mistakes<'_>) -> Option<File> {
         state: state.unwrap_or_else(|| "/var/lib/warren-node".to_owned()),
         download,
         ssh_config,
+        prices,
         sites,
     })
 }
@@ -314,6 +321,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
     let backend = choice(keys.text("backend", mistakes), "backend", &backends, mistakes);
     let machine = word(keys.text("machine", mistakes), "machine", mistakes);
     let image = word(keys.text("image", mistakes), "image", mistakes);
+    let price = prices::price(&mut keys, "price", mistakes);
     keys.finish(mistakes);
     let spans = Spans {
         site: at,
@@ -337,6 +345,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
         backend: backend.unwrap_or_default(),
         machine,
         image,
+        price,
         spans,
     };
     agree(&site, span, mistakes);

@@ -278,6 +278,26 @@ fn source_001_6_in_a_tree_and_a_star_everybody_is_reached_through_neighbours() {
     assert!(words.contains("10.1.0.0/24=acme-d-gw1,10.1.0.0/24=acme-d-gw2"), "a pair: {words}");
 }
 
+#[test]
+fn a_month_is_the_sum_of_what_the_file_says_and_what_it_does_not_say_is_told() {
+    let site = |name: &str, more: &str| {
+        format!("[[site]]\nname = \"{name}\"\nprovider = \"aws\"\nregion = \"r\"\n{more}\n")
+    };
+    let prices = |prices: &str| {
+        let text = format!("{HEAD}{prices}{}{}", site("a", "gateways = 2"), site("b", "price = 1"));
+        month(&File::read(&text).unwrap())
+    };
+    let none = prices("");
+    assert_eq!((none.gateways, none.hundredths, none.unknown), (1, 73_000, vec!["a".to_owned()]));
+    let all = prices("[prices]\ngateway = 7\naws = 0.05\n");
+    assert_eq!((all.gateways, all.hundredths, all.unknown.len()), (3, 73_000 + 7_300, 0));
+    assert_eq!(prices("[prices]\ngateway = 0.0116\n").hundredths, 73_000 + 1_694);
+    for bad in ["aws = -1", "aws = \"1\"", "aws = nan", "aws = 1e9", "ibm = 1"] {
+        let told = told(&format!("{HEAD}[prices]\n{bad}\n{}", site("a", "")));
+        assert!(told[0].starts_with("3:"), "{bad}: {told:?}");
+    }
+}
+
 /// What a provider reports after these steps were done.
 fn done(report: &Report, steps: &[Step]) -> Report {
     let mut found: BTreeMap<Id, Found> =
