@@ -39,7 +39,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("WireGuard", &["link", "wg", "genkey", "pubkey", "genpsk"]),
-    ("Installation", &["completions", "man"]),
+    ("Installation", &["completions"]),
 ];
 
 /// The program's words with this help.

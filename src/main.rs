@@ -146,6 +146,8 @@ enum Command {
     Sites(sites::Args),
     Dns(dns::Args),
     Completions(pages::Completions),
+    // For who makes packages; the list of words has no line to spare.
+    #[command(hide = true)]
     Man(pages::Man),
     #[command(hide = true)]
     Names(names::Args),

@@ -108,7 +108,7 @@ CREATE TABLE pre_auth_keys (id integer PRIMARY KEY, key text, prefix text, hash 
 CREATE TABLE nodes (id integer PRIMARY KEY, machine_key text, node_key text, ipv4 text, ipv6 text,
   hostname text, given_name text, user_id integer, tags text, expiry datetime,
   approved_routes text, deleted_at datetime);
-CREATE TABLE policies (id integer PRIMARY KEY, data text);
+CREATE TABLE policies (id integer PRIMARY KEY, data text, deleted_at datetime);
 INSERT INTO users (name) VALUES ('ann');
 INSERT INTO nodes (machine_key, node_key, ipv4, hostname, given_name, user_id, tags,
   approved_routes) VALUES
