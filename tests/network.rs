@@ -299,7 +299,7 @@ fn network(id: &str, count: u8, body: impl FnOnce(&mut Lan) -> Result<()>) -> Re
 
 /// As [`network`], with nothing else running.
 fn network_alone(id: &str, count: u8, body: impl FnOnce(&mut Lan) -> Result<()>) -> Result<()> {
-    scene_alone(id, |scene| {
+    scene::scene_alone(id, |scene| {
         let mut lan = Lan::new(scene, id, count)?;
         let result = body(&mut lan);
         lan.told(result)

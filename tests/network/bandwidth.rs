@@ -9,9 +9,9 @@ const INSIDE: &str = "100.64.0.2";
 const TRIES: usize = 5;
 
 /// Measures until there is a range; what was said.
-fn measured(lan: &Lan) -> Result<Value> {
+fn measured(lan: &Lan, tries: usize) -> Result<Value> {
     let mut told = Value::Null;
-    for _ in 0..TRIES {
+    for _ in 0..tries {
         told = serde_json::from_str(&lan.node(0, &["bandwidth", "b", "--json"])?)?;
         eprintln!("{told}");
         if told["result"] == "range" {
@@ -35,7 +35,7 @@ fn source_001_10_001_11_available_bandwidth_is_measured_inside_the_session() -> 
                 "tc qdisc replace dev eth0 root tbf rate {mbit}mbit burst {burst} limit 1mb"
             );
             lan.nodes[0].host.sh(&shape)?;
-            let told = measured(lan)?;
+            let told = measured(lan, if mbit > 50.0 { 1 } else { TRIES })?;
             if mbit > 50.0 && told["result"] != "range" {
                 ensure!(told["why"].is_string() && told["high_bps"].is_null(), "{told}");
                 continue;
@@ -54,16 +54,16 @@ fn source_001_10_001_11_available_bandwidth_is_measured_inside_the_session() -> 
             // Nobody repairs for what streams lose.
             let link = &status["peers"][0]["link"];
             ensure!(link["out"]["loss_before"].as_f64().unwrap_or(0.0) < 0.001, "{link}");
-        }
-        let metrics = lan.node(0, &["metrics"])?;
-        for name in ["low_bytes_per_second", "age_seconds", "cost_bytes"] {
-            let line = format!("\nwarren_peer_available_bandwidth_{name}{{peer=\"b\"}} ");
-            ensure!(metrics.contains(&line), "{name}: {metrics}");
+            let metrics = lan.node(0, &["metrics"])?;
+            for name in ["low_bytes_per_second", "age_seconds", "cost_bytes"] {
+                let line = format!("\nwarren_peer_available_bandwidth_{name}{{peer=\"b\"}} ");
+                ensure!(metrics.contains(&line), "{name}: {metrics}");
+            }
         }
         lan.nodes[0].host.sh("tc qdisc del dev eth0 root")?;
         // Who is gone tells nothing of what came.
         lan.nodes[B].host.sh("ip link set eth0 down")?;
-        let told = measured(lan)?;
+        let told = measured(lan, 1)?;
         ensure!(told["result"] == "no-answer" || told["result"] == "no-path", "{told}");
         ensure!(told["why"].is_string() && told["low_bps"].is_null(), "{told}");
         Ok(())
