@@ -290,20 +290,23 @@ impl Lan {
 
 /// Runs `body` with a LAN of so many nodes; what its programs logged is printed if it fails.
 fn network(id: &str, count: u8, body: impl FnOnce(&mut Lan) -> Result<()>) -> Result<()> {
-    scene(id, |scene| {
-        let mut lan = Lan::new(scene, id, count)?;
-        let result = body(&mut lan);
-        lan.told(result)
-    })
+    scene(id, |scene| on_lan(scene, id, count, body))
 }
 
 /// As [`network`], with nothing else running.
 fn network_alone(id: &str, count: u8, body: impl FnOnce(&mut Lan) -> Result<()>) -> Result<()> {
-    scene::scene_alone(id, |scene| {
-        let mut lan = Lan::new(scene, id, count)?;
-        let result = body(&mut lan);
-        lan.told(result)
-    })
+    scene::scene_alone(id, |scene| on_lan(scene, id, count, body))
+}
+
+fn on_lan(
+    scene: &Scene,
+    id: &str,
+    count: u8,
+    body: impl FnOnce(&mut Lan) -> Result<()>,
+) -> Result<()> {
+    let mut lan = Lan::new(scene, id, count)?;
+    let result = body(&mut lan);
+    lan.told(result)
 }
 
 /// Prints the ends of all logs of a folder.

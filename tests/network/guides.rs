@@ -99,16 +99,9 @@ fn the_guide_from_tailscale_leads_to_a_network_with_the_old_policy() -> Result<(
     })
 }
 
-/// What a small network of Headscale 0.28 keeps, as far as it is read.
+const TABLES: &str = include_str!("../serve/headscale.sql");
+/// What a small network of Headscale keeps in them.
 const HEADSCALE: &str = r#"
-CREATE TABLE users (id integer PRIMARY KEY, name text, email text, deleted_at datetime);
-CREATE TABLE pre_auth_keys (id integer PRIMARY KEY, key text, prefix text, hash blob,
-  user_id integer, reusable numeric, ephemeral numeric, used numeric, tags text,
-  expiration datetime);
-CREATE TABLE nodes (id integer PRIMARY KEY, machine_key text, node_key text, ipv4 text, ipv6 text,
-  hostname text, given_name text, user_id integer, tags text, expiry datetime,
-  approved_routes text, deleted_at datetime);
-CREATE TABLE policies (id integer PRIMARY KEY, data text, deleted_at datetime);
 INSERT INTO users (name) VALUES ('ann');
 INSERT INTO nodes (machine_key, node_key, ipv4, hostname, given_name, user_id, tags,
   approved_routes) VALUES
@@ -125,7 +118,8 @@ fn the_guide_from_headscale_keeps_names_addresses_and_policy() -> Result<()> {
     network("gh", 2, |lan| {
         let file = lan.folder.path("db.sqlite");
         let make = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])";
-        said(Command::new("python3").args(["-c", make, &file, HEADSCALE]))?;
+        let sql = format!("{TABLES}{HEADSCALE}");
+        said(Command::new("python3").args(["-c", make, &file, &sql]))?;
         guide
             .says("`warren import headscale db.sqlite --dry-run` shows what would be taken over")?;
         let plan = lan.admin(&["import", "headscale", &file, "--dry-run"])?;

@@ -2,22 +2,9 @@
 
 use super::*;
 
-/// Tables and columns of Headscale 0.28, as far as they are read, and what a small network has in
-/// them.
+const TABLES: &str = include_str!("headscale.sql");
+/// What a small network has in them.
 const HEADSCALE: &str = r#"
-CREATE TABLE users (id integer PRIMARY KEY AUTOINCREMENT, name text, display_name text, email text,
-  provider_identifier text, provider text, profile_pic_url text, created_at datetime,
-  updated_at datetime, deleted_at datetime);
-CREATE TABLE pre_auth_keys (id integer PRIMARY KEY AUTOINCREMENT, key text, prefix text, hash blob,
-  user_id integer, reusable numeric, ephemeral numeric DEFAULT false, used numeric DEFAULT false,
-  tags text, expiration datetime, created_at datetime);
-CREATE TABLE nodes (id integer PRIMARY KEY AUTOINCREMENT, machine_key text, node_key text,
-  disco_key text, endpoints text, host_info text, ipv4 text, ipv6 text, hostname text,
-  given_name varchar(63), user_id integer, register_method text, ephemeral numeric DEFAULT false,
-  tags text, auth_key_id integer, last_seen datetime, expiry datetime, approved_routes text,
-  created_at datetime, updated_at datetime, deleted_at datetime);
-CREATE TABLE policies (id integer PRIMARY KEY AUTOINCREMENT, data text, created_at datetime,
-  updated_at datetime, deleted_at datetime);
 INSERT INTO users (name, email) VALUES ('ann', NULL), ('', 'ben@example.com'), ('gone', NULL);
 UPDATE users SET deleted_at = '2026-01-01 00:00:00+00:00' WHERE name = 'gone';
 INSERT INTO pre_auth_keys (prefix, user_id, reusable, used, tags, expiration) VALUES
@@ -37,7 +24,11 @@ INSERT INTO policies (data) VALUES
 fn made(folder: &std::path::Path, sql: &str) -> String {
     let path = folder.join("headscale.sqlite");
     let script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])";
-    let done = Command::new("python3").args(["-c", script]).arg(&path).arg(sql).status();
+    let done = Command::new("python3")
+        .args(["-c", script])
+        .arg(&path)
+        .arg(format!("{TABLES}{sql}"))
+        .status();
     assert!(done.expect("python3 is installed").success());
     path.display().to_string()
 }

@@ -2,7 +2,7 @@
 //! address, and the less specific route of all sites to the gateway's interface.
 
 use crate::file::File;
-use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, resource};
+use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, of_cloud};
 use crate::number::Numbering;
 
 /// Adds the resources of one site.
@@ -26,10 +26,7 @@ pub(crate) fn desired(
     let reached = numbering.routes_of(index);
     let range = list(&reached);
     let mut add = |id: Id, properties: &[(&str, &str)], needs: &[&Id], why: &str| {
-        let mut made = resource(id, [], needs.iter().map(|id| (*id).clone()).collect(), why);
-        let owned = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        made.properties = owned.collect();
-        all.push(made);
+        all.push(of_cloud(id, properties, needs, why));
     };
     add(network.clone(), &[("cidr", &cidr)], &[], "the site's own private network");
     let why = "the gateway is reached from outside";

@@ -5,7 +5,7 @@
 //! `VirtualNetwork`, which machines let in unless their own group says otherwise.
 
 use crate::file::File;
-use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, resource};
+use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, of_cloud};
 use crate::number::Numbering;
 
 /// The kind of a gateway's machine where the file names none.
@@ -24,10 +24,7 @@ pub(crate) fn desired(
     let Some(cidr) = place.networks.first().map(ToString::to_string) else { return };
     let id = |kind, name: &str| Id::new(kind, &site.name, name);
     let mut add = |id: Id, properties: &[(&str, &str)], needs: &[&Id], why: &str| {
-        let mut made = resource(id, [], needs.iter().map(|id| (*id).clone()).collect(), why);
-        let owned = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        made.properties = owned.collect();
-        all.push(made);
+        all.push(of_cloud(id, properties, needs, why));
     };
     let holder = id(Kind::ResourceGroup, "group");
     let network = id(Kind::Network, "network");

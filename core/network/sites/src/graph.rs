@@ -141,6 +141,13 @@ pub(crate) fn resource<const N: usize>(
     Resource { id, properties, needs, why: why.into() }
 }
 
+/// The same of words that others own, as a cloud's are.
+pub(crate) fn of_cloud(id: Id, properties: &[(&str, &str)], needs: &[&Id], why: &str) -> Resource {
+    let needs = needs.iter().map(|id| (*id).clone()).collect();
+    let owned = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    Resource { properties: owned.collect(), ..resource(id, [], needs, why) }
+}
+
 impl Id {
     /// One of a site.
     #[must_use]

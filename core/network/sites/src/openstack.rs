@@ -2,7 +2,7 @@
 //! gateway has two interfaces: one in a network of its own that leads out, one in the site's.
 
 use crate::file::File;
-use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, resource};
+use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, of_cloud};
 use crate::number::Numbering;
 
 /// The network between gateway and router; nobody else is in it, and no other network meets it.
@@ -23,10 +23,7 @@ pub(crate) fn desired(
     let reached = numbering.routes_of(index);
     let range = list(&reached);
     let mut add = |id: Id, properties: &[(&str, &str)], needs: &[&Id], why: &str| {
-        let mut made = resource(id, [], needs.iter().map(|id| (*id).clone()).collect(), why);
-        let owned = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        made.properties = owned.collect();
-        all.push(made);
+        all.push(of_cloud(id, properties, needs, why));
     };
     let inside = id(Kind::Network, "inside");
     let outside = id(Kind::Network, "outside");

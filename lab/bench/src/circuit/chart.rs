@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 
 use super::STRESS;
-use super::page::Found;
+use super::page::{CPU_SUM, Found};
 use super::store::Note;
 use super::system::Kind;
-use crate::page::svg::{Axis, escape};
+use crate::page::svg::{self, Axis, escape};
 
 const WIDTH: f64 = 760.0;
 /// A panel is half of the page.
@@ -79,7 +79,7 @@ pub(super) fn draw(note: &Note, found: &Found<'_>) -> String {
         ("Figure 8: kB received for a page of 602 kB", of(found, clear, "page", "page_kb")),
         ("Figure 9: the page at 10 Mbit/s, s", of(found, clear, "page", "page_s")),
         ("Figure 9: the page at 1 Gbit/s, s", of(found, (Some(1000), 0), "page", "page_s")),
-        ("Figure 10: processor s/GB, four roles", of(found, (Some(1000), 0), "down 5", CPU)),
+        ("Figure 10: processor s/GB, four roles", of(found, (Some(1000), 0), "down 5", CPU_SUM)),
         ("Figure 11: Mbit/s while a hop is under stress", of(found, clear, STRESS, "mbit_s")),
     ] {
         add(&|place| bars(place, title, &value));
@@ -99,8 +99,6 @@ pub(super) fn draw(note: &Note, found: &Found<'_>) -> String {
         panels.concat()
     )
 }
-
-const CPU: &str = "cpu_sum_s_gb";
 
 /// A figure of each system that has it.
 fn of(found: &Found<'_>, line: (Option<u64>, u32), step: &str, name: &str) -> Vec<(Kind, f64)> {
@@ -134,15 +132,7 @@ fn class(kind: Kind) -> usize {
 
 fn open(height: f64) -> String {
     let title = "Circuits, Tor and tunnels in a chain of three hops";
-    let mut svg = format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height:.0}' \
-         width='{WIDTH}' height='{height:.0}' role='img' aria-label='{title}'>\n\
-         <style>{STYLE}</style>\n\
-         <rect class='ground' x='0.5' y='0.5' width='{:.0}' height='{:.0}' rx='6'/>\n\
-         <text class='title' x='14' y='26'>{title}</text>\n",
-        WIDTH - 1.0,
-        height - 1.0
-    );
+    let mut svg = svg::file(title, WIDTH, height, STYLE);
     let mut x = 14.0;
     for kind in Kind::ALL {
         let name = kind.name();

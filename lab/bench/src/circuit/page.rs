@@ -11,7 +11,7 @@ use crate::sheet::{Sheet, number};
 
 const ROLES: [&str; 4] = ["client", "a", "b", "c"];
 /// All of them together.
-const CPU_SUM: &str = "cpu_sum_s_gb";
+pub(super) const CPU_SUM: &str = "cpu_sum_s_gb";
 
 /// A system, Mbit/s of its line, percent lost there, and what was measured.
 type Cell<'s> = (&'s str, Option<u64>, u32, &'s str);
@@ -82,7 +82,7 @@ impl<'s> Found<'s> {
     }
 
     /// The share of one stream's goodput that is left while B is under stress.
-    pub(super) fn kept(&self, kind: Kind, line: (Option<u64>, u32)) -> Option<f64> {
+    fn kept(&self, kind: Kind, line: (Option<u64>, u32)) -> Option<f64> {
         let calm = self.get(kind, line, "down 1", "mbit_s")?;
         Some(self.get(kind, line, STRESS, "mbit_s")? / calm)
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use sim::profile;
 
-use super::svg::escape;
+use super::svg::{self, escape};
 use super::{cells, number};
 use crate::ring::Test;
 use crate::ring::sample::{self, Figure, Note};
@@ -113,17 +113,9 @@ fn draw(notes: &[Note]) -> String {
 
 fn open(height: f64) -> String {
     let title = "One TCP stream over an impaired line of 1 Gbit/s, Mbit/s";
-    format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height:.0}' \
-         width='{WIDTH}' height='{height:.0}' role='img' aria-label='{title}'>\n\
-         <style>{STYLE}</style>\n\
-         <rect class='ground' x='0.5' y='0.5' width='{:.0}' height='{:.0}' rx='6'/>\n\
-         <text class='title' x='14' y='26'>{title}</text>\n\
-         <text class='note' x='14' y='46'>Longer is better. A bar is the median of three links, \
-         the thin line reaches from the worst to the best.</text>\n",
-        WIDTH - 1.0,
-        height - 1.0
-    )
+    svg::file(title, WIDTH, height, STYLE)
+        + "<text class='note' x='14' y='46'>Longer is better. A bar is the median of three links, \
+           the thin line reaches from the worst to the best.</text>\n"
 }
 
 /// A weather in few words.

@@ -216,6 +216,20 @@ pub(crate) fn scatter(title: &str, x_unit: &str, y_unit: &str, points: &[Point])
     svg
 }
 
+/// The beginning of a chart that is a file: it brings its style and a ground to stand on.
+pub(crate) fn file(title: &str, width: f64, height: f64, style: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height:.0}' \
+         width='{width}' height='{height:.0}' role='img' aria-label='{title}'>\n\
+         <style>{style}</style>\n\
+         <rect class='ground' x='0.5' y='0.5' width='{:.0}' height='{:.0}' rx='6'/>\n\
+         <text class='title' x='14' y='26'>{title}</text>\n",
+        width - 1.0,
+        height - 1.0
+    )
+}
+
 fn open(height: f64, title: &str) -> String {
     let title = escape(title);
     format!(
