@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ::daemon::Client;
 use ::daemon::protocol::Request;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -37,21 +38,7 @@ pub(crate) struct Args {
 
 /// Measures.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let mut client = args.target.connect()?;
-    let status = client.ask(&Request::Status)?;
-    let found = peer(&status, &args.peer)?;
-    let number = found["id"].as_u64().context("the peer has no number yet")?;
-    client.ask(&Request::Bandwidth { peer: number })?;
-    let begin = Instant::now();
-    let found = loop {
-        std::thread::sleep(ASK_EVERY);
-        let status = client.ask(&Request::Status)?;
-        let found = peer(&status, &args.peer)?.clone();
-        if found["bandwidth"]["measuring"] != true {
-            break found;
-        }
-        ensure!(begin.elapsed() < WITHIN, "the daemon does not come to an end; its log says why");
-    };
+    let found = measured(&mut args.target.connect()?, &args.peer)?;
     let mut answer = json!({ "schema": 1, "peer": found["name"] });
     for (field, value) in found["bandwidth"].as_object().into_iter().flatten() {
         answer[field] = value.clone();
@@ -62,6 +49,24 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let took_s = answer["took_s"].as_f64().unwrap_or(0.0);
         format!("{name}: {}; {mbytes:.2} MB in {took_s:.1} s\n", line(answer))
     })
+}
+
+/// Has the path to a peer measured; the peer, as the status has it afterwards.
+pub(crate) fn measured(client: &mut Client, called: &str) -> Result<Value> {
+    let status = client.ask(&Request::Status)?;
+    let found = peer(&status, called)?;
+    let number = found["id"].as_u64().context("the peer has no number yet")?;
+    client.ask(&Request::Bandwidth { peer: number })?;
+    let begin = Instant::now();
+    loop {
+        std::thread::sleep(ASK_EVERY);
+        let status = client.ask(&Request::Status)?;
+        let found = peer(&status, called)?.clone();
+        if found["bandwidth"]["measuring"] != true {
+            return Ok(found);
+        }
+        ensure!(begin.elapsed() < WITHIN, "the daemon does not come to an end; its log says why");
+    }
 }
 
 /// A range in Mbit/s, or why there is none; of one that was never measured `-`.

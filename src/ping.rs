@@ -1,7 +1,10 @@
 //! `warren ping PEER`: an echo through the network, and the path that it took.
 
+mod change;
+
 use std::io::Write;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ::daemon::protocol::Request;
@@ -11,11 +14,10 @@ use host::sockets::echo::Echo;
 use serde_json::{Value, json};
 
 use crate::admin::plain;
+use crate::bandwidth;
 use crate::client::{Target, text, texts};
 use crate::status::{path, peer};
 
-/// How far apart echoes are.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How often it looks whether it was told to end.
 const GLANCE_EVERY: Duration = Duration::from_millis(50);
 /// How many echoes `--until-direct` waits for a direct path, if no number is said.
@@ -26,12 +28,15 @@ const EXAMPLES: &str = "\
 Examples:
   warren ping web                   four echoes, and by which way each came
   warren ping web --until-direct    until the path is direct, or why it is not
-  warren ping web -c 100            Ctrl-C ends it early, with the summary";
+  warren ping web -c 100            Ctrl-C ends it early, with the summary
+  warren ping web --seconds 60 --every-ms 50 --bandwidth --json > before.json
+  warren ping web --seconds 60 --every-ms 50 --bandwidth --against before.json
+                                    what changed since, in percent and as log-change";
 
 /// Send echoes to a peer, and print the path of each.
 ///
-/// It ends with a summary: how many were answered, how many paths, and the shortest, mean and
-/// longest round trip. Ctrl-C does, too.
+/// It ends with a summary: how many were answered, the shortest, mean and longest round trip, and
+/// how much one differs from the next. Ctrl-C does, too.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -42,6 +47,14 @@ pub(crate) struct Args {
     /// How many echoes [default: 4, or 10 with --until-direct]
     #[arg(short, long, value_name = "N")]
     count: Option<u16>,
+    /// For how long, instead of how many
+    #[arg(long, value_name = "SECONDS", conflicts_with = "count",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
+    /// How far apart they are, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    every_ms: u64,
     /// How long to wait for each answer, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     timeout_ms: u64,
@@ -51,10 +64,28 @@ pub(crate) struct Args {
     /// Stop when the path is direct; fail if it never was
     #[arg(long)]
     until_direct: bool,
+    /// Measure the available bandwidth, too, after the echoes
+    #[arg(long)]
+    bandwidth: bool,
+    /// Tell what changed since another, whose `--json` is in this file
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
+}
+
+impl Args {
+    /// Echoes, at most, and for how long.
+    fn most(&self) -> (u16, Duration) {
+        let or_else = if self.until_direct { UNTIL_DIRECT } else { 4 };
+        match self.seconds {
+            Some(seconds) => (u16::MAX, Duration::from_secs(seconds)),
+            None => (self.count.unwrap_or(or_else), Duration::MAX),
+        }
+    }
 }
 
 /// Sends them.
 pub(crate) fn run(args: Args) -> Result<()> {
+    let earlier = args.against.as_deref().map(change::read).transpose()?;
     let mut client = args.target.connect()?;
     let status = client.ask(&Request::Status)?;
     let found = peer(&status, &args.peer)?.clone();
@@ -64,7 +95,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         .and_then(|address| address.parse().ok())
         .context("the peer has no address yet")?;
     let echo = Echo::new(address).context("no echo can be sent; try it as root")?;
-    let count = args.count.unwrap_or(if args.until_direct { UNTIL_DIRECT } else { 4 });
+    let (count, span) = args.most();
+    let every = Duration::from_millis(args.every_ms);
+    let start = Instant::now();
     // Told to end, it ends with the summary; without the watch it just ends.
     let signals = Signals::block().ok();
     let mut sum = Summary::default();
@@ -81,17 +114,26 @@ pub(crate) fn run(args: Args) -> Result<()> {
         if args.until_direct && is_direct(&last) && took.is_some() {
             break;
         }
-        if sequence + 1 < count && is_told_to_end(signals.as_ref(), begin) {
+        if start.elapsed() + every > span {
+            break;
+        }
+        if sequence + 1 < count && is_told_to_end(signals.as_ref(), begin + every) {
             break;
         }
     }
-    if args.target.json() {
-        let answer = json!({ "schema": 1, "peer": found["name"], "address": address,
+    let mut answer = json!({ "schema": 1, "peer": found["name"], "address": address,
                              "echoes": rows, "summary": sum.json() });
-        args.target.print(&answer, |_| String::new())?;
-    } else {
-        crate::client::say(&sum.line())?;
+    let mut told = sum.line();
+    if args.bandwidth && sum.answered > 0 {
+        let measured = bandwidth::measured(&mut client, &args.peer)?;
+        told += &format!("bandwidth: {}\n", bandwidth::line(&measured["bandwidth"]));
+        answer["bandwidth"] = measured["bandwidth"].clone();
     }
+    if let Some(earlier) = earlier {
+        answer["change"] = change::between(&earlier, &answer);
+        told += &change::lines(&answer["change"]);
+    }
+    args.target.print(&answer, |_| told)?;
     sum.judge(&args, &last)
 }
 
@@ -100,12 +142,12 @@ fn is_direct(peer: &Value) -> bool {
 }
 
 /// Waits for the next echo's turn; whether we were told to end before that.
-fn is_told_to_end(signals: Option<&Signals>, begin: Instant) -> bool {
+fn is_told_to_end(signals: Option<&Signals>, turn: Instant) -> bool {
     loop {
         if signals.is_some_and(|signals| signals.poll_signal().is_some()) {
             return true;
         }
-        let left = PAUSE.saturating_sub(begin.elapsed());
+        let left = turn.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return false;
         }
@@ -121,6 +163,10 @@ struct Summary {
     min: Duration,
     max: Duration,
     total: Duration,
+    /// The one before, what one differs from the next in all, and how often.
+    last: Option<Duration>,
+    differences: Duration,
+    pairs: u32,
 }
 
 impl Summary {
@@ -131,6 +177,20 @@ impl Summary {
         self.max = self.max.max(took);
         self.total += took;
         self.answered += 1;
+        if let Some(last) = self.last.replace(took) {
+            self.differences += took.abs_diff(last);
+            self.pairs += 1;
+        }
+    }
+
+    /// What one round trip differs from the next, on average.
+    fn jitter_ms(&self) -> Option<f64> {
+        Some(self.differences.checked_div(self.pairs)?.as_secs_f64() * 1000.0)
+    }
+
+    /// The share that was not answered.
+    fn lost(&self) -> f64 {
+        f64::from(self.sent - self.answered) / f64::from(self.sent.max(1))
     }
 
     /// Shortest, mean and longest round trip, if there was one.
@@ -141,17 +201,19 @@ impl Summary {
 
     fn line(&self) -> String {
         let Self { sent, answered, .. } = self;
-        let lost = f64::from(sent - answered) * 100.0 / f64::from((*sent).max(1));
+        let lost = self.lost() * 100.0;
+        let jitter = self.jitter_ms().map_or_else(String::new, |ms| format!(", jitter {ms:.1} ms"));
         let rtt = self.rtt_ms().map_or_else(String::new, |[min, mean, max]| {
             format!("; round trip min/mean/max {min:.1}/{mean:.1}/{max:.1} ms")
         });
-        format!("{sent} sent, {answered} answered, {lost:.0} % lost{rtt}\n")
+        format!("{sent} sent, {answered} answered, {lost:.0} % lost{rtt}{jitter}\n")
     }
 
     fn json(&self) -> Value {
         let [min, mean, max] = self.rtt_ms().map_or([None; 3], |ms| ms.map(Some));
         json!({ "sent": self.sent, "answered": self.answered, "rtt_ms_min": min,
-                "rtt_ms_mean": mean, "rtt_ms_max": max })
+                "rtt_ms_mean": mean, "rtt_ms_max": max, "jitter_ms": self.jitter_ms(),
+                "lost": self.lost() })
     }
 
     /// Whether that is a success: an answer, and a direct path where one was wanted.
@@ -209,9 +271,12 @@ mod tests {
         for ms in [Some(30), None, Some(10), Some(20)] {
             sum.add(ms.map(Duration::from_millis));
         }
-        let line = "4 sent, 3 answered, 25 % lost; round trip min/mean/max 10.0/20.0/30.0 ms\n";
+        let line = "4 sent, 3 answered, 25 % lost; round trip min/mean/max 10.0/20.0/30.0 ms, \
+                    jitter 15.0 ms\n";
         assert_eq!(sum.line(), line);
         assert_eq!(sum.json()["rtt_ms_max"], 30.0);
+        assert_eq!(sum.json()["jitter_ms"], 15.0);
+        assert_eq!(sum.json()["lost"], 0.25);
 
         let words = ["ping", "web", "--until-direct"];
         let args = <Args as clap::Args>::augment_args(clap::Command::new("ping"));

@@ -69,3 +69,57 @@ fn source_001_10_001_11_available_bandwidth_is_measured_inside_the_session() -> 
         Ok(())
     })
 }
+
+#[test]
+fn source_000_5_14_one_command_measures_a_peer_and_tells_what_changed_since() -> Result<()> {
+    network_alone("measure", 2, |lan| {
+        let token = lan.token(&["--reusable"])?;
+        lan.all_up(&token)?;
+        lan.reaches(0, INSIDE)?;
+        lan.direct(0)?;
+        let shape = |mbit: u32| {
+            let shape = "tc qdisc replace dev eth0 root tbf burst 1600 limit 1mb rate";
+            lan.nodes[0].host.sh(&format!("{shape} {mbit}mbit"))
+        };
+        let measured = |words: &[&str]| -> Result<Value> {
+            let all = ["ping", "b", "--every-ms", "50", "--bandwidth", "--json"];
+            Ok(serde_json::from_str(&lan.node(0, &[&all, words].concat())?)?)
+        };
+        shape(10)?;
+        let before = measured(&["--count", "5"])?;
+        ensure!(before["echoes"].as_array().is_some_and(|all| all.len() == 5), "{before}");
+        ensure!(before["summary"]["lost"] == 0.0, "{before}");
+        ensure!(before["summary"]["jitter_ms"].is_f64() && before["change"].is_null(), "{before}");
+        let file = lan.folder.path("before.json");
+        std::fs::write(&file, before.to_string())?;
+
+        shape(5)?;
+        let now = measured(&["--seconds", "1", "--against", &file])?;
+        let count = now["echoes"].as_array().map_or(0, Vec::len);
+        ensure!((5..=20).contains(&count), "{count} echoes in a second");
+        let of = |field: &str, what: &str| now["change"][field][what].as_f64().context(now.clone());
+        // A busy machine may find no range, and says why; then there is nothing to compare.
+        let both = [&before, &now].map(|told| told["bandwidth"]["result"] == "range") == [true; 2];
+        let why = |told: &Value| told["bandwidth"]["why"].is_string();
+        ensure!(both || why(&before) || why(&now), "{before}\n{now}");
+        let fields = ["rtt_ms_mean", "jitter_ms", "low_bps"];
+        for field in &fields[..if both { 3 } else { 2 }] {
+            let ratio = of(field, "now")? / of(field, "before")?;
+            let (percent, log) = (of(field, "percent")?, of(field, "log_change")?);
+            ensure!((percent - (ratio - 1.0) * 100.0).abs() < 1e-6, "{field}: {now}");
+            ensure!((log - 100.0 * ratio.ln()).abs() < 1e-6, "{field}: {now}");
+        }
+        if both {
+            // Half of the line is 69 less.
+            let log = of("low_bps", "log_change")?;
+            ensure!((-100.0..-40.0).contains(&log), "{log}: {now}");
+        }
+
+        let words = ["ping", "b", "--count", "2", "--against", &file];
+        let said = lan.node(0, &words)?;
+        ensure!(said.contains("round trip: ") && said.contains("log-change"), "{said}");
+        let why = lan.node(0, &["ping", "b", "--against", "/proc/version"]);
+        ensure!(why.is_err_and(|why| why.to_string().contains("no answer of `warren ping`")));
+        Ok(())
+    })
+}
