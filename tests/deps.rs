@@ -478,7 +478,7 @@ fn graph() -> Graph {
 }
 
 #[test]
-fn every_dependency_has_a_row_with_its_reason_and_every_row_is_used() {
+fn sc_02_every_dependency_has_a_row_with_its_reason_and_every_row_is_used() {
     let graph = graph();
     let mut wrong = differences(&graph.edges, &rows(EDGES), "EDGES");
     wrong.extend(differences(&graph.test_edges, &rows(TEST_EDGES), "TEST_EDGES"));

@@ -89,7 +89,7 @@ fn token(server: &Machine) -> Result<String> {
 }
 
 #[test]
-fn both_units_start_names_work_and_a_crash_is_undone() -> Result<()> {
+fn ho_05_ho_09_ho_10_both_units_start_names_work_and_a_crash_is_undone() -> Result<()> {
     if !can_boot() {
         return Ok(());
     }

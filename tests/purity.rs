@@ -114,7 +114,7 @@ fn every_kind_of_impurity_in_core_fails_the_build() {
 }
 
 #[test]
-fn every_core_crate_is_below_the_strict_rules() {
+fn sc_04_every_core_crate_is_below_the_strict_rules() {
     let below = |folder: PathBuf| {
         let entries = std::fs::read_dir(&folder).expect("core/ exists");
         entries.map(|entry| entry.expect("core/ is readable").path()).collect::<Vec<_>>()

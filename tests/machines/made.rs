@@ -61,7 +61,7 @@ fn make(folder: &Path) -> Result<String> {
 }
 
 #[test]
-fn packages_of_the_same_program_are_the_same_bytes() -> Result<()> {
+fn sc_03_packages_of_the_same_program_are_the_same_bytes() -> Result<()> {
     let [first, again] = ["first", "again"].map(|name| {
         let folder = Folder::new(name)?;
         make(&folder.0)

@@ -305,7 +305,7 @@ mod tests {
     use crate::linux::netlink::tests::{in_fresh_namespace, ip};
 
     #[test]
-    fn names_are_what_the_kernel_and_a_path_can_bear() {
+    fn ho_07_names_are_what_the_kernel_and_a_path_can_bear() {
         for name in ["wg0", "a", "wg-quick.15chars", "x=y+z_1"] {
             assert_eq!(is_name(name), name.len() <= 15, "{name}");
         }

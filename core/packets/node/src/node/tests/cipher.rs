@@ -176,7 +176,7 @@ fn one_that_comes_back_without_aes_or_frames_is_spoken_to_as_it_can() {
 
 /// All that a machine puts out toward a plain peer, byte for byte, with AES and without.
 #[test]
-fn bc_11_a_plain_peer_sees_not_a_byte_that_differs() {
+fn bc_11_sc_01_a_plain_peer_sees_not_a_byte_that_differs() {
     let conversation = |frames: bool, aes: bool| {
         noise::forget_nonces();
         let (mut a, mut b) = (Machine::new(1), Machine::new(2));
@@ -210,7 +210,7 @@ fn bc_11_a_plain_peer_sees_not_a_byte_that_differs() {
 }
 
 #[test]
-fn bc_11_a_datagram_with_any_byte_changed_is_dropped_under_aes_too() {
+fn bc_11_sc_01_a_datagram_with_any_byte_changed_is_dropped_under_aes_too() {
     let (mut a, mut b) = pair(1, [true, true]);
     a.send(&packet_to(1, 2, 5));
     settle(&mut a, &mut b);
