@@ -34,6 +34,7 @@
 //!
 //! `warren-lab bench carriers` sets the carriers of a link beside each other ([`carriers`]), and
 //! `warren-lab bench nest` repeats source 004's two tests on its own line ([`nest`]).
+//! `warren-lab bench sites` brings sites up and has their gateways die ([`sites`]).
 //!
 //! What it is not: it makes no claim about other machines (all hosts share one), it judges no
 //! protocol by its handshake, and it never tunes a contestant: each runs as its documentation
@@ -64,5 +65,6 @@ mod rounds;
 pub mod row;
 pub mod scenario;
 mod sheet;
+pub mod sites;
 mod unread;
 pub mod vpn;

@@ -174,10 +174,7 @@ impl Process {
     /// Resident memory in KiB, zero once the program has ended.
     #[must_use]
     pub fn rss_kib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
-        let status = status.unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+        rss_kib(self.pid)
     }
 
     fn try_wait(&self) -> Result<Option<ExitStatus>> {
@@ -194,6 +191,14 @@ impl Drop for Process {
         // Nothing can be done about a program that cannot be stopped; the host's end kills it.
         let _ = self.stop();
     }
+}
+
+/// Resident memory of process `pid` in KiB; zero if there is none.
+#[must_use]
+pub fn rss_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 /// Processor time used by process `pid`, user and system, in seconds; zero if there is none.

@@ -8,7 +8,7 @@ use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
 use ::bench::ring::{self, TUNINGS, Test};
 use ::bench::scenario::Scenario;
 use ::bench::vpn;
-use ::bench::{carriers, circuit, nest, network};
+use ::bench::{carriers, circuit, nest, network, sites};
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
@@ -49,6 +49,11 @@ enum Words {
     /// Each finished step is on the disk at once; an interrupted run is taken up again with
     /// --resume. What is not on this machine is named. Needs root, and iperf3, curl, python3, ss.
     Circuit(Circuit),
+    /// Sites: how long they take to be there, a gateway's death, and what an edge costs a hub.
+    ///
+    /// Three sites of two machines each, in clouds that are played where these are here, and all
+    /// of machines that ssh reaches. Each step has a new lab. Needs root, nft, openssl and ssh.
+    Sites(Sites),
     /// What can be measured here: peers with their versions or how to get them, profiles, tests.
     List(List),
     /// Three hosts in a ring, impaired, for every peer that is here; results go into a folder.
@@ -208,6 +213,26 @@ struct Network {
 }
 
 #[derive(Debug, clap::Args)]
+struct Sites {
+    /// How often everything is measured; fewer than 5 rounds are marked.
+    #[arg(long, default_value_t = sites::HONEST_ROUNDS,
+          value_parser = value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Edges of a hub; may be given several times.
+    #[arg(long, default_values_t = [1, 10], value_parser = value_parser!(u8).range(1..=200))]
+    edges: Vec<u8>,
+    /// Where moto and sshd are [default: ../tools beside this program]
+    #[arg(long, value_name = "DIR")]
+    tools: Option<PathBuf>,
+    /// Write the report into this folder, as .md and .json.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct Circuit {
     /// Two seconds a step and few of them, to see that it works; proves nothing.
     #[arg(long)]
@@ -258,6 +283,7 @@ pub(crate) fn run(args: Args, warren: Option<PathBuf>) -> Result<()> {
         Words::Carriers(args) => run_carriers(&args, warren),
         Words::Nest(args) => run_nest(&args, warren),
         Words::Circuit(args) => run_circuit(&args, warren),
+        Words::Sites(args) => run_sites(&args, warren),
         Words::List(args) => list(&args, warren),
         Words::Run(args) => run_ring(&args, warren),
         Words::Report(args) => {
@@ -401,6 +427,19 @@ fn run_nest(args: &Network, warren: Option<PathBuf>) -> Result<()> {
     let report = nest::run(&settings_of_carriers(args, warren)?)?;
     let report = Written { page: nest::render(&report), json: nest::to_json(&report)? };
     report.give(args.out.as_deref(), "nest", args.json)
+}
+
+fn run_sites(args: &Sites, warren: Option<PathBuf>) -> Result<()> {
+    prepare(args.out.as_deref())?;
+    let report = sites::run(&sites::Settings {
+        prefix: "warren-bench".to_owned(),
+        rounds: args.rounds,
+        edges: args.edges.clone(),
+        tools: args.tools.clone().unwrap_or_else(warren::tools),
+        origin: origin(warren)?,
+    })?;
+    let report = Written { page: sites::render(&report), json: sites::to_json(&report)? };
+    report.give(args.out.as_deref(), "sites", args.json)
 }
 
 fn settings_of_carriers(args: &Network, warren: Option<PathBuf>) -> Result<carriers::Settings> {
