@@ -42,7 +42,7 @@ FOR_BENCH := $(FOR_DEMO) git:git ethtool:ethtool wg-quick:wireguard-tools wiregu
 FOR_TEST := $(FOR_BENCH) dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 \
 	mke2fs:e2fsprogs strip:binutils miniupnpd:miniupnpd-nftables pg_ctlcluster:postgresql \
 	psql:postgresql-client pebble:pebble dbus-daemon:dbus-daemon ssh:openssh-client xz:xz-utils \
-	openssl:openssl node:nodejs npm:npm
+	openssl:openssl node:nodejs npm:npm swanctl:strongswan-swanctl openvpn:openvpn
 
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny
@@ -65,6 +65,8 @@ AZURE := $(TARGET)/tools/azure
 RESOLVERS := $(TARGET)/tools/resolvers
 # The server of OpenSSH, unpacked as well: installed it would listen on the user's machine.
 SSHD := $(TARGET)/tools/sshd
+# The daemon of strongSwan, unpacked as well; its libraries start nothing.
+CHARON := $(TARGET)/tools/charon
 # A reverse proxy, unpacked as well.
 NGINX := $(TARGET)/tools/nginx
 # ROS 1, unpacked as well: its master, its library for Python, actions.
@@ -168,6 +170,22 @@ if ! test -d $(SSHD) && ! test -x /usr/sbin/sshd && command -v apt-get >/dev/nul
 fi
 endef
 
+define with_charon
+if ! test -d $(CHARON) && ! test -x /usr/lib/ipsec/charon && command -v apt-get >/dev/null; then
+  printf 'setup: charon, unpacked\n'
+  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    strongswan-libcharon libcharon-extra-plugins libstrongswan-standard-plugins >/dev/null
+  rm -rf $(CHARON).new && mkdir -p $(CHARON).new
+  (
+    cd $(CHARON).new
+    apt-get download -qq strongswan-charon
+    for deb in *.deb; do dpkg -x "$$deb" .; done
+    rm -- *.deb
+  )
+  mv $(CHARON).new $(CHARON)
+fi
+endef
+
 # What a clean clone needs to build and to show itself.
 setup-demo:
 	$(call installed,$(FOR_DEMO))
@@ -205,6 +223,7 @@ setup: $(DENY)
 	    || { rm -rf $(AZURE); printf '\n*** NO CLIENT OF AZURE: it is not asked about our server ***\n\n' >&2; }
 	fi
 	$(call installed,$(FOR_TEST))
+	$(with_charon)
 	if ! test -d $(RESOLVERS) && command -v apt-get >/dev/null; then
 	  printf 'setup: openresolv and systemd-resolved, unpacked\n'
 	  rm -rf $(RESOLVERS).new && mkdir -p $(RESOLVERS).new

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use clouds::{Locks, Program, Server, Ssh, Survey, Work};
+use clouds::{Authority, Locks, Program, Server, Ssh, Survey, Work};
 use serde_json::{Value, json};
-use sites::{Action, File, Known, Mistake, Numbering, Provider, Step, Taken, Topology};
+use sites::{Action, Backend, File, Known, Mistake, Numbering, Provider, Step, Taken, Topology};
 
 use crate::admin::{Session, Target};
 use crate::client::say;
@@ -198,6 +198,8 @@ struct Scene {
     survey: Survey,
     ssh: Ssh,
     only: Option<String>,
+    /// Where the key lies by which gateways of other backends get certificates.
+    authority: PathBuf,
 }
 
 impl Scene {
@@ -215,7 +217,22 @@ impl Scene {
         let taken = survey.taken(&file);
         let numbering =
             Numbering::new(&file, &text, &taken).map_err(|mistakes| told(&on.file, &mistakes))?;
-        Ok((Self { file, numbering, survey, ssh, only }, session))
+        let authority = beside.join(format!("{}-authority.pem", file.network));
+        Ok((Self { file, numbering, survey, ssh, only, authority }, session))
+    }
+
+    /// Whose certificates gateways of other backends have; it is made when it is first needed.
+    fn authority(&self) -> Result<Option<Authority>> {
+        let is_needed = self.file.sites.iter().any(|site| site.backend != Backend::Warren);
+        let open = || Authority::open(&self.authority, &self.file.network);
+        Ok(is_needed.then(open).transpose()?)
+    }
+
+    /// What is known beside the file. One that asks does not make an authority.
+    fn known(&self, program: &Program) -> Result<Known> {
+        let authority = if self.authority.exists() { self.authority()? } else { None };
+        let mark = authority.map(|authority| authority.mark()).unwrap_or_default();
+        Ok(self.survey.known(&self.file, &self.numbering, &program.digest, &mark))
     }
 
     /// A number that nobody answered for must not be given to another site.
@@ -268,10 +285,26 @@ fn unable(file: &File, only: Option<&str>) -> Vec<String> {
             cloud.name
         ));
     }
+    let first = file.sites.first();
+    let other = first.and_then(|one| file.sites.iter().find(|site| site.backend != one.backend));
+    if let Some([one, other]) = first.zip(other).map(|(one, other)| [one, other]) {
+        unable.push(format!(
+            "backend: all sites of a file have the same one; {} has {} and {} has {}",
+            one.name,
+            one.backend.word(),
+            other.name,
+            other.backend.word()
+        ));
+    }
     for site in file.sites.iter().filter(|site| only.is_none_or(|only| site.name == only)) {
-        if site.backend != sites::Backend::Warren {
-            unable.push(format!("{}: gateways run Warren and no other backend yet", site.name));
-        }
+        let why = match site.backend {
+            Backend::Warren => continue,
+            _ if site.provider != Provider::Ssh => "at a cloud gateways run Warren",
+            _ if site.gateways > 1 => "a pair of gateways runs Warren",
+            _ if site.alias => "an alias is rewritten by Warren",
+            _ => continue,
+        };
+        unable.push(format!("{}: {why}; write backend = \"warren\"", site.name));
     }
     unable
 }
@@ -279,7 +312,7 @@ fn unable(file: &File, only: Option<&str>) -> Vec<String> {
 fn plan(on: On) -> Result<()> {
     let (scene, session) = Scene::open(on)?;
     let program = Program::this()?;
-    let known = scene.survey.known(&scene.file, &scene.numbering, &program.digest);
+    let known = scene.known(&program)?;
     let steps = scene.steps(true, &known)?;
     let mut notes = unable(&scene.file, scene.only.as_deref());
     notes.extend(scene.silent());
@@ -308,10 +341,11 @@ fn work(on: On, yes: bool, wanted: bool) -> Result<()> {
             silent.concat()
         );
         scene.know_numbers()?;
+        scene.authority()?;
     }
-    let known = scene.survey.known(&scene.file, &scene.numbering, &program.digest);
+    let known = scene.known(&program)?;
     let steps = scene.steps(wanted, &known)?;
-    run_steps(&mut scene, &mut session, &program, &steps, yes)?;
+    run_steps(&mut scene, &mut session, &program, &known, &steps, yes)?;
     ensure!(silent.is_empty(), "these do not answer, so what they have stays:{}", silent.concat());
     Ok(())
 }
@@ -321,6 +355,7 @@ fn run_steps(
     scene: &mut Scene,
     session: &mut Session,
     program: &Program,
+    known: &Known,
     steps: &[Step],
     yes: bool,
 ) -> Result<()> {
@@ -334,6 +369,7 @@ fn run_steps(
         ask(&show::steps(steps))?;
     }
     let begin = Instant::now();
+    let authority = scene.authority()?;
     let mut locks = Locks::take(&mut scene.survey.clouds, steps)?;
     let mut done = Ok(());
     for (at, step) in steps.iter().enumerate() {
@@ -346,7 +382,8 @@ fn run_steps(
         let mut calls = Calls(session);
         let server = &mut calls;
         let clouds = &mut survey.clouds;
-        let mut work = Work { file, numbering, ssh, server, clouds, program };
+        let authority = authority.as_ref();
+        let mut work = Work { file, numbering, ssh, server, clouds, program, authority, known };
         done = work.step(step).with_context(|| {
             format!("{at} of {} steps are done; the next apply goes on from here", steps.len())
         });
@@ -378,7 +415,7 @@ fn failover(target: Target, site: String, file: PathBuf) -> Result<()> {
     let on = On { target, file, only: Some(site.clone()) };
     let (mut scene, mut session) = Scene::open(on)?;
     let program = Program::this()?;
-    let mut known = scene.survey.known(&scene.file, &scene.numbering, &program.digest);
+    let mut known = scene.known(&program)?;
     let is_pair = scene.file.site(&site).is_some_and(|site| site.gateways == 2);
     if !is_pair {
         bail!("{site} has one gateway, so there is no other; gateways = 2 makes a pair");
@@ -392,5 +429,5 @@ fn failover(target: Target, site: String, file: PathBuf) -> Result<()> {
     known.active.insert(site, 1 - now);
     let mut steps = scene.steps(true, &known)?;
     steps.retain(|step| step.id.kind == sites::Kind::Route);
-    run_steps(&mut scene, &mut session, &program, &steps, true)
+    run_steps(&mut scene, &mut session, &program, &known, &steps, true)
 }

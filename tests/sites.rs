@@ -5,6 +5,8 @@
 mod aws;
 #[path = "sites/azure.rs"]
 mod azure;
+#[path = "sites/backend.rs"]
+mod backend;
 #[path = "sites/openstack.rs"]
 mod openstack;
 #[path = "sites/pair.rs"]

@@ -85,7 +85,8 @@ pub fn start_sshds(folder: &Path, sshd: &Path, hosts: &[&Host]) -> Result<Vec<Pr
             "Port 22\nHostKey {place}/host-{name}\nAuthorizedKeysFile {place}/authorized\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\n\
              PermitRootLogin prohibit-password\nStrictModes no\nPidFile none\nPrintLastLog no\n\
-             LogLevel VERBOSE\n"
+             LogLevel VERBOSE\n\
+             SetEnv PATH=/run/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
         );
         fs::write(&config, text)?;
         let passwd = host.etc().join("passwd");

@@ -23,10 +23,14 @@
 //! there anyway. A gateway begins with user data that has its join key; the step that approves its
 //! routes waits until it has joined.
 //!
+//! A gateway of another backend gets strongSwan's or OpenVPN's files, a certificate of an authority
+//! that lies beside the site file, and a script that starts the program whenever it has ended.
+//!
 //! Machines of the site itself need nothing of ours. They get one route to the gateway, which
 //! bears our number as its origin; a route without it is somebody else's and is left alone.
 
 mod accounts;
+mod authority;
 mod aws;
 mod azure;
 mod lock;
@@ -43,10 +47,12 @@ mod ssh;
 mod survey;
 mod terraform;
 mod time;
+mod tunnel;
 mod user_data;
 mod work;
 
 pub use accounts::Clouds;
+pub use authority::{Authority, Identity};
 pub use measure::measure;
 pub use rights::rights;
 pub use server::{Server, TAG};

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use sites::{File, PROTOCOL, TAG_FILE};
 
+use crate::tunnel;
+
 /// What was found on a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Facts {
@@ -20,6 +22,10 @@ pub(crate) struct Facts {
     pub(crate) addresses: BTreeMap<String, String>,
     /// Routes to networks of sites: to, via, whether it is ours.
     pub(crate) routes: Vec<(String, String, bool)>,
+    /// Whether the program of another backend runs.
+    pub(crate) runs: bool,
+    /// Gateways to which it has a tunnel.
+    pub(crate) tunnels: Vec<String>,
 }
 
 /// What stands in the file by which a machine is known as ours.
@@ -30,6 +36,19 @@ pub(crate) struct Tag {
     pub(crate) number: Option<u32>,
     /// Whether the program was put there by us.
     pub(crate) installed: bool,
+    /// What was made of another backend, if it is one.
+    pub(crate) tunnels: Option<Tunnels>,
+}
+
+/// What was made on a gateway of another backend.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tunnels {
+    /// The backend's word.
+    pub(crate) backend: String,
+    /// The mark of its configuration.
+    pub(crate) config: String,
+    /// The mark of the authority.
+    pub(crate) authority: String,
 }
 
 /// Looks at a machine and changes nothing.
@@ -51,7 +70,8 @@ for at in /proc/sys/net/ipv4/conf/*; do
 done
 ip -4 -o addr show | while read -r _ name _ address _; do echo \"address $name $address\"; done
 ip -4 route show | while read -r line; do echo \"route $line\"; done
-"
+{}",
+        tunnel::look(file)
     )
 }
 
@@ -76,6 +96,8 @@ pub(crate) fn read(text: &str) -> Facts {
                 }
             }
             "route" => facts.routes.extend(route(rest)),
+            "backend" => facts.runs = rest == "running",
+            "tunnel" => facts.tunnels.push(rest.to_owned()),
             _ => {}
         }
     }
@@ -87,7 +109,13 @@ fn tag(text: &str) -> Option<Tag> {
     let number = value["number"].as_u64().and_then(|number| number.try_into().ok());
     let word = |key: &str| value[key].as_str().map(str::to_owned);
     let installed = value["installed"] == true;
-    Some(Tag { network: word("network")?, site: word("site")?, number, installed })
+    let told = |key: &str| word(key).unwrap_or_default();
+    let tunnels = word("backend").map(|backend| Tunnels {
+        backend,
+        config: told("config"),
+        authority: told("authority"),
+    });
+    Some(Tag { network: word("network")?, site: word("site")?, number, installed, tunnels })
 }
 
 /// A route through a gateway as `ip` prints it: `10.0.0.0/8 via 10.4.0.254 dev eth0 proto 158`.
@@ -103,7 +131,7 @@ fn route(line: &str) -> Option<(String, String, bool)> {
 }
 
 /// Before every script that changes something: one at a time on a machine, and stop at once.
-const BEGIN: &str = "set -eu\nexec 9>/run/warren-site.lock\nflock -w 60 9\n";
+pub(crate) const BEGIN: &str = "set -eu\nexec 9>/run/warren-site.lock\nflock -w 60 9\n";
 
 /// Puts the program, which comes on standard input, in its place.
 pub(crate) fn install(file: &File, digest: &str, machine: &str, tag: &str) -> String {

@@ -58,8 +58,9 @@ impl Ssh {
         self.control.join(letters.collect::<String>())
     }
 
-    fn command(&self, host: &Host) -> Command {
+    fn command(&self, host: &Host, first: &[&str]) -> Command {
         let mut command = Command::new("ssh");
+        command.args(first);
         if let Some(config) = &self.config {
             command.arg("-F").arg(config);
         }
@@ -84,6 +85,19 @@ impl Ssh {
         }
         command.arg("--").arg(&host.address);
         command
+    }
+
+    /// Where a machine is found, as the user's own settings have it.
+    ///
+    /// # Errors
+    /// If `ssh` cannot be run, or does not know.
+    pub(crate) fn address(&self, host: &Host) -> Result<String, Error> {
+        let failed = |what: String| Error::new(host, what);
+        let output = self.command(host, &["-G"]).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| failed(format!("ssh cannot be run: {error}")))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let found = said.lines().find_map(|line| line.strip_prefix("hostname "));
+        found.map(str::to_owned).ok_or_else(|| failed("ssh -G knows no address of it".to_owned()))
     }
 
     /// Runs a script of `sh` on a machine, with `input` on its standard input; what it prints.
@@ -122,7 +136,7 @@ impl Ssh {
             ["in", "out", "err"].map(|end| PathBuf::from(format!("{}.{end}", stem.display())));
         private(&to).and_then(|mut file| file.write_all(input)).map_err(failed)?;
         let mut child = self
-            .command(host)
+            .command(host, &[])
             .arg(format!("exec sh -c '{quoted}'"))
             .stdin(std::fs::File::open(&to).map_err(failed)?)
             .stdout(private(&out).map_err(failed)?)

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sites::{
-    File, Found, Host, Id, Kind, Known, Numbering, Properties, Provider, Report, Taken, node_name,
+    Backend, File, Found, Host, Id, Kind, Known, Numbering, Properties, Provider, Report, Taken,
+    node_name, tunnel_ends,
 };
 use wire::prefix::Prefix;
 
@@ -23,6 +24,8 @@ pub struct Survey {
     pub clouds: Clouds,
     /// Machines that did not answer, with their sites, and why.
     pub unreachable: Vec<(String, Error)>,
+    /// Where gateways of other backends are found, by site.
+    outside: BTreeMap<String, String>,
 }
 
 /// A gateway as it is, for people.
@@ -74,7 +77,9 @@ impl Survey {
         }
         let clouds = Clouds::survey(file)?;
         let unreachable = clouds.silent.clone();
-        let mut survey = Self { machines: BTreeMap::new(), nodes, clouds, unreachable };
+        let outside = outside(file, ssh)?;
+        let machines = BTreeMap::new();
+        let mut survey = Self { machines, nodes, clouds, unreachable, outside };
         for (site, host, answer) in answers {
             match answer {
                 Ok(text) => drop(survey.machines.insert(host.to_string(), machine::read(&text))),
@@ -94,9 +99,16 @@ impl Survey {
         here.chain(self.clouds.taken()).collect()
     }
 
-    /// What is known beside the file: the program's digest, and who leads in each pair.
+    /// What is known beside the file: the program's digest, the authority's mark, where gateways
+    /// are, and who leads in each pair.
     #[must_use]
-    pub fn known(&self, file: &File, numbering: &Numbering, digest: &str) -> Known {
+    pub fn known(
+        &self,
+        file: &File,
+        numbering: &Numbering,
+        digest: &str,
+        authority: &str,
+    ) -> Known {
         let mut active = BTreeMap::new();
         for (index, gateway, host) in machines(file) {
             let Some(facts) = self.machines.get(&host.to_string()).filter(|_| gateway.is_none())
@@ -116,7 +128,8 @@ impl Survey {
                 active.insert(site.name.clone(), leads);
             }
         }
-        Known { program: digest.to_owned(), active }
+        let outside = self.outside.clone();
+        Known { program: digest.to_owned(), active, outside, authority: authority.to_owned() }
     }
 
     /// Everything that is there, in the plan's words.
@@ -201,18 +214,42 @@ impl Survey {
                 let known = self.nodes.iter().find(|node| node.name == name);
                 let host = site.hosts.get(gateway).map(ToString::to_string);
                 let facts = host.and_then(|host| self.machines.get(&host));
-                let status = facts.map(|facts| facts.status.clone()).unwrap_or_default();
+                let mut status = facts.map(|facts| facts.status.clone()).unwrap_or_default();
+                if site.backend != Backend::Warren {
+                    status = facts.map(|facts| joined(file, index, facts)).unwrap_or_default();
+                }
                 let state = match site.provider {
                     Provider::Ssh => status["state"].as_str().unwrap_or("no answer").to_owned(),
                     _ => self.clouds.state(&site.name, &name),
                 };
-                let online = known.is_some_and(|node| node.online);
+                let online = match site.backend {
+                    Backend::Warren => known.is_some_and(|node| node.online),
+                    _ => status["state"] == "running",
+                };
                 let site = site.name.clone();
                 gateways.push(Gateway { site, name, state, online, status });
             }
         }
         gateways
     }
+}
+
+/// Where the gateways are that run other programs.
+fn outside(file: &File, ssh: &Ssh) -> Result<BTreeMap<String, String>, Error> {
+    let others = file.sites.iter().filter(|site| site.backend != Backend::Warren);
+    let gateways = others.filter_map(|site| Some((site.name.clone(), site.hosts.first()?)));
+    gateways.map(|(name, host)| Ok((name, ssh.address(host)?))).collect()
+}
+
+/// What a gateway of another backend would say of itself in Warren's words.
+fn joined(file: &File, index: usize, facts: &Facts) -> Value {
+    let word = file.sites[index].backend.word();
+    let ends = tunnel_ends(file, index).into_iter();
+    let up = ends.filter(|name| facts.tunnels.contains(name));
+    let peers: Vec<Value> =
+        up.map(|name| json!({ "name": name, "path": { "kind": word } })).collect();
+    let state = if facts.runs { "running" } else { "down" };
+    json!({ "state": state, "peers": peers })
 }
 
 fn properties<const N: usize>(list: [(&str, String); N]) -> Properties {
@@ -260,6 +297,17 @@ fn found_gateway(
         found.push(Found { id, properties, is_ours });
     };
     let host = host.to_string();
+    if let Some(made) = facts.tag.as_ref().and_then(|tag| tag.tunnels.as_ref()) {
+        let list = [
+            ("host", host.clone()),
+            ("backend", made.backend.clone()),
+            ("config", made.config.clone()),
+            ("authority", made.authority.clone()),
+            ("forwards", if is_on(facts, interface) { "on" } else { "off" }.to_owned()),
+            ("state", if facts.runs { "running" } else { "down" }.to_owned()),
+        ];
+        return add(Kind::Tunnels, properties(list), is_ours);
+    }
     if !facts.digest.is_empty() {
         let digest = facts.digest.clone();
         let path = file.program.clone();
@@ -291,8 +339,11 @@ fn found_gateway(
 
 /// Whether packets pass from the site into the network and back.
 pub(crate) fn forwards(facts: &Facts, interface: &str) -> bool {
-    let is_on = |name: &str| facts.forwards.iter().any(|known| known == name);
-    is_on(interface) && is_on("warren0")
+    is_on(facts, interface) && is_on(facts, "warren0")
+}
+
+fn is_on(facts: &Facts, interface: &str) -> bool {
+    facts.forwards.iter().any(|known| known == interface)
 }
 
 fn found_routes(

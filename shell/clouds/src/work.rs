@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ring::digest::{SHA256, digest};
-use serde_json::json;
-use sites::{Action, File, Host, Id, Kind, Numbering, Provider, Step};
+use serde_json::{Value, json};
+use sites::{Action, File, Host, Id, Kind, Known, Numbering, Provider, Step};
 
 use crate::lock::{Held, Who};
 use crate::machine::{self, Member};
@@ -13,7 +13,7 @@ use crate::place::Boot;
 use crate::server::{self, Server};
 use crate::survey::forwards;
 use crate::user_data::{Start, user_data};
-use crate::{Clouds, Error, Ssh};
+use crate::{Authority, Clouds, Error, Ssh, tunnel};
 
 /// A gateway passes packets on so long after its routes were approved, at most.
 const FORWARDS_WITHIN: Duration = Duration::from_secs(20);
@@ -58,6 +58,10 @@ pub struct Work<'w> {
     pub clouds: &'w mut Clouds,
     /// What gateways run.
     pub program: &'w Program,
+    /// Whose certificates gateways of other backends have; none where there are none.
+    pub authority: Option<&'w Authority>,
+    /// What was known when the steps were planned.
+    pub known: &'w Known,
 }
 
 /// Locks of sites, which are held while steps are done.
@@ -124,6 +128,7 @@ impl Work<'_> {
             _ if self.clouds.has(&step.id) => self.make(step),
             (_, Kind::Program) => self.install(step),
             (_, Kind::Member) => self.join(step),
+            (_, Kind::Tunnels) => self.tunnel(step),
             (_, Kind::Forwarding) => self.wait_for_forwarding(step),
             (_, Kind::Route) => {
                 let script = machine::add_route(property(step, "to"), property(step, "via"));
@@ -215,6 +220,10 @@ impl Work<'_> {
                 let script = machine::remove_route(property(step, "to"));
                 self.ssh.run(&self.host(step)?, &script, b"").map(drop)
             }
+            Kind::Tunnels => {
+                let host = self.host(step)?;
+                self.ssh.run(&host, &tunnel::remove(self.file), b"").map(drop)
+            }
             // It ends with the daemon, which puts back what was there.
             Kind::Forwarding => Ok(()),
             Kind::Approval => server::approve(self.server, &step.id.name, &[]),
@@ -246,11 +255,14 @@ impl Work<'_> {
 
     /// What a machine of ours is known by.
     fn tag(&self, step: &Step, installed: bool) -> String {
+        self.tag_of(step, installed).to_string()
+    }
+
+    fn tag_of(&self, step: &Step, installed: bool) -> Value {
         let index = self.file.index(&step.id.site).unwrap_or_default();
         let number = self.numbering.places[index].number;
         json!({ "network": self.file.network, "site": step.id.site, "number": number,
                 "provider": Provider::Ssh.word(), "installed": installed })
-        .to_string()
     }
 
     fn install(&self, step: &Step) -> Result<(), Error> {
@@ -284,6 +296,26 @@ impl Work<'_> {
             let _ = server::expire(self.server, key);
         }
         joined.map(drop)
+    }
+
+    /// Makes a machine a gateway of another backend. One that was there before goes first.
+    fn tunnel(&self, step: &Step) -> Result<(), Error> {
+        let host = self.host(step)?;
+        let index = self.file.index(&step.id.site).unwrap_or_default();
+        let no = || Error::new(&step.id, "there is no authority to give it a certificate");
+        let authority = self.authority.ok_or_else(no)?;
+        let identity = authority.issue(&step.id.name)?;
+        let texts = sites::texts(self.file, self.numbering, index, self.known);
+        let words = ["backend", "config", "authority"].map(|key| (key, json!(property(step, key))));
+        let mut tag = self.tag_of(step, false);
+        words.into_iter().for_each(|(key, word)| tag[key] = word);
+        let backend = self.file.sites[index].backend;
+        let given = &authority.certificate;
+        let made = tunnel::make(self.file, backend, &texts, given, &identity, &tag.to_string());
+        if let Action::Change(_) = step.action {
+            self.ssh.run(&host, &tunnel::remove(self.file), b"")?;
+        }
+        self.ssh.run(&host, &made, identity.key.as_bytes()).map(drop)
     }
 
     fn wait_for_forwarding(&self, step: &Step) -> Result<(), Error> {

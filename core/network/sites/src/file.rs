@@ -15,6 +15,7 @@
 //! inside = ["10.9.0.1"]            # the gateways' addresses there, else 254 and 253
 //! shared = "10.9.0.3"              # what gateways of a pair share, else 252 of the plan
 //! parent = "lyon"                  # in a tree: a site above, else one of its own provider
+//! backend = "warren"               # or "ipsec", "openvpn": the same for all sites, of ssh
 //! ```
 
 use core::fmt;
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 use toml::de::DeTable;
 use wire::prefix::Prefix;
 
+use crate::backend::Backend;
 use crate::mistake::Mistake;
 use crate::prices::{self, Prices};
 use crate::table::{Keys, Mistakes};
@@ -63,18 +65,6 @@ pub enum Provider {
     OpenStack,
     /// Machines that are there, reached by `ssh`.
     Ssh,
-}
-
-/// What carries packets between two gateways.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Backend {
-    /// Warren's own links.
-    #[default]
-    Warren,
-    /// IPsec by strongSwan.
-    Ipsec,
-    /// OpenVPN.
-    OpenVpn,
 }
 
 /// A machine that is reached by `ssh`.
@@ -316,8 +306,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
     let endpoint = endpoint.and_then(|(text, span)| url(text, span, "endpoint", mistakes));
     let hosts = keys.texts("hosts", HOSTS_MAX, mistakes);
     let hosts = hosts.into_iter().filter_map(|(text, span)| host(text, span, mistakes)).collect();
-    let backends =
-        [("warren", Backend::Warren), ("ipsec", Backend::Ipsec), ("openvpn", Backend::OpenVpn)];
+    let backends = Backend::ALL.map(|backend| (backend.word(), backend));
     let backend = choice(keys.text("backend", mistakes), "backend", &backends, mistakes);
     let machine = word(keys.text("machine", mistakes), "machine", mistakes);
     let image = word(keys.text("image", mistakes), "image", mistakes);

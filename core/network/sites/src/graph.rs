@@ -35,6 +35,8 @@ pub enum Kind {
     Machine,
     /// A gateway as a node of the network.
     Member,
+    /// The tunnels of a gateway that runs another program than ours.
+    Tunnels,
     /// The server's word that the gateway leads to its site.
     Approval,
     /// That the gateway passes packets on, read back from it.
@@ -86,6 +88,10 @@ pub struct Known {
     pub program: String,
     /// Which gateway of a pair leads now, from 0, by site; the first where nothing is said.
     pub active: BTreeMap<String, usize>,
+    /// Where gateways that run another program than ours are found from outside, by site.
+    pub outside: BTreeMap<String, String>,
+    /// The digest of the authority whose certificates these have; empty where none is needed.
+    pub authority: String,
 }
 
 /// Which sites are joined.
@@ -184,6 +190,7 @@ impl Kind {
             Self::Program => "program",
             Self::Machine => "machine",
             Self::Member => "member",
+            Self::Tunnels => "tunnels",
             Self::Approval => "approval",
             Self::Forwarding => "forwarding",
             Self::Route => "route",

@@ -26,6 +26,9 @@
 //! Two promises hold for every input and are tested as properties. What is not ours is never in a
 //! step. When all steps are done, the next difference is empty.
 //!
+//! Gateways may run strongSwan or OpenVPN instead of Warren; [`texts`] are their files, out of the
+//! same plan.
+//!
 //! A site whose network collides with another one may join under an alias: it keeps its addresses,
 //! and others know it by a network from the plan. The gateway rewrites one into the other.
 //!
@@ -35,6 +38,7 @@
 
 mod aws;
 mod azure;
+mod backend;
 mod desired;
 mod file;
 mod graph;
@@ -47,9 +51,11 @@ mod ssh;
 mod steps;
 mod table;
 mod through;
+mod tunnel;
 
+pub use backend::Backend;
 pub use desired::desired;
-pub use file::{Backend, FILE_BYTES_MAX, File, Host, Provider, SITES_MAX, Site, Topology};
+pub use file::{FILE_BYTES_MAX, File, Host, Provider, SITES_MAX, Site, Topology};
 pub use graph::{Id, Kind, Known, Link, Properties, Resource, links, node_name};
 pub use mistake::{MISTAKES_MAX, Mistake};
 pub use month::{MONTH_H, Month, month};
@@ -59,6 +65,7 @@ pub use prices::Prices;
 pub use ssh::{PROTOCOL, TAG_FILE};
 pub use steps::{Action, Found, Report, Step, steps};
 pub use through::{is_hub, through};
+pub use tunnel::{Text, mark, openvpn_folder, texts, tunnel_ends};
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,11 @@
 //! What must be true of a site of machines that are there: the program on its gateways, their
 //! membership, and a route on each machine that is listed.
 
+use crate::backend::Backend;
 use crate::file::File;
 use crate::graph::{Id, Kind, Known, Resource, list, node_name, resource};
 use crate::number::Numbering;
-use crate::through;
+use crate::{through, tunnel};
 
 /// The number that the kernel keeps with routes of ours, which is their tag.
 pub const PROTOCOL: u8 = 158;
@@ -30,6 +31,18 @@ pub(crate) fn desired(
 ) {
     let site = &file.sites[index];
     let place = &numbering.places[index];
+    if site.backend != Backend::Warren {
+        let tunnels = tunnel::desired(file, numbering, index, known, all);
+        let gateway = place.gateways.first().map(ToString::to_string);
+        return routes(
+            file,
+            numbering,
+            index,
+            &gateway.unwrap_or_default(),
+            tunnels.as_slice(),
+            all,
+        );
+    }
     let count = usize::from(site.gateways);
     let through = through(file, numbering, index);
     let passes_on = if through::is_hub(file, index) { "yes" } else { "no" };
@@ -76,14 +89,27 @@ pub(crate) fn desired(
     let active = known.active.get(&site.name).copied().unwrap_or(0);
     let gateway = place.gateways.get(active).or_else(|| place.gateways.first());
     let Some(via) = place.shared.as_ref().or(gateway) else { return };
-    let word =
-        if place.shared.is_some() { "the address that its gateways share" } else { "the gateway" };
-    for host in site.hosts.iter().skip(count) {
+    routes(file, numbering, index, &via.to_string(), &ready, all);
+}
+
+/// Adds the routes of a site's machines.
+fn routes(
+    file: &File,
+    numbering: &Numbering,
+    index: usize,
+    via: &str,
+    ready: &[Id],
+    all: &mut Vec<Resource>,
+) {
+    let site = &file.sites[index];
+    let is_shared = numbering.places[index].shared.is_some();
+    let word = if is_shared { "the address that its gateways share" } else { "the gateway" };
+    for host in site.hosts.iter().skip(usize::from(site.gateways)) {
         for prefix in numbering.routes_of(index) {
             all.push(resource(
                 Id::new(Kind::Route, &site.name, format!("{host} {prefix}")),
-                [("host", host.to_string()), ("to", prefix.to_string()), ("via", via.to_string())],
-                ready.clone(),
+                [("host", host.to_string()), ("to", prefix.to_string()), ("via", via.to_owned())],
+                ready.to_vec(),
                 format!("{host} reaches other sites through {word} and needs no Warren"),
             ));
         }

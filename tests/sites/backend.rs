@@ -1,0 +1,133 @@
+//! Gateways that run strongSwan or OpenVPN instead of Warren, out of the same file.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::proofs::applies_again;
+use crate::ssh::{SITES, World, sshd};
+use crate::support::*;
+
+/// What a host of a test has beside what is installed, found first by programs that `ssh` starts.
+const OWN_BIN: &str = "/run/bin";
+
+/// The `charon` of strongSwan, installed or unpacked by `make setup`.
+fn charon() -> Option<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
+    let places = ["/usr".into(), target.join("tools/charon/usr")];
+    places.map(|at| at.join("lib/ipsec/charon")).into_iter().find(|path| path.exists())
+}
+
+fn is_here(program: &str) -> bool {
+    let is_here = std::process::Command::new(program).arg("--version").output().is_ok();
+    if !is_here {
+        eprintln!("\n*** SKIPPED: there is no {program}; `make setup` installs it ***\n");
+    }
+    is_here
+}
+
+/// All sites of the file with this backend.
+fn use_backend(world: &World, word: &str) -> Result<()> {
+    let path = world.path("sites.toml");
+    let text = std::fs::read_to_string(&path)?;
+    let own = format!("provider = \"ssh\"\nbackend = \"{word}\"");
+    Ok(std::fs::write(path, text.replace("provider = \"ssh\"", &own))?)
+}
+
+fn all_reach(world: &World, within: Duration) -> Result<()> {
+    for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+        let what = format!("{} reaches {}", SITES[from], SITES[to]);
+        eventually(&what, within, || world.reaches(from, to))?;
+    }
+    Ok(())
+}
+
+/// Joined, watched when what carries dies, and taken away without a trace.
+fn lives(world: &World, word: &str, carrier: &str) -> Result<()> {
+    let before = world.settled()?;
+    use_backend(world, word)?;
+    println!("apply: {}", world.sites(&["apply", "--yes"])?.trim());
+    all_reach(world, seconds(30))?;
+    let seen = world.seen(0, 2)?;
+    ensure!(seen == "10.4.0.1", "the source is {seen}");
+    ensure!(world.admin(&["node", "list"])?.lines().count() == 1, "they are no nodes");
+    applies_again(|| world.sites(&["apply", "--yes"]))?;
+    let ends = |state: &Value| state["paths"].as_array().map_or(0, Vec::len);
+    let status =
+        || -> Result<Value> { Ok(serde_json::from_str(&world.sites(&["status", "--json"])?)?) };
+    let is_told = || {
+        let told = status().unwrap_or_default();
+        let gateways = told["gateways"].as_array().map_or(&[][..], Vec::as_slice);
+        gateways.len() == 3 && gateways.iter().all(|g| g["state"] == "running" && ends(g) == 2)
+    };
+    eventually("status tells of all tunnels", seconds(20), is_told)?;
+
+    // What carries dies, and is started again by what watches it.
+    let kill = format!("kill -9 $(pgrep -x -n {carrier} --ns $$ --nslist net)");
+    world.gateways[0].sh(&kill)?;
+    all_reach(world, seconds(30))?;
+
+    // A change by hand is changed back.
+    world.gateways[1].sh("echo 0 > /proc/sys/net/ipv4/ip_forward")?;
+    ensure!(!world.reaches(0, 1), "the control: it passes nothing on");
+    world.sites(&["apply", "--yes"])?;
+    all_reach(world, seconds(30))?;
+
+    println!("destroy: {}", world.sites(&["destroy", "--yes"])?.trim());
+    ensure!(!world.reaches(0, 1), "nothing joins them any more");
+    ensure!(world.settled()? == before, "what is left:\n{}", world.machines()?);
+    ensure!(world.sites(&["destroy", "--yes"])?.contains("nothing is to be done"));
+    Ok(())
+}
+
+#[test]
+fn source_001_gateways_run_strongswan_where_the_file_says_so() -> Result<()> {
+    let [Some(sshd), Some(charon)] = [sshd(), charon()] else {
+        eprintln!("\n*** SKIPPED: there is no charon; `make setup` unpacks one ***\n");
+        return Ok(());
+    };
+    if !is_here("swanctl") {
+        return Ok(());
+    }
+    scene("sites20", |scene| {
+        let world = World::new(scene, "sites20", &sshd)?;
+        for gateway in &world.gateways {
+            // Kernels without ESP have it done by a library.
+            gateway.sh(&format!(
+                "mkdir -p {OWN_BIN} && ln -s {} {OWN_BIN}/charon
+                 sed -i 's/load = no/load = yes/' /etc/strongswan.d/charon/kernel-libipsec.conf",
+                charon.display()
+            ))?;
+        }
+        lives(&world, "ipsec", "charon")
+    })
+}
+
+#[test]
+fn source_001_gateways_run_openvpn_where_the_file_says_so() -> Result<()> {
+    let Some(sshd) = sshd() else { return Ok(()) };
+    if !is_here("openvpn") {
+        return Ok(());
+    }
+    scene("sites21", |scene| {
+        let world = World::new(scene, "sites21", &sshd)?;
+        lives(&world, "openvpn", "openvpn")
+    })
+}
+
+#[test]
+fn another_backend_that_cannot_be_is_told_before_anything_is_done() -> Result<()> {
+    let Some(sshd) = sshd() else { return Ok(()) };
+    scene("sites22", |scene| {
+        let world = World::new(scene, "sites22", &sshd)?;
+        let path = world.path("sites.toml");
+        let text = std::fs::read_to_string(&path)?;
+        let text =
+            text.replacen("provider = \"ssh\"", "provider = \"ssh\"\nbackend = \"ipsec\"", 1);
+        std::fs::write(&path, text)?;
+        let told = format!("{:#}", world.sites(&["apply", "--yes"]).expect_err("it is refused"));
+        ensure!(told.contains("paris has ipsec and lyon has warren"), "{told}");
+        Ok(())
+    })
+}
