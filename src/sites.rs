@@ -70,6 +70,10 @@ enum Words {
         /// most
         #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
         measure: Vec<String>,
+        /// What each path was like in the last days, up to 30, as the server keeps it
+        #[arg(long, value_name = "DAYS", conflicts_with = "measure",
+              value_parser = clap::value_parser!(u8).range(1..=30))]
+        history: Option<u8>,
     },
     /// Have a site's machines use the other gateway of its pair.
     Failover {
@@ -112,7 +116,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let value = show::status(&scene.file, &scene.numbering, &scene.survey);
             session.print(&value, show::status_text)
         }
-        Words::Quality { on, measure } => quality(on, &measure),
+        Words::Quality { on, history: Some(days), .. } => history(on, days),
+        Words::Quality { on, measure, .. } => quality(on, &measure),
         Words::Failover { target, site, file } => failover(target, site, file),
         Words::Export { rights, terraform } => export(rights, terraform),
         Words::Inventory { file } => {
@@ -139,6 +144,16 @@ fn quality(on: On, ends: &[String]) -> Result<()> {
         show::measured(&mut value, [from, to].map(|at| sites::node_name(file, at, 0)), &told);
     }
     session.print(&value, show::quality_text)
+}
+
+/// Shows what paths were like.
+fn history(on: On, days: u8) -> Result<()> {
+    let (file, _) = read(&on.file)?;
+    let mut session = on.target.open()?;
+    let told = session.call("GET", &format!("/api/v1/paths?days={days}"), &Value::Null)?;
+    let nodes = session.call("GET", "/api/v1/nodes", &Value::Null)?;
+    let value = show::history(&file, &told, &nodes);
+    session.print(&value, show::history_text)
 }
 
 /// Prints what others' tools read.

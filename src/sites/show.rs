@@ -1,5 +1,6 @@
 //! What `warren sites` prints, as text and as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clouds::{Gateway, Survey};
@@ -218,6 +219,61 @@ pub(super) fn quality_text(value: &Value) -> String {
         row
     };
     let rows: Vec<Value> = value["paths"].as_array().into_iter().flatten().map(row).collect();
+    table(&json!(rows), &columns)
+}
+
+/// Hours of the paths between gateways of this file, as the server kept them, by name.
+pub(super) fn history(file: &File, told: &Value, nodes: &Value) -> Value {
+    let prefix = format!("{}-", file.network);
+    let named = |id: &Value| -> Option<String> {
+        let mut nodes = nodes["nodes"].as_array().into_iter().flatten();
+        let name = nodes.find(|node| node["id"] == *id)?["name"].as_str()?;
+        name.starts_with(&prefix).then(|| name.to_owned())
+    };
+    let hours = told["hours"].as_array().into_iter().flatten();
+    let named = hours.filter_map(|hour| {
+        let mut hour = hour.clone();
+        hour["from"] = json!(named(&hour["node"])?);
+        hour["to"] = json!(named(&hour["peer"])?);
+        Some(hour)
+    });
+    json!({ "schema": 1, "network": file.network, "hours": named.collect::<Vec<Value>>() })
+}
+
+/// The same for people: a line for each path, with the least and the most of its hours.
+pub(super) fn history_text(value: &Value) -> String {
+    let mut paths: BTreeMap<(String, String), Vec<&Value>> = BTreeMap::new();
+    for hour in value["hours"].as_array().into_iter().flatten() {
+        let name = |end: &str| hour[end].as_str().unwrap_or_default().to_owned();
+        paths.entry((name("from"), name("to"))).or_default().push(hour);
+    }
+    let rows: Vec<Value> = paths
+        .iter()
+        .map(|((from, to), hours)| {
+            let all = |key: &str| hours.iter().filter_map(|hour| hour[key].as_u64()).collect();
+            let span = |least: &str, most: &str, unit: f64, places: usize| {
+                let [least, most]: [Vec<u64>; 2] = [all(least), all(most)];
+                let ends = least.iter().min().zip(most.iter().max());
+                ends.map(|(least, most)| {
+                    let [least, most] = [least, most].map(|value| *value as f64 / unit);
+                    format!("{least:.places$} to {most:.places$}")
+                })
+            };
+            let losses: Vec<u64> = all("loss_ppm_max");
+            let worst = losses.iter().max().map(|ppm| format!("{:.2}", *ppm as f64 / 1e4));
+            json!({ "from": from, "to": to, "hours": hours.len(), "worst": worst,
+                    "rtt_ms": span("rtt_us_min", "rtt_us_max", 1e3, 1),
+                    "available": span("low_bps", "high_bps", 1e6, 1) })
+        })
+        .collect();
+    let columns = [
+        ("FROM", "from"),
+        ("TO", "to"),
+        ("HOURS", "hours"),
+        ("RTT MS", "rtt_ms"),
+        ("WORST LOSS %", "worst"),
+        ("AVAILABLE MBIT/S", "available"),
+    ];
     table(&json!(rows), &columns)
 }
 

@@ -13,6 +13,7 @@ mod explain;
 mod handlers;
 mod links;
 mod metrics;
+mod paths;
 mod peers;
 mod people;
 mod policies;
@@ -176,6 +177,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route("DELETE", "/api/v1/peers/{id}", "nodes:write", peers::remove),
     own("GET", "/api/v1/events", "nodes:read", |_| Err(Problem::busy())),
     own("GET", "/api/v1/links", "nodes:read", links::links),
+    route("GET", "/api/v1/paths", "nodes:read", paths::paths),
     route("GET", "/api/v1/relays", "nodes:read", relays::relays),
     route("POST", "/api/v1/relays", "relay:serve", relays::put_relay),
     route("GET", "/api/v1/relays/members", "relay:serve", relays::relay_members),

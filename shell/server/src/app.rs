@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use ::policy::Finding;
-use control::{Kind, Poll, ServerUrl, Signed, Token};
+use control::{Kind, LinkReport, Poll, ServerUrl, Signed, Token};
 use noise::PublicKey;
 use tokio::sync::{Semaphore, watch};
 
@@ -26,6 +26,7 @@ use crate::limits::{self, Limits};
 use crate::links::Links;
 use crate::network::{Network, News};
 use crate::oidc::Oidc;
+use crate::paths::{GATEWAY, Hours};
 use crate::policy::{self, Checked};
 use crate::relay::{Members, Relay};
 use crate::resolvers::Resolvers;
@@ -76,6 +77,7 @@ pub(crate) struct App {
     pub(crate) terms: Enrolment,
     pub(crate) limits: Arc<Limits>,
     links: Mutex<Links>,
+    hours: Mutex<Hours>,
     /// Whether nodes may report how their links are.
     pub(crate) takes_links: AtomicBool,
     /// Who else says who somebody is.
@@ -125,6 +127,7 @@ impl App {
             terms,
             limits: Limits::new(),
             links: Mutex::default(),
+            hours: Mutex::default(),
             takes_links: AtomicBool::new(true),
             oidc: OnceLock::new(),
             knocks: Knocks::new(),
@@ -171,6 +174,11 @@ impl App {
     /// What nodes reported of their links.
     pub(crate) fn links(&self) -> MutexGuard<'_, Links> {
         held(&self.links)
+    }
+
+    /// What gateways reported of their paths, of this hour.
+    pub(crate) fn hours(&self) -> MutexGuard<'_, Hours> {
+        held(&self.hours)
     }
 
     /// The network, to read.
@@ -274,6 +282,7 @@ impl App {
         let policy = std::mem::take(&mut checked.policy);
         if policy.hides_links {
             self.links().clear();
+            self.hours().clear();
         }
         self.touch(|network| network.set_policy(version, policy));
         drop(store);
@@ -364,6 +373,14 @@ impl App {
         }
     }
 
+    /// Notes what a gateway of sites says of its paths to others.
+    pub(crate) fn note_paths(&self, node: u64, links: &[LinkReport], now: u64) {
+        let gateways = self.network().tagged(GATEWAY);
+        if gateways.contains(&node) {
+            self.hours().take(node, links, |peer| gateways.contains(&peer), now);
+        }
+    }
+
     /// Regular work: who went away, whose key is over, which ephemeral nodes are to go.
     pub(crate) fn sweep(&self, ephemeral_away_s: u64) {
         let moment = self.moment();
@@ -375,6 +392,12 @@ impl App {
         if !self.links().is_empty() {
             let there: BTreeSet<u64> = self.network().ids().into_iter().collect();
             self.links().sweep(|id| there.contains(&id), at);
+        }
+        let ended = self.hours().ended(at);
+        if !ended.is_empty()
+            && let Err(error) = self.store().keep_hours(&ended, at)
+        {
+            tracing::warn!(%error, "an hour of the paths between gateways is not kept");
         }
         let away = self.touch(|network| network.sweep(moment));
         if !away.is_empty()

@@ -61,6 +61,7 @@ mod oidc;
 pub mod oracle;
 mod origin;
 mod passwords;
+mod paths;
 mod patience;
 mod percent;
 mod place;

@@ -277,6 +277,12 @@ impl Network {
         self.nodes.keys().copied().collect()
     }
 
+    /// The numbers of all nodes that bear a tag.
+    pub(crate) fn tagged(&self, tag: &str) -> BTreeSet<u64> {
+        let bears = |node: &Node| node.tags.iter().any(|known| known == tag);
+        self.nodes.iter().filter(|(_, node)| bears(node)).map(|(id, _)| *id).collect()
+    }
+
     /// A poll of this node begins.
     pub(crate) fn arrive(&mut self, id: u64, now: Moment) {
         let Some(presence) = self.presence.get_mut(&id) else { return };

@@ -305,7 +305,9 @@ impl Asked {
         }
         match self.member() {
             Ok(id) => {
-                self.app.links().take(id, links, self.app.now());
+                let now = self.app.now();
+                self.app.note_paths(id, &links, now);
+                self.app.links().take(id, links, now);
                 Answer::Done
             }
             Err(refused) => refused,

@@ -11,6 +11,7 @@ mod audit;
 mod db;
 mod enrol;
 mod hostname;
+mod hours;
 mod keys;
 mod life;
 mod naming;

@@ -56,6 +56,17 @@ CREATE TABLE nodes (
   host TEXT NOT NULL
 , begun INTEGER, renewable INTEGER, gateway INTEGER REFERENCES nodes (id)) STRICT;
 CREATE INDEX nodes_gateway ON nodes (gateway);
+CREATE TABLE path_hours (
+  node INTEGER NOT NULL,
+  peer INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  rtt_us_min INTEGER,
+  rtt_us_max INTEGER,
+  loss_ppm_max INTEGER NOT NULL,
+  low_bps INTEGER,
+  high_bps INTEGER,
+  PRIMARY KEY (at, node, peer)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE policies (
   version INTEGER PRIMARY KEY AUTOINCREMENT,
   text TEXT NOT NULL,

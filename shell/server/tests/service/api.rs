@@ -59,6 +59,7 @@ pub(crate) fn rows() -> BTreeMap<(&'static str, &'static str), (Value, u16)> {
         (("DELETE", "/api/v1/peers/{id}"), (nothing.clone(), 404)),
         (("GET", EVENTS), (nothing.clone(), 200)),
         (("GET", "/api/v1/links"), (nothing.clone(), 200)),
+        (("GET", "/api/v1/paths"), (nothing.clone(), 200)),
         (("GET", "/api/v1/relays"), (nothing.clone(), 200)),
         (("POST", "/api/v1/relays"), (json!({ "url": "https://r", "key": "no" }), 400)),
         (("GET", "/api/v1/relays/members"), (nothing.clone(), 200)),
