@@ -10,8 +10,7 @@ use super::page::{Found, required};
 use super::store::{Note, SCHEMA, Sample};
 
 /// What is kept of each step; the samples have the rest.
-const KEPT: [&str; 7] =
-    ["mbit_s", "echo_p50_ms", "page_s", "page_kb", "build_ms", "build_worst_ms", "cpu_sum_s_gb"];
+const KEPT: [&str; 5] = ["mbit_s", "echo_p50_ms", "page_s", "build_ms", "build_worst_ms"];
 
 /// One figure a line.
 pub(super) fn to_json(note: &Note, samples: &[Sample]) -> Result<String> {
@@ -31,11 +30,16 @@ pub(super) fn to_json(note: &Note, samples: &[Sample]) -> Result<String> {
     let mut before = "";
     for (peer, profile, test, figure, median) in found.figures(&KEPT) {
         let one = json!({ "test": test, "profile": profile, "peer": peer, "figure": figure,
-                          "median": median });
+                          "median": short(median) });
         let _ = write!(out, "{before}    {one}");
         before = ",\n";
     }
     Ok(out + "\n  ]\n}\n")
+}
+
+/// Four digits, which is more than a measurement has.
+fn short(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -60,5 +64,6 @@ mod tests {
         let figures: Vec<_> = Found::of(&samples).figures(&KEPT).collect();
         let wanted = ("Tor", "10:3".to_owned(), "down 1", "mbit_s", 7.126);
         assert_eq!(figures, [wanted]);
+        assert_eq!([9.246_939_558, 0.054_258, 12_345.0].map(short), [9.247, 0.054_26, 12_350.0]);
     }
 }
