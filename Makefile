@@ -98,7 +98,7 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals bench chart grid ablation soak fuzz install uninstall static packages apt-repository test-packages clean
+.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals bench bench-all bench-sites chart grid ablation soak fuzz install uninstall static packages apt-repository test-packages clean
 
 help:
 	printf '%s\n' \
@@ -111,6 +111,8 @@ help:
 	  'make test-keycloak  signing in by Keycloak, which is fetched, 177 MB' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
 	  'make bench    the measurements, written to docs/measurements' \
+	  'make bench-all  every peer that is here, all tests, four kinds of weather; hours' \
+	  'make bench-sites  sites: how long they take, a gateway that dies; ten minutes' \
 	  'make chart    the chart of the README, out of committed runs' \
 	  'make grid     one stream over delay, loss and rate, likewise; an hour' \
 	  'make ablation  what each tuned number of repair and frames is worth, in the model; an hour' \
@@ -178,7 +180,8 @@ if ! test -d $(CHARON) && ! test -x /usr/lib/ipsec/charon && command -v apt-get 
   rm -rf $(CHARON).new && mkdir -p $(CHARON).new
   (
     cd $(CHARON).new
-    apt-get download -qq strongswan-charon
+    apt-get download -qq strongswan-charon 2>/dev/null \
+      || { $(ROOT) apt-get update -qq && apt-get download -qq strongswan-charon; }
     for deb in *.deb; do dpkg -x "$$deb" .; done
     rm -- *.deb
   )
@@ -417,6 +420,19 @@ bench: setup-bench build rivals
 	$(call measured,ring,$(RING))
 	$(call measured,thirty,$(THIRTY))
 	$(MAKE) chart
+
+# Everybody who is here, on one link of the ring, three rounds. The report names who is not here.
+ALL ?= --seconds 10 --links 1 --repeat 3
+
+bench-all: setup-bench build rivals
+	$(newest_rivals)
+	$(call measured,all,$(ALL))
+
+# Sites: five rounds take half an hour.
+SITES ?= --rounds 5 --edges 1 --edges 10 --edges 100
+
+bench-sites: setup-bench setup-sites build
+	$(ROOT) $(LAB) bench sites $(SITES) --out docs/measurements/sites >/dev/null
 
 # The chart of the README, out of the medians of committed runs.
 chart: build
