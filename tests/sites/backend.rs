@@ -1,6 +1,7 @@
 //! Gateways that run strongSwan or OpenVPN instead of Warren, out of the same file.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 

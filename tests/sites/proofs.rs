@@ -1,7 +1,7 @@
 //! What source 001 wants of sites that are joined: reversal, ports, what stays inside, keys.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 

@@ -11,7 +11,7 @@ use wire::prefix::Prefix;
 
 use crate::machine::{self, Facts};
 use crate::server::{self, KEY_S, Node, Server, texts};
-use crate::{Clouds, Error, Ssh};
+use crate::{Clouds, Error, Ssh, tunnel};
 
 /// Machines that are asked at once.
 const AT_ONCE: usize = 16;
@@ -61,7 +61,7 @@ impl Survey {
     /// If the server does not answer.
     pub fn take(file: &File, ssh: &Ssh, server: &mut dyn Server) -> Result<Self, Error> {
         let nodes = server::nodes(server)?;
-        let script = machine::look(file);
+        let script = machine::look(file) + &tunnel::look(file);
         let all: Vec<(usize, &Host)> = machines(file).map(|(site, _, host)| (site, host)).collect();
         let mut answers = Vec::new();
         for group in all.chunks(AT_ONCE) {

@@ -97,6 +97,10 @@ pub(crate) fn make(
     tag: &str,
 ) -> String {
     let mut script = format!("{BEGIN}umask 077\n{}{}", needed(backend), stop());
+    if backend == Backend::OpenVpn {
+        // The last gateway has no client, and its server looks for the folder all the same.
+        script += &format!("mkdir -p {}/clients\n", openvpn_folder(file));
+    }
     let [ca, own, key] = places(file, backend);
     let mut write = |path: &str, text: &str| {
         let end = text.trim_end();
