@@ -187,7 +187,8 @@ impl Report {
         rows.push(row("rtt-sites", "the same through gateways", "ms", None, 1));
         rows.push(row("rtt-added", "what gateways add", "ms", at_most(1.0), 1));
         for edges in &self.settings.edges {
-            let what = |what: &str| format!("a hub's gateway with {edges} edges: {what}");
+            let noun = if *edges == 1 { "edge" } else { "edges" };
+            let what = |what: &str| format!("a hub's gateway with {edges} {noun}: {what}");
             let name = |name: &str| format!("star-{edges}-{name}");
             rows.push(row(&name("rss"), &what("memory"), "MiB", None, 1));
             rows.push(row(&name("cpu"), &what("share of a core, each echoes"), "%", None, 1));

@@ -379,7 +379,7 @@ fn what_changed_by_hand_is_changed_back_and_what_is_fixed_is_told() {
 fn a_gateway_of_a_pair_that_took_over_is_not_changed_back() {
     let (file, numbering) = read(&mixed());
     let active = [("cloud".to_owned(), 1)].into();
-    let known = Known { program: "d1".to_owned(), active };
+    let known = Known { program: "d1".to_owned(), active, ..Known::default() };
     let wanted = desired(&file, &numbering, &known);
     let via: Vec<&str> = wanted
         .iter()

@@ -76,7 +76,7 @@ fn join(ground: &Ground, edges: u8) -> Result<()> {
             net.veth((host, "lan0", &[&inside]), (ground.host("app")?, "eth0", &["10.4.0.1/24"]))?;
         } else {
             host.sh(&format!(
-                "ip link add lan0 type dummy; ip link set lan0 up; ip addr add {inside} dev lan0"
+                "ip link add lan0 type bridge; ip link set lan0 up; ip addr add {inside} dev lan0"
             ))?;
         }
     }

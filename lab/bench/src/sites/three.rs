@@ -8,6 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use lab::sites::Tools;
 use lab::sites::three::{MACHINES, Provider, SERVER, Site, Three, sites, topology};
+use serde_json::Value;
 
 use super::ground::{self, Ground};
 use super::{Found, Settings};
@@ -28,7 +29,9 @@ pub(super) fn measure(settings: &Settings, tools: Tools, way: &str) -> Result<Fo
     let folder = ground.folder().to_owned();
     let mut three = Three::build(&ground.lab, known, tools, &folder, &settings.origin.program)?;
     ground.serve(SERVER)?;
-    ground.run("server", "warren sites export --rights sites.toml > rights.json")?;
+    if three.sites.iter().any(|site| site.provider != Provider::Ssh) {
+        ground.run("server", "warren sites export --rights sites.toml > rights.json")?;
+    }
     for (host, line, ready) in three.to_start()? {
         ground.stay(&host, &line, ready)?;
     }
@@ -84,10 +87,12 @@ fn until_joined(ground: &Ground, sites: &[Site]) -> Result<()> {
 /// Seconds from the death of the gateway that carries until machines of both sites reach each other.
 fn fail_over(ground: &Ground, sites: &[Site]) -> Result<f64> {
     let [pair, other] = [&sites[0], &sites[1]];
-    let shared = format!(" {}.252/", pair.net);
     let holds = |number: &u8| -> bool {
         let host = ground.host(&pair.gateway(*number));
-        host.and_then(|host| host.sh("ip -4 -o addr show")).is_ok_and(|all| all.contains(&shared))
+        let said = host.and_then(|host| host.sh("/run/warren-bin/warren status --json"));
+        let status: Value =
+            said.ok().and_then(|s| serde_json::from_str(&s).ok()).unwrap_or_default();
+        status["shared"]["holds"] == true
     };
     let holder = (1..=2).find(holds).context("no gateway holds the shared address")?;
     let begin = Instant::now();

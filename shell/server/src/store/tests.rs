@@ -137,6 +137,31 @@ fn the_schema_is_the_committed_one() {
 }
 
 #[test]
+fn source_001_11_hours_of_paths_are_kept_for_a_month() {
+    on_both("hours", |ground| {
+        let mut store = ground.open().unwrap();
+        let hour = |at: u64, rtt_us: u32| crate::paths::Hour {
+            node: 1,
+            peer: 2,
+            at,
+            rtt_us_min: Some(rtt_us),
+            rtt_us_max: None,
+            loss_ppm_max: 7,
+            low_bps: None,
+            high_bps: Some(8),
+        };
+        let day = 86_400;
+        store.keep_hours(&[hour(NOW, 5), hour(NOW + 3600, 6)], NOW).unwrap();
+        store.keep_hours(&[hour(NOW, 4)], NOW).unwrap();
+        let told = store.hours(NOW, 9).unwrap();
+        assert_eq!(told, [hour(NOW + 3600, 6), hour(NOW, 4)], "the newest first, and once each");
+        assert_eq!(store.hours(NOW, 1).unwrap().len(), 1);
+        store.keep_hours(&[], NOW + 30 * day + 60).unwrap();
+        assert_eq!(store.hours(0, 9).unwrap(), [hour(NOW + 3600, 6)]);
+    });
+}
+
+#[test]
 fn lc_01_every_write_is_on_the_disk_when_it_is_acknowledged() {
     let folder = Folder::new("pragmas");
     let store = folder.open().unwrap();

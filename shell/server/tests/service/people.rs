@@ -416,6 +416,45 @@ fn co_19_links_are_told_to_those_who_see_the_node() {
 }
 
 #[test]
+fn source_001_11_a_month_is_kept_of_paths_between_gateways_and_of_no_others() {
+    let stage = Stage::new();
+    let tagged = json!({ "reusable": true, "tags": ["tag:warren-sites"] });
+    let token = stage.token(&tagged);
+    let plain = stage.token(&json!({}));
+    let names = [("one", &token), ("two", &token), ("other", &plain)];
+    let mut nodes = names.map(|(name, token)| stage.node(token, name));
+    nodes.iter_mut().for_each(|node| node.until("a map", |_, map| map.is_some()));
+    let ids = nodes.each_ref().map(|node| node.map.as_ref().unwrap().me.id.0);
+    let report = |peer: u64| control::LinkReport {
+        peer,
+        path: "direct".to_owned(),
+        rtt_us: Some(1234),
+        loss_ppm: 2500,
+        rx_bytes: 0,
+        tx_bytes: 0,
+        available: None,
+    };
+    nodes[0].membership.report_links(vec![report(ids[1]), report(ids[2])]);
+    nodes[2].membership.report_links(vec![report(ids[0])]);
+    let hours = |days: u32, status| {
+        let told = stage.call("GET", &format!("/api/v1/paths?days={days}"), &Value::Null, status);
+        told["hours"].as_array().cloned().unwrap_or_default()
+    };
+    let begin = Instant::now();
+    while hours(30, 200).is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "no path is told");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let told = hours(30, 200);
+    let [hour] = &told[..] else { panic!("one path is between gateways: {told:?}") };
+    assert_eq!((&hour["node"], &hour["peer"]), (&json!(ids[0]), &json!(ids[1])));
+    assert_eq!((&hour["rtt_us_min"], &hour["loss_ppm_max"]), (&json!(1234), &json!(2500)));
+    for days in [0, 31] {
+        assert!(hours(days, 400).is_empty());
+    }
+}
+
+#[test]
 fn co_19_a_policy_may_say_that_nobody_reports_links() {
     let stage = Stage::new();
     let token = stage.token(&json!({ "reusable": true }));
