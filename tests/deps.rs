@@ -108,6 +108,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-server", "instant-acme", "certificates of an ACME authority"),
     ("warren-server", "quinn", "the relay's end of QUIC: thousands of connections at one socket"),
     ("warren-server", "tokio-postgres", "the other database, asked within a time"),
+    ("warren-clouds", "rcgen", "certificates of gateways that run strongSwan or OpenVPN"),
     ("warren-server", "rcgen", "the certificate of the first start"),
     ("warren-server", "ring", "hashes of secrets, the audit log's chain, randomness"),
     ("warren-server", "rusqlite", "the database"),

@@ -14,8 +14,8 @@ pub(crate) fn status(world: &World, gateway: usize) -> Result<Value> {
     Ok(serde_json::from_str(&told)?)
 }
 
-/// A second `apply` finds nothing to do and ends within 5 s. The quickest of three counts: what else
-/// the machine does at that time is not ours.
+/// A second `apply` finds nothing to do and ends within 5 s. The quickest of three counts: what
+/// else the machine does at that time is not ours.
 pub(crate) fn applies_again(apply: impl Fn() -> Result<String>) -> Result<()> {
     let mut quickest = Duration::MAX;
     for _ in 0..3 {

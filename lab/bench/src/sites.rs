@@ -1,11 +1,11 @@
 //! Sites, from nothing to a gateway that dies: `warren-lab bench sites`.
 //!
-//! The life of one round. Three sites of two machines each are laid, in clouds that are played and,
-//! the second time, all of machines that `ssh` reaches ([`three`]). `apply` joins them, a second one
-//! must find nothing to do, and gateways of the pair are killed one after another. Between sites of
-//! `ssh` the round trip is set beside that of the same machines with plain routes. Then a hub with
-//! more and more edges tells what each of them costs its gateway ([`star`]), and a file of 200 sites
-//! how long a plan takes.
+//! The life of one round. Three sites of two machines each are laid, in clouds that are played
+//! and, the second time, all of machines that `ssh` reaches ([`three`]). `apply` joins them, a
+//! second one must find nothing to do, and gateways of the pair are killed one after another.
+//! Between sites of `ssh` the round trip is set beside that of the same machines with plain routes.
+//! Then a hub with more and more edges tells what each of them costs its gateway ([`star`]), and a
+//! file of 200 sites how long a plan takes.
 
 mod ground;
 mod star;
@@ -204,8 +204,9 @@ pub fn render(report: &Report) -> String {
     page.marks(&report.marks);
     page.facts(
         &report.facts,
-        "All hosts share the machine's cores. A failover is the time from `kill -9` until machines\n\
-         of both sites reach each other again; its worst is the column max. Edges echo once a second.",
+        "All hosts share the machine's cores. A failover is the time from `kill -9` until\n\
+         machines of both sites reach each other again; its worst is the column max. Edges echo\n\
+         once a second.",
     );
     page.rows(&report.rows());
     page.skipped(&report.skipped);

@@ -19,6 +19,8 @@ use crate::Error;
 const END_OF_KEY: &str = "-----END PRIVATE KEY-----\n";
 /// Certificates hold until the end of this year: a gateway that nobody looks after goes on.
 const LAST_YEAR: i32 = 2049;
+/// The attribute by which OpenVPN knows whose a certificate is (X.520, 2.5.4.3).
+const SUBJECT: [u64; 4] = [2, 5, 4, 3];
 
 /// Who says which gateway is which.
 pub struct Authority {
@@ -104,7 +106,7 @@ impl Authority {
 fn named(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
+    params.distinguished_name.push(DnType::CustomDnType(SUBJECT.to_vec()), name);
     params.not_before = date_time_ymd(2020, 1, 1);
     params.not_after = date_time_ymd(LAST_YEAR, 12, 31);
     params

@@ -33,6 +33,7 @@ mod accounts;
 mod authority;
 mod aws;
 mod azure;
+mod foreign;
 mod lock;
 mod machine;
 mod make;
@@ -47,7 +48,6 @@ mod ssh;
 mod survey;
 mod terraform;
 mod time;
-mod tunnel;
 mod user_data;
 mod work;
 

@@ -23,7 +23,7 @@ pub(crate) struct Facts {
     /// Whether the program of another backend runs.
     pub(crate) runs: bool,
     /// Gateways to which it has a tunnel.
-    pub(crate) tunnels: Vec<String>,
+    pub(crate) reaches: Vec<String>,
 }
 
 /// What stands in the file by which a machine is known as ours.
@@ -35,12 +35,12 @@ pub(crate) struct Tag {
     /// Whether the program was put there by us.
     pub(crate) installed: bool,
     /// What was made of another backend, if it is one.
-    pub(crate) tunnels: Option<Tunnels>,
+    pub(crate) foreign: Option<Foreign>,
 }
 
 /// What was made on a gateway of another backend.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Tunnels {
+pub(crate) struct Foreign {
     /// The backend's word.
     pub(crate) backend: String,
     /// The mark of its configuration.
@@ -94,7 +94,7 @@ pub(crate) fn read(text: &str) -> Facts {
             }
             "route" => facts.routes.extend(route(rest)),
             "backend" => facts.runs = rest == "running",
-            "tunnel" => facts.tunnels.push(rest.to_owned()),
+            "tunnel" => facts.reaches.push(rest.to_owned()),
             _ => {}
         }
     }
@@ -107,12 +107,12 @@ fn tag(text: &str) -> Option<Tag> {
     let word = |key: &str| value[key].as_str().map(str::to_owned);
     let installed = value["installed"] == true;
     let told = |key: &str| word(key).unwrap_or_default();
-    let tunnels = word("backend").map(|backend| Tunnels {
+    let foreign = word("backend").map(|backend| Foreign {
         backend,
         config: told("config"),
         authority: told("authority"),
     });
-    Some(Tag { network: word("network")?, site: word("site")?, number, installed, tunnels })
+    Some(Tag { network: word("network")?, site: word("site")?, number, installed, foreign })
 }
 
 /// A route through a gateway as `ip` prints it: `10.0.0.0/8 via 10.4.0.254 dev eth0 proto 158`.

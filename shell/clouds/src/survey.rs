@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use sites::{
     Backend, File, Found, Host, Id, Kind, Known, Numbering, Properties, Provider, Report, Taken,
-    node_name, tunnel_ends,
+    foreign_ends, node_name,
 };
 use wire::prefix::Prefix;
 
 use crate::machine::{self, Facts};
 use crate::server::{self, KEY_S, Node, Server, texts};
-use crate::{Clouds, Error, Ssh, tunnel};
+use crate::{Clouds, Error, Ssh, foreign};
 
 /// Machines that are asked at once.
 const AT_ONCE: usize = 16;
@@ -61,7 +61,7 @@ impl Survey {
     /// If the server does not answer.
     pub fn take(file: &File, ssh: &Ssh, server: &mut dyn Server) -> Result<Self, Error> {
         let nodes = server::nodes(server)?;
-        let script = machine::look(file) + &tunnel::look(file);
+        let script = machine::look(file) + &foreign::look(file);
         let all: Vec<(usize, &Host)> = machines(file).map(|(site, _, host)| (site, host)).collect();
         let mut answers = Vec::new();
         for group in all.chunks(AT_ONCE) {
@@ -244,8 +244,8 @@ fn outside(file: &File, ssh: &Ssh) -> Result<BTreeMap<String, String>, Error> {
 /// What a gateway of another backend would say of itself in Warren's words.
 fn joined(file: &File, index: usize, facts: &Facts) -> Value {
     let word = file.sites[index].backend.word();
-    let ends = tunnel_ends(file, index).into_iter();
-    let up = ends.filter(|name| facts.tunnels.contains(name));
+    let ends = foreign_ends(file, index).into_iter();
+    let up = ends.filter(|name| facts.reaches.contains(name));
     let peers: Vec<Value> =
         up.map(|name| json!({ "name": name, "path": { "kind": word } })).collect();
     let state = if facts.runs { "running" } else { "down" };
@@ -297,7 +297,7 @@ fn found_gateway(
         found.push(Found { id, properties, is_ours });
     };
     let host = host.to_string();
-    if let Some(made) = facts.tag.as_ref().and_then(|tag| tag.tunnels.as_ref()) {
+    if let Some(made) = facts.tag.as_ref().and_then(|tag| tag.foreign.as_ref()) {
         let list = [
             ("host", host.clone()),
             ("backend", made.backend.clone()),
@@ -306,7 +306,7 @@ fn found_gateway(
             ("forwards", if is_on(facts, interface) { "on" } else { "off" }.to_owned()),
             ("state", if facts.runs { "running" } else { "down" }.to_owned()),
         ];
-        return add(Kind::Tunnels, properties(list), is_ours);
+        return add(Kind::Foreign, properties(list), is_ours);
     }
     if !facts.digest.is_empty() {
         let digest = facts.digest.clone();

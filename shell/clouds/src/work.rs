@@ -13,7 +13,7 @@ use crate::place::Boot;
 use crate::server::{self, Server};
 use crate::survey::forwards;
 use crate::user_data::{Start, user_data};
-use crate::{Authority, Clouds, Error, Ssh, tunnel};
+use crate::{Authority, Clouds, Error, Ssh, foreign};
 
 /// A gateway passes packets on so long after its routes were approved, at most.
 const FORWARDS_WITHIN: Duration = Duration::from_secs(20);
@@ -128,7 +128,7 @@ impl Work<'_> {
             _ if self.clouds.has(&step.id) => self.make(step),
             (_, Kind::Program) => self.install(step),
             (_, Kind::Member) => self.join(step),
-            (_, Kind::Tunnels) => self.tunnel(step),
+            (_, Kind::Foreign) => self.make_foreign(step),
             (_, Kind::Forwarding) => self.wait_for_forwarding(step),
             (_, Kind::Route) => {
                 let script = machine::add_route(property(step, "to"), property(step, "via"));
@@ -220,9 +220,9 @@ impl Work<'_> {
                 let script = machine::remove_route(property(step, "to"));
                 self.ssh.run(&self.host(step)?, &script, b"").map(drop)
             }
-            Kind::Tunnels => {
+            Kind::Foreign => {
                 let host = self.host(step)?;
-                self.ssh.run(&host, &tunnel::remove(self.file), b"").map(drop)
+                self.ssh.run(&host, &foreign::remove(self.file), b"").map(drop)
             }
             // It ends with the daemon, which puts back what was there.
             Kind::Forwarding => Ok(()),
@@ -299,7 +299,7 @@ impl Work<'_> {
     }
 
     /// Makes a machine a gateway of another backend. One that was there before goes first.
-    fn tunnel(&self, step: &Step) -> Result<(), Error> {
+    fn make_foreign(&self, step: &Step) -> Result<(), Error> {
         let host = self.host(step)?;
         let index = self.file.index(&step.id.site).unwrap_or_default();
         let no = || Error::new(&step.id, "there is no authority to give it a certificate");
@@ -311,9 +311,9 @@ impl Work<'_> {
         words.into_iter().for_each(|(key, word)| tag[key] = word);
         let backend = self.file.sites[index].backend;
         let given = &authority.certificate;
-        let made = tunnel::make(self.file, backend, &texts, given, &identity, &tag.to_string());
+        let made = foreign::make(self.file, backend, &texts, given, &identity, &tag.to_string());
         if let Action::Change(_) = step.action {
-            self.ssh.run(&host, &tunnel::remove(self.file), b"")?;
+            self.ssh.run(&host, &foreign::remove(self.file), b"")?;
         }
         self.ssh.run(&host, &made, identity.key.as_bytes()).map(drop)
     }

@@ -36,7 +36,7 @@ pub enum Kind {
     /// A gateway as a node of the network.
     Member,
     /// The tunnels of a gateway that runs another program than ours.
-    Tunnels,
+    Foreign,
     /// The server's word that the gateway leads to its site.
     Approval,
     /// That the gateway passes packets on, read back from it.
@@ -190,7 +190,7 @@ impl Kind {
             Self::Program => "program",
             Self::Machine => "machine",
             Self::Member => "member",
-            Self::Tunnels => "tunnels",
+            Self::Foreign => "tunnels",
             Self::Approval => "approval",
             Self::Forwarding => "forwarding",
             Self::Route => "route",

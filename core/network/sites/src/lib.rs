@@ -41,6 +41,7 @@ mod azure;
 mod backend;
 mod desired;
 mod file;
+mod foreign;
 mod graph;
 mod mistake;
 mod month;
@@ -51,11 +52,11 @@ mod ssh;
 mod steps;
 mod table;
 mod through;
-mod tunnel;
 
 pub use backend::Backend;
 pub use desired::desired;
 pub use file::{FILE_BYTES_MAX, File, Host, Provider, SITES_MAX, Site, Topology};
+pub use foreign::{Text, foreign_ends, mark, openvpn_folder, texts};
 pub use graph::{Id, Kind, Known, Link, Properties, Resource, links, node_name};
 pub use mistake::{MISTAKES_MAX, Mistake};
 pub use month::{MONTH_H, Month, month};
@@ -65,7 +66,6 @@ pub use prices::Prices;
 pub use ssh::{PROTOCOL, TAG_FILE};
 pub use steps::{Action, Found, Report, Step, steps};
 pub use through::{is_hub, through};
-pub use tunnel::{Text, mark, openvpn_folder, texts, tunnel_ends};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use crate::backend::Backend;
 use crate::file::File;
 use crate::graph::{Id, Kind, Known, Resource, list, node_name, resource};
 use crate::number::Numbering;
-use crate::{through, tunnel};
+use crate::{foreign, through};
 
 /// The number that the kernel keeps with routes of ours, which is their tag.
 pub const PROTOCOL: u8 = 158;
@@ -32,14 +32,14 @@ pub(crate) fn desired(
     let site = &file.sites[index];
     let place = &numbering.places[index];
     if site.backend != Backend::Warren {
-        let tunnels = tunnel::desired(file, numbering, index, known, all);
+        let gateways = foreign::desired(file, numbering, index, known, all);
         let gateway = place.gateways.first().map(ToString::to_string);
         return routes(
             file,
             numbering,
             index,
             &gateway.unwrap_or_default(),
-            tunnels.as_slice(),
+            gateways.as_slice(),
             all,
         );
     }

@@ -84,7 +84,8 @@ fn until_joined(ground: &Ground, sites: &[Site]) -> Result<()> {
     Ok(())
 }
 
-/// Seconds from the death of the gateway that carries until machines of both sites reach each other.
+/// Seconds from the death of the gateway that leads until machines of both sites reach each
+/// other.
 fn fail_over(ground: &Ground, sites: &[Site]) -> Result<f64> {
     let [pair, other] = [&sites[0], &sites[1]];
     let holds = |number: &u8| -> bool {

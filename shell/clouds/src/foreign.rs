@@ -178,8 +178,9 @@ pub(crate) fn look(file: &File) -> String {
         echo \"tunnel $(basename $at .conf | cut -c8-)\"
       fi
     done
-    sed -n 's/^CLIENT_LIST,\\([^,]*\\),.*/tunnel \\1/p' /run/warren-openvpn-*-server.status 2>/dev/null
-    if [ -e /run/warren-openvpn-{}-server.status ]; then echo 'backend running'; fi
+    status=/run/warren-openvpn-{}-server.status
+    sed -n 's/^CLIENT_LIST,\\([^,]*\\),.*/tunnel \\1/p' $status 2>/dev/null
+    if [ -e $status ]; then echo 'backend running'; fi
   elif swanctl --stats >/dev/null 2>&1; then
     echo 'backend running'
     swanctl --list-sas 2>/dev/null | sed -n 's/^  \\([^ :]*\\): #.*INSTALLED.*/tunnel \\1/p'

@@ -48,7 +48,7 @@ pub fn texts(file: &File, numbering: &Numbering, site: usize, known: &Known) -> 
 
 /// The other ends of a gateway's tunnels, by their gateways' names.
 #[must_use]
-pub fn tunnel_ends(file: &File, site: usize) -> Vec<String> {
+pub fn foreign_ends(file: &File, site: usize) -> Vec<String> {
     neighbours(file, site).into_iter().map(|other| node_name(file, other, 0)).collect()
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn desired(
 ) -> Option<Id> {
     let own = &file.sites[site];
     let host = own.hosts.first().map(Host::to_string)?;
-    let id = Id::new(Kind::Tunnels, &own.name, node_name(file, site, 0));
+    let id = Id::new(Kind::Foreign, &own.name, node_name(file, site, 0));
     let joined = texts(file, numbering, site, known);
     let joined: String =
         joined.iter().map(|file| format!("{}\n{}", file.path, file.text)).collect();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_of_an_ipsec_tunnel_names_the_other_and_both_networks() {
+    fn each_end_of_ipsec_names_the_other_and_both_networks() {
         let all = all("ipsec", "mesh");
         let a = named(&all[0], "/etc/swanctl/conf.d/warren-acme.conf");
         let b = named(&all[1], "warren-acme.conf");
