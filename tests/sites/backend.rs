@@ -91,8 +91,8 @@ fn source_001_gateways_run_strongswan_where_the_file_says_so() -> Result<()> {
     if !is_here("swanctl") {
         return Ok(());
     }
-    scene("sites20", |scene| {
-        let world = World::new(scene, "sites20", &sshd)?;
+    scene("sites30", |scene| {
+        let world = World::new(scene, "sites30", &sshd)?;
         for gateway in &world.gateways {
             // Kernels without ESP have it done by a library.
             gateway.sh(&format!(
@@ -111,8 +111,8 @@ fn source_001_gateways_run_openvpn_where_the_file_says_so() -> Result<()> {
     if !is_here("openvpn") {
         return Ok(());
     }
-    scene("sites21", |scene| {
-        let world = World::new(scene, "sites21", &sshd)?;
+    scene("sites31", |scene| {
+        let world = World::new(scene, "sites31", &sshd)?;
         lives(&world, "openvpn", "openvpn")
     })
 }
@@ -120,8 +120,8 @@ fn source_001_gateways_run_openvpn_where_the_file_says_so() -> Result<()> {
 #[test]
 fn another_backend_that_cannot_be_is_told_before_anything_is_done() -> Result<()> {
     let Some(sshd) = sshd() else { return Ok(()) };
-    scene("sites22", |scene| {
-        let world = World::new(scene, "sites22", &sshd)?;
+    scene("sites32", |scene| {
+        let world = World::new(scene, "sites32", &sshd)?;
         let path = world.path("sites.toml");
         let text = std::fs::read_to_string(&path)?;
         let text =
