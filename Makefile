@@ -98,7 +98,7 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals bench bench-all bench-sites chart grid ablation soak fuzz install uninstall static packages apt-repository test-packages clean
+.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals bench bench-all bench-sites chart grid ablation soak fuzz install uninstall static packages reproducible apt-repository test-packages home clean
 
 help:
 	printf '%s\n' \
@@ -121,6 +121,8 @@ help:
 	  'make install  programs, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
 	  'make packages a static program in a .deb, an .rpm, a tarball and an OCI image (ARCH)' \
 	  'make test-packages  these, in machines that boot systemd' \
+	  'make reproducible  builds the commit again in another folder: the same bytes?' \
+	  'make home     what installing, joining and steering take, written to docs/measurements/home' \
 	  'make setup    Debian packages and tools that are missing' \
 	  'make clean    remove what was built'
 
@@ -532,9 +534,13 @@ static: $(if $(FOREIGN),$(ZIG))
 	$(call installed,$(FOR_PACKAGES))
 	if ! test -d "$$(rustc --print target-libdir --target $(MUSL))"; then rustup target add $(MUSL); fi
 	printf 'packages: warren for %s, some minutes the first time\n' '$(MUSL)'
-	home=$${CARGO_HOME:-$$HOME/.cargo}
-	flags="--remap-path-prefix=$(CURDIR)=/usr/src/warren --remap-path-prefix=$$home=/usr/src/cargo"
-	export CFLAGS="-ffile-prefix-map=$(CURDIR)=/usr/src/warren -ffile-prefix-map=$$home=/usr/src/cargo"
+	# Of several that fit a path the last counts: what is built may be in the folder of the sources.
+	flags= CFLAGS=
+	for place in '$(CURDIR)=warren' "$${CARGO_HOME:-$$HOME/.cargo}=cargo" '$(abspath $(TARGET))=built'; do
+	  flags+=" --remap-path-prefix=$${place%=*}=/usr/src/$${place##*=}"
+	  CFLAGS+=" -ffile-prefix-map=$${place%=*}=/usr/src/$${place##*=}"
+	done
+	export CFLAGS
 	name=$(shell tr 'a-z-' 'A-Z_' <<<'$(MUSL)')
 	if test -n '$(FOREIGN)'; then
 	  export ZIG=$(abspath $(ZIG)) ZIG_TARGET=$(ARCH)-linux-musl
@@ -553,6 +559,23 @@ packages: static $(NFPM)
 	export ARCH=$(ARCH) VERSION=$(VERSION) NFPM=$(NFPM) PACKAGES=$(PACKAGES) MAKE='$(MAKE)'
 	bash packaging/build.sh
 
+# The commit once more, in another folder with another folder for what is built, as somebody else
+# would build it: the same bytes, or where they begin to differ.
+AGAIN := $(abspath $(TARGET))/again
+
+reproducible:
+	if test -n "$$(git status --porcelain)"; then
+	  printf 'reproducible: commit first: what is built again is the commit\n' >&2; exit 1
+	fi
+	$(MAKE) static ARCH=$(ARCH)
+	rm -rf $(AGAIN)
+	git clone --quiet --shared . $(AGAIN)/by/somebody/else
+	env CARGO_TARGET_DIR=$(AGAIN)/built $(MAKE) -C $(AGAIN)/by/somebody/else static ARCH=$(ARCH) ZIG=$(abspath $(ZIG))
+	both=($(PACKAGES)/$(ARCH)/warren $(AGAIN)/built/packages/$(ARCH)/warren)
+	sha256sum "$${both[@]}"
+	cmp "$${both[@]}"
+	printf 'reproducible: the same bytes out of two folders\n'
+
 apt-repository:
 	test -n '$(KEY)' || { printf 'apt-repository: name a key of your GnuPG, as in KEY=me@example.com\n' >&2; exit 1; }
 	bash packaging/repository.sh '$(KEY)' $(PACKAGES) $(abspath $(PACKAGES))/apt
@@ -567,6 +590,18 @@ $(ANSIBLE):
 test-packages: setup packages $(ANSIBLE)
 	$(call installed,rpm:rpm dpkg-scanpackages:dpkg-dev)
 	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test machines -- --include-ignored --nocapture
+
+# What installing, joining and steering take: each of these tests keeps its figures, one after the
+# other, and a report is made of them. On a machine that does nothing else; WARREN_MACHINES says how
+# many nodes Ansible joins.
+FIGURES := $(abspath $(TARGET))/home
+
+home: setup packages $(ANSIBLE)
+	$(ROOT) rm -rf $(FIGURES)
+	export WARREN_FIGURES=$(FIGURES) RUST_TEST_THREADS=1
+	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test machines --test network -- \
+	  --include-ignored --nocapture from_dpkg_to_a_node source_000_5_13 what_steers
+	python3 packaging/home.py $(PACKAGES)/$(ARCH) $(FIGURES) docs/measurements/home
 
 clean:
 	cargo clean

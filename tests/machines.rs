@@ -5,6 +5,8 @@
 
 #[path = "machines/ansible.rs"]
 mod ansible;
+#[path = "machines/home.rs"]
+mod home;
 #[path = "machines/made.rs"]
 mod made;
 #[path = "machines/packages.rs"]

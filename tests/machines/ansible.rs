@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use lab::machine::Machine;
+use serde_json::json;
 
 use crate::packages::package;
 use crate::support::scene::scene;
@@ -173,17 +174,22 @@ fn source_000_5_13_an_inventory_is_joined_by_one_playbook_and_a_second_run_chang
         let untouched = |machine: &Machine| !machine.root().join("usr/bin/warren").exists();
         ensure!(machines.iter().all(untouched), "a check installed something");
 
+        let load = figures::load()?;
         let begin = Instant::now();
         controller.play(&[])?;
-        eprintln!(
-            "{} machines: installed and joined in {:.0} s",
-            machines.len(),
-            begin.elapsed().as_secs_f64()
-        );
+        let joined = begin.elapsed().as_secs_f64();
+        eprintln!("{} machines: installed and joined in {joined:.0} s", machines.len());
         is_as_asked(&machines)?;
 
+        let begin = Instant::now();
         let said = controller.play(&[])?;
+        let again = begin.elapsed().as_secs_f64();
         ensure!(changed(&said).is_empty(), "a second run changed something:\n{said}");
+        let found = json!({
+            "machines": machines.len(), "nodes": nodes_wanted(), "joined_s": joined.round(),
+            "second_run_s": again.round(), "load_before": load,
+        });
+        figures::keep("ansible", &found)?;
         let said = controller.play(&["--check"])?;
         ensure!(changed(&said).is_empty(), "a check finds something to change:\n{said}");
         Ok(())

@@ -21,7 +21,7 @@ pub(crate) fn package(end: &str) -> Result<PathBuf> {
 }
 
 /// Puts a file into the lab's folder of a machine.
-fn bring(machine: &Machine, file: &Path) -> Result<String> {
+pub(crate) fn bring(machine: &Machine, file: &Path) -> Result<String> {
     let name = file.file_name().context("a file")?.to_string_lossy().into_owned();
     std::fs::copy(file, machine.root().join("srv/lab").join(&name))?;
     Ok(format!("/srv/lab/{name}"))

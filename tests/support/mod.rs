@@ -13,6 +13,7 @@
 
 pub mod capture;
 pub mod daemon;
+pub mod figures;
 pub mod flooder;
 pub mod inside;
 pub mod keys;
