@@ -48,7 +48,7 @@ fn all_reach(world: &World, within: Duration) -> Result<()> {
 fn lives(world: &World, word: &str, carrier: &str) -> Result<()> {
     let before = world.settled()?;
     use_backend(world, word)?;
-    println!("apply: {}", world.sites(&["apply", "--yes"])?.trim());
+    eprintln!("apply: {}", world.sites(&["apply", "--yes"])?.trim());
     all_reach(world, seconds(30))?;
     let seen = world.seen(0, 2)?;
     ensure!(seen == "10.4.0.1", "the source is {seen}");
@@ -75,7 +75,7 @@ fn lives(world: &World, word: &str, carrier: &str) -> Result<()> {
     world.sites(&["apply", "--yes"])?;
     all_reach(world, seconds(30))?;
 
-    println!("destroy: {}", world.sites(&["destroy", "--yes"])?.trim());
+    eprintln!("destroy: {}", world.sites(&["destroy", "--yes"])?.trim());
     ensure!(!world.reaches(0, 1), "nothing joins them any more");
     ensure!(world.settled()? == before, "what is left:\n{}", world.machines()?);
     ensure!(world.sites(&["destroy", "--yes"])?.contains("nothing is to be done"));

@@ -22,7 +22,7 @@ pub(crate) fn applies_again(apply: impl Fn() -> Result<String>) -> Result<()> {
         let begin = Instant::now();
         let told = apply()?;
         quickest = quickest.min(begin.elapsed());
-        println!("apply again: {:?}: {}", begin.elapsed(), told.trim());
+        eprintln!("apply again: {:?}: {}", begin.elapsed(), told.trim());
         ensure!(told.contains("nothing is to be done"), "{told}");
         if quickest < seconds(5) {
             return Ok(());
