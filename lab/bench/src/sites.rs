@@ -1,10 +1,10 @@
 //! Sites, from nothing to a gateway that dies: `warren-lab bench sites`.
 //!
 //! The life of one round. Three sites of two machines each are laid, in clouds that are played
-//! and, the second time, all of machines that `ssh` reaches ([`three`]). `apply` joins them, a
+//! and, the second time, all of machines that `ssh` reaches (`three`). `apply` joins them, a
 //! second one must find nothing to do, and gateways of the pair are killed one after another.
 //! Between sites of `ssh` the round trip is set beside that of the same machines with plain routes.
-//! Then a hub with more and more edges tells what each of them costs its gateway ([`star`]), and a
+//! Then a hub with more and more edges tells what each of them costs its gateway (`star`), and a
 //! file of 200 sites how long a plan takes.
 
 mod ground;
