@@ -51,6 +51,7 @@ warren-lab bench report quick           writes quick/report.html",
     ("bench carriers", "sudo warren-lab bench carriers --out results"),
     ("bench nest", "sudo warren-lab bench nest --rounds 3 --out results"),
     ("bench circuit", "sudo warren-lab bench circuit --quick --out results"),
+    ("bench sites", "sudo warren-lab bench sites --rounds 1 --edges 3 --out results"),
     ("bench list", "warren-lab bench list"),
     (
         "bench run",
