@@ -12,7 +12,7 @@ pub(crate) const BOOK: Book = Book {
     named_flags: &[("--lab", "labs")],
 };
 
-const EXAMPLES: [(&str, &str); 23] = [
+const EXAMPLES: [(&str, &str); 24] = [
     (
         "",
         "sudo warren-lab demo                       a server and six nodes at work
