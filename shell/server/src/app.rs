@@ -283,6 +283,7 @@ impl App {
         if policy.hides_links {
             self.links().clear();
             self.hours().clear();
+            store.forget_hours().map_err(Unset::Store)?;
         }
         self.touch(|network| network.set_policy(version, policy));
         drop(store);
@@ -375,9 +376,9 @@ impl App {
 
     /// Notes what a gateway of sites says of its paths to others.
     pub(crate) fn note_paths(&self, node: u64, links: &[LinkReport], now: u64) {
-        let gateways = self.network().tagged(GATEWAY);
-        if gateways.contains(&node) {
-            self.hours().take(node, links, |peer| gateways.contains(&peer), now);
+        let network = self.network();
+        if network.bears(node, GATEWAY) {
+            self.hours().take(node, links, |peer| network.bears(peer, GATEWAY), now);
         }
     }
 

@@ -277,10 +277,9 @@ impl Network {
         self.nodes.keys().copied().collect()
     }
 
-    /// The numbers of all nodes that bear a tag.
-    pub(crate) fn tagged(&self, tag: &str) -> BTreeSet<u64> {
-        let bears = |node: &Node| node.tags.iter().any(|known| known == tag);
-        self.nodes.iter().filter(|(_, node)| bears(node)).map(|(id, _)| *id).collect()
+    /// Whether a node bears a tag.
+    pub(crate) fn bears(&self, id: u64, tag: &str) -> bool {
+        self.nodes.get(&id).is_some_and(|node| node.tags.iter().any(|known| known == tag))
     }
 
     /// A poll of this node begins.

@@ -38,6 +38,14 @@ impl Store {
         })
     }
 
+    /// Forgets all hours: nobody is to know any more.
+    ///
+    /// # Errors
+    /// If the books cannot be written.
+    pub(crate) fn forget_hours(&mut self) -> Stored<()> {
+        self.write(|tx| tx.execute("DELETE FROM path_hours", &[]).map(drop))
+    }
+
     /// Hours from `from` on, the newest first, at most `limit`.
     ///
     /// # Errors

@@ -158,6 +158,8 @@ fn source_001_11_hours_of_paths_are_kept_for_a_month() {
         assert_eq!(store.hours(NOW, 1).unwrap().len(), 1);
         store.keep_hours(&[], NOW + 30 * day + 60).unwrap();
         assert_eq!(store.hours(0, 9).unwrap(), [hour(NOW + 3600, 6)]);
+        store.forget_hours().unwrap();
+        assert_eq!(store.hours(0, 9).unwrap(), []);
     });
 }
 
