@@ -179,15 +179,7 @@ if ! test -d $(CHARON) && ! test -x /usr/lib/ipsec/charon && command -v apt-get 
   printf 'setup: charon, unpacked\n'
   $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     strongswan-libcharon libcharon-extra-plugins libstrongswan-standard-plugins >/dev/null
-  rm -rf $(CHARON).new && mkdir -p $(CHARON).new
-  (
-    cd $(CHARON).new
-    apt-get download -qq strongswan-charon 2>/dev/null \
-      || { $(ROOT) apt-get update -qq && apt-get download -qq strongswan-charon; }
-    for deb in *.deb; do dpkg -x "$$deb" .; done
-    rm -- *.deb
-  )
-  mv $(CHARON).new $(CHARON)
+  $(call unpacked,$(CHARON),strongswan-charon)
 fi
 endef
 
