@@ -13,6 +13,8 @@ mod openstack;
 mod pair;
 #[path = "sites/proofs.rs"]
 mod proofs;
+#[path = "sites/soak.rs"]
+mod soak;
 #[path = "sites/ssh.rs"]
 mod ssh;
 mod support;

@@ -117,6 +117,52 @@ fn source_001_5_source_001_8_source_001_9_source_001_15_ports_keys_and_what_stay
     })
 }
 
+#[test]
+fn source_001_8_keys_of_gateways_rotate_under_load_and_nobody_notices() -> Result<()> {
+    let Some(sshd) = sshd() else { return Ok(()) };
+    scene("sites33", |scene| {
+        let mut world = World::new(scene, "sites33", &sshd)?;
+        world.serve_with(&["--node-lifetime", "24s"])?;
+        world.sites(&["apply", "--yes"])?;
+        eventually("joined", seconds(20), || world.reaches(0, 1) && world.reaches(1, 0))?;
+        let keys = |world: &World| -> Result<Vec<String>> {
+            [0, 1].iter().map(|at| Ok(status(world, *at)?["self"]["key"].to_string())).collect()
+        };
+        let mut seen = BTreeSet::from_iter(keys(&world)?);
+
+        // A key is renewed at half of its life: twice while this goes on, at either end.
+        let ping = |from: usize, to: usize| {
+            let to = format!("10.4.{to}.1");
+            world.apps[from].spawn(&["ping", "-q", "-i", "0.02", "-w", "30", &to])
+        };
+        let pings = [ping(0, 1)?, ping(1, 0)?];
+        let bulk = world.apps[1].spawn(&["iperf3", "-s", "-1", "-B", "10.4.1.1"])?;
+        bulk.wait_for(|log| log.contains("listening"))?;
+        let words = ["iperf3", "-c", "10.4.1.1", "-t", "30", "-b", "20M", "-J"];
+        let load = world.apps[0].spawn(&words)?;
+        for _ in 0..30 {
+            std::thread::sleep(seconds(1));
+            seen.extend(keys(&world)?);
+        }
+        ensure!(seen.len() >= 6, "two gateways had {} keys in 30 s", seen.len());
+        for ping in &pings {
+            ping.wait_for(|log| log.contains("packet loss"))?;
+            let log = ping.log();
+            let share = log.split(", ").find_map(|part| part.split_once("% packet loss"));
+            let lost: f64 = share.context(log.clone())?.0.parse()?;
+            eprintln!("source_001_8: {} keys, {lost} % of 1,500 echoes lost", seen.len());
+            ensure!(lost < 0.5, "{log}");
+        }
+        load.wait_for(|log| log.ends_with("}\n"))?;
+        let told: Value = serde_json::from_str(&load.log())?;
+        let each = told["intervals"].as_array().context("seconds of the load")?;
+        let least = each.iter().filter_map(|one| one["sum"]["bits_per_second"].as_f64());
+        let least = least.fold(f64::INFINITY, f64::min);
+        ensure!(least > 15e6, "in one second the load had {least} bit/s");
+        Ok(())
+    })
+}
+
 /// Sockets that wait for strangers at the first gateway.
 fn listening(world: &World) -> Result<BTreeSet<String>> {
     let text = world.gateways[0].sh("ss -Hlntu | awk '{print $1, $5}'")?;

@@ -90,10 +90,18 @@ impl World {
         let second = if pair { Some(second(scene, &server, &apps[0])?) } else { None };
         let all: Vec<&Host> = gateways.iter().chain(&apps).chain(&second).collect();
         let sshds = start_sshds(&folder, sshd, &all)?;
-        let serve = start_server(&folder, &server)?;
+        let serve = start_server(&folder, &server, &[])?;
         let world = Self { folder, server, gateways, apps, second, serve, _sshds: sshds };
         world.write_files(alike)?;
         Ok(world)
+    }
+
+    /// The server is another one from now on, with `words` more.
+    pub(crate) fn serve_with(&mut self, words: &[&str]) -> Result<()> {
+        self.serve.kill()?;
+        self.serve.wait()?;
+        self.serve = start_server(&self.folder, &self.server, words)?;
+        Ok(())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -221,13 +229,14 @@ fn second(scene: &Scene, server: &Host, app: &Host) -> Result<Host> {
     Ok(gateway)
 }
 
-fn start_server(folder: &Path, server: &Host) -> Result<Child> {
+fn start_server(folder: &Path, server: &Host, words: &[&str]) -> Result<Child> {
     let log = folder.join("serve.log");
     let out = std::fs::File::create(&log)?;
     let mut command = server.command(&[WARREN, "serve"]);
     command.arg("--data").arg(folder.join("server"));
     let (listen, stun) = (format!("{SERVER}:8443"), format!("{SERVER}:3478"));
     command.args(["--listen", &listen, "--url", &format!("https://{listen}"), "--stun", &stun]);
+    command.args(words);
     let child = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
     eventually("the server serves", seconds(20), || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("serving on"))
