@@ -10,7 +10,7 @@
     clippy::disallowed_methods,
     clippy::disallowed_macros,
     clippy::print_stdout,
-    reason = "it keeps what it found in files, works on all processors and tells how far it is"
+    reason = "it keeps what it found in files, has processes work and tells how far it is"
 )]
 
 #[path = "ablation/lines.rs"]
@@ -23,6 +23,7 @@ mod page;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -56,8 +57,7 @@ impl Store {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let found = text.lines().filter_map(|line| {
             let (key, cells) = line.split_once('\t')?;
-            let cells = cells.split(' ').map(Cell::read).collect::<Option<Cells>>()?;
-            Some((key.to_owned(), cells))
+            Some((key.to_owned(), read_cells(cells)?))
         });
         let found = Mutex::new(found.collect());
         Self { path, found }
@@ -69,16 +69,16 @@ impl Store {
 
     fn keep(&self, key: &str, cells: Cells) {
         let mut found = self.found.lock().expect("no panic holds it");
-        let words: Vec<String> = cells.iter().map(Cell::written).collect();
         let mut options = std::fs::OpenOptions::new();
         let mut file = options.create(true).append(true).open(&self.path).expect("a file");
-        writeln!(file, "{key}\t{}", words.join(" ")).expect("room on the disk");
+        writeln!(file, "{key}\t{}", written(&cells)).expect("room on the disk");
         found.insert(key.to_owned(), cells);
     }
 }
 
-/// Tries all of `changes` over the same lines, as many at once as there are processors.
-fn try_all(changes: &[Change], over: Over, lines: &Lines, store: &Store) {
+/// Tries all of `changes` over the same lines, as many at once as there are processors. Each has a
+/// process of its own, whose keys are those of every other: what differs is the change's.
+fn try_all(changes: &[Change], over: Over, store: &Store) {
     let begin = Instant::now();
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -90,9 +90,7 @@ fn try_all(changes: &[Change], over: Over, lines: &Lines, store: &Store) {
                     if store.get(&key).is_some() {
                         continue;
                     }
-                    // It lives as long as the program, as every tuning does.
-                    let tuning: &'static Tuning = Box::leak(Box::new(change.tuning));
-                    store.keep(&key, lines.find(over, tuning, change.seed));
+                    store.keep(&key, in_a_process(&key));
                     let at = next.load(Ordering::Relaxed).min(changes.len());
                     let s = begin.elapsed().as_secs();
                     println!("{at} of {} over {}: {} s", changes.len(), over.name(), s);
@@ -100,6 +98,43 @@ fn try_all(changes: &[Change], over: Over, lines: &Lines, store: &Store) {
             });
         }
     });
+}
+
+/// Says to a process of this program which change over which lines it is to try.
+const ASKED: &str = "WARREN_ABLATION_ASKED";
+/// What stands before its answer.
+const ANSWER: &str = "cells: ";
+
+fn in_a_process(key: &str) -> Cells {
+    let program = std::env::current_exe().expect("this program");
+    let words = ["--ignored", "--exact", "a_change_that_is_asked_for", "--nocapture"];
+    let output = Command::new(program).args(words).env(ASKED, key).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let answer = text.lines().find_map(|line| line.split_once(ANSWER));
+    let cells = answer.and_then(|(_, cells)| read_cells(cells));
+    cells.unwrap_or_else(|| panic!("{key}: {text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn read_cells(words: &str) -> Option<Cells> {
+    words.split(' ').map(Cell::read).collect()
+}
+
+fn written(cells: &Cells) -> String {
+    cells.iter().map(Cell::written).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+#[ignore = "it is asked by the others"]
+fn a_change_that_is_asked_for() {
+    let Ok(key) = std::env::var(ASKED) else { return };
+    let (over, name) = key.split_once(' ').expect("lines and a change");
+    let over = if over == Over::All.name() { Over::All } else { Over::Sample };
+    let hows = [How::Off, How::Times(0.5), How::Times(2.0)];
+    let all = Change::chances().into_iter().chain(changes(&numbers::all(), &hows));
+    let change = all.into_iter().find(|change| change.name == name).expect("a change");
+    // It lives as long as the program, as every tuning does.
+    let tuning: &'static Tuning = Box::leak(Box::new(change.tuning));
+    println!("{ANSWER}{}", written(&Lines::all().find(over, tuning, change.seed)));
 }
 
 #[test]
@@ -111,17 +146,17 @@ fn every_tuned_number_is_worth_something() {
     let of = |over: Over, name: &str| store.get(&format!("{} {name}", over.name()));
     let off = changes(&numbers, &[How::Off]);
     let other = changes(&numbers, &[How::Times(0.5), How::Times(2.0)]);
-    try_all(&Change::chances(), Over::Sample, &lines, &store);
-    try_all(&off, Over::Sample, &lines, &store);
+    try_all(&Change::chances(), Over::Sample, &store);
+    try_all(&off, Over::Sample, &store);
     let today = of(Over::Sample, "today").expect("found");
     let seems_idle = |change: &&Change| {
         let found = of(Over::Sample, &change.name).unwrap_or_default();
         page::seems_idle(&lines, Over::Sample, &found, &today)
     };
     let again: Vec<Change> = off.iter().filter(seems_idle).cloned().collect();
-    try_all(&Change::chances(), Over::All, &lines, &store);
-    try_all(&again, Over::All, &lines, &store);
-    try_all(&other, Over::Sample, &lines, &store);
+    try_all(&Change::chances(), Over::All, &store);
+    try_all(&again, Over::All, &store);
+    try_all(&other, Over::Sample, &store);
     let text = page::write(&lines, &numbers, of);
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::fs::write(root.join("docs/measurements/ablation.md"), text).expect("written");
@@ -136,7 +171,7 @@ fn what_was_deleted_was_worth_nothing() {
     let lines = Lines::all();
     let store = Store::open();
     let before = Store::read(before.into());
-    try_all(&Change::chances()[..2], Over::All, &lines, &store);
+    try_all(&Change::chances()[..2], Over::All, &store);
     for chance in &Change::chances()[..2] {
         let key = format!("{} {}", Over::All.name(), chance.name);
         let [now, then] = [&store, &before].map(|store| store.get(&key).expect("found"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use node::Tuning;
 use sim::stream::{Setting, run_tuned};
 
-/// Runs so far, since each has keys of its own.
+/// Runs so far, since each of a process has keys of its own.
 static LIVES: AtomicU64 = AtomicU64::new(1);
 
 /// Which of the lines.
