@@ -98,7 +98,7 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals bench bench-all bench-sites chart grid ablation soak fuzz install uninstall static packages reproducible apt-repository test-packages home clean
+.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites chart grid ablation soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages home clean
 
 help:
 	printf '%s\n' \
@@ -117,6 +117,7 @@ help:
 	  'make grid     one stream over delay, loss and rate, likewise; an hour' \
 	  'make ablation  what each tuned number of repair and frames is worth, in the model; an hour' \
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
+  'make soak-sites  sites for $(SOAK_MINUTES) minutes: no link drops by itself' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
 	  'make install  programs, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
 	  'make packages a static program in a .deb, an .rpm, a tarball and an OCI image (ARCH)' \
@@ -391,9 +392,47 @@ rivals:
 	    || printf '\n*** NO WIREGUARD-GO OF TODAY: the one on PATH is measured, which may be old ***\n\n' >&2
 	fi
 
-# $(newest_rivals): what `make rivals` built is measured, unless another one is named.
+# Those of the others that a registry of packages has, at the versions that a committed run names.
+# Who is to be had from its maker alone (Headscale, Yggdrasil, ZeroTier and more: `warren-lab bench
+# list`) is measured where it is on PATH.
+NEBULA_VERSION := v1.11.1
+TAILSCALE_VERSION := v1.102.5
+# Of the Python package; its engine is 2.6.4.
+EASYTIER_VERSION := 0.1.3
+
+rivals-all: rivals
+	$(call installed,tincd:tinc openvpn:openvpn)
+	if command -v go >/dev/null; then
+	  for module in github.com/slackhq/nebula/cmd/nebula@$(NEBULA_VERSION) \
+	    github.com/slackhq/nebula/cmd/nebula-cert@$(NEBULA_VERSION) \
+	    tailscale.com/cmd/tailscale@$(TAILSCALE_VERSION) tailscale.com/cmd/tailscaled@$(TAILSCALE_VERSION); do
+	    name=$${module%@*}; name=$${name##*/}
+	    if test -x $(RIVALS)/$$name; then continue; fi
+	    printf 'rivals: %s\n' "$$module"
+	    GOBIN=$(RIVALS) go install "$$module" || printf '\n*** NO %s ***\n\n' "$$name" >&2
+	  done
+	fi
+	if ! test -x $(RIVALS)/easytier/bin/python3; then
+	  printf 'rivals: EasyTier %s\n' '$(EASYTIER_VERSION)'
+	  python3 -m venv $(RIVALS)/easytier \
+	    && $(RIVALS)/easytier/bin/pip install --quiet 'easytier-pyo3==$(EASYTIER_VERSION)' \
+	    || { rm -rf $(RIVALS)/easytier; printf '\n*** NO EASYTIER ***\n\n' >&2; }
+	fi
+
+# $(newest_rivals): what `make rivals` and `make rivals-all` have is measured, unless another one is
+# named.
 define newest_rivals
 export WARREN_BENCH_WIREGUARD_GO="$${WARREN_BENCH_WIREGUARD_GO:-$$(ls $(RIVALS)/wireguard 2>/dev/null || true)}"
+for name in nebula nebula-cert tailscale tailscaled; do
+  variable=WARREN_BENCH_$$(tr 'a-z-' 'A-Z_' <<<"$$name")
+  if test -z "$${!variable:-}" && test -x $(RIVALS)/$$name; then export "$$variable=$(RIVALS)/$$name"; fi
+done
+if test -z "$${WARREN_BENCH_EASYTIER_CORE:-}" && test -x $(RIVALS)/easytier/bin/python3; then
+  export WARREN_BENCH_EASYTIER_CORE=$(RIVALS)/easytier-core
+  printf '#!/bin/sh\nexec %s %s "$$@"\n' '$(RIVALS)/easytier/bin/python3' '$(CURDIR)/lab/bench/rivals/easytier-core' \
+    >$(RIVALS)/easytier-core
+  chmod +x $(RIVALS)/easytier-core
+fi
 endef
 
 # A static link, eight minutes as plain WireGuard and eight with frames; a network, ten; then a ring
@@ -415,10 +454,11 @@ bench: setup-bench build rivals
 	$(call measured,thirty,$(THIRTY))
 	$(MAKE) chart
 
-# Everybody who is here, on one link of the ring, three rounds. The report names who is not here.
+# Everybody who is here, on one link of the ring, three rounds: a peer takes an hour. The report
+# names who is not here. ALL chooses less, as `--tests tcp`, which takes five minutes a peer.
 ALL ?= --seconds 10 --links 1 --repeat 3
 
-bench-all: setup-bench build rivals
+bench-all: setup-bench build rivals-all
 	$(newest_rivals)
 	$(call measured,all,$(ALL))
 
@@ -446,6 +486,13 @@ ablation:
 soak: setup
 	WARREN_SEEDS=$(SOAK_SEEDS) $(AS_ROOT) cargo test --workspace --locked --no-fail-fast \
 	  --profile $(PROFILE) -- --include-ignored
+
+# Three sites with echoes on every way, as long as is said, and keys that are renewed meanwhile.
+SOAK_MINUTES ?= 60
+
+soak-sites: setup
+	WARREN_SOAK_MINUTES=$(SOAK_MINUTES) $(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) \
+	  --test sites -- --ignored --nocapture source_001_16
 
 # Needs a nightly toolchain and cargo-fuzz; without them `make test` runs the same bodies for a while.
 fuzz:
