@@ -62,7 +62,8 @@ enum Words {
     },
     /// Show the gateways as they are.
     Status(On),
-    /// Show round trips, loss and available bandwidth of every directed path between gateways.
+    /// Show round trips, loss and available bandwidth of directed paths between gateways that `ssh`
+    /// reaches.
     Quality {
         #[command(flatten)]
         on: On,

@@ -4,8 +4,8 @@
 //!
 //! The life of one `warren sites apply`:
 //!
-//! 1. [`Survey::take`] asks every machine of the file over the system's `ssh`, all sites at once,
-//!    and the coordination server for its nodes. What it brings are facts: tags, addresses, routes
+//! 1. [`Survey::take`] asks every machine of `ssh` sites and every cloud, all sites at once, and
+//!    the coordination server for its nodes. What it brings are facts: tags, addresses, routes
 //!    as they are now. Nothing is kept between two calls; the tags on the machines are the memory.
 //! 2. [`Survey::taken`] says which numbers of the plan are in use, so that [`sites::Numbering`]
 //!    gives them to nobody else. [`Survey::report`] says what is there in the words of the plan.
@@ -20,8 +20,9 @@
 //! the machine, so that two operators do not meet in the middle of a step.
 //!
 //! Sites at AWS, Azure and OpenStack are made by calls of their own APIs, over the HTTPS that is
-//! there anyway. A gateway begins with user data that has its join key; the step that approves its
-//! routes waits until it has joined.
+//! there anyway: [`make`] has the order, `made` of each provider's folder the calls. A gateway
+//! begins with [`user_data`], which has its join key; the step that approves its routes waits until
+//! it has joined.
 //!
 //! A gateway of another backend gets strongSwan's or OpenVPN's files, a certificate of an authority
 //! that lies beside the site file, and a script that starts the program whenever it has ended.

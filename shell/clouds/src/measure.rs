@@ -13,8 +13,8 @@ use crate::{Error, Ssh};
 pub fn measure(file: &File, ssh: &Ssh, from: usize, to: usize) -> Result<Value, Error> {
     let site = &file.sites[from];
     let Some(host) = site.hosts.first().filter(|_| site.provider == Provider::Ssh) else {
-        let what = "its gateway is not asked itself, for it is at a cloud; measure from a site \
-                    that `ssh` reaches, or say `warren bandwidth` on the gateway";
+        let what = "its gateway is not asked itself, for it is at a cloud, where nobody can log \
+                    in; measure from a site that `ssh` reaches";
         return Err(Error::new(&site.name, what));
     };
     let told = ssh.run(host, &script(file, &node_name(file, to, 0)), b"")?;

@@ -146,6 +146,15 @@ impl Work<'_> {
         server::approve(self.server, &step.id.name, &routes)
     }
 
+    /// What shows the console of a machine at the provider of a site.
+    fn console_of(&self, name: &str) -> &'static str {
+        match self.file.sites.iter().find(|site| site.name == name).map(|site| site.provider) {
+            Some(Provider::Azure) => "az vm boot-diagnostics get-boot-log",
+            Some(Provider::OpenStack) => "openstack console log show",
+            _ => "aws ec2 get-console-output",
+        }
+    }
+
     /// A machine that was made joins by itself.
     fn wait_for_member(&mut self, step: &Step) -> Result<(), Error> {
         let begin = Instant::now();
@@ -156,9 +165,10 @@ impl Work<'_> {
             }
             if begin.elapsed() > JOINS_WITHIN {
                 let what = format!(
-                    "its machine did not join within {} s; its console says why (`aws ec2 \
-                     get-console-output`); the next apply makes it again when its key has ended",
-                    JOINS_WITHIN.as_secs()
+                    "its machine did not join within {} s; its console says why (`{}`); an \
+                     apply makes it again when its key has ended",
+                    JOINS_WITHIN.as_secs(),
+                    self.console_of(&step.id.site)
                 );
                 return Err(Error::new(&step.id, what));
             }
