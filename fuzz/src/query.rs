@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use dns::{Carrier, Names, Outcome, Pending, Settings, Verdict};
+use dns::{Names, Outcome, Pending, Settings, Transport, Verdict};
 use noise::Instant;
 
 use crate::Seeded;
@@ -38,12 +38,12 @@ pub fn query(data: &[u8]) {
     let mut renamed = data.to_vec();
     names.rename(IpAddr::from(RESOLVER), &mut renamed);
     assert_eq!(renamed.len(), data.len());
-    for carrier in [Carrier::Udp, Carrier::Tcp] {
-        match names.judge(data, carrier) {
+    for transport in [Transport::Udp, Transport::Tcp] {
+        match names.judge(data, transport) {
             Verdict::Reply(reply) => {
                 assert!((12..=1232).contains(&reply.len()) && reply[2] & 0x80 != 0);
                 assert_eq!(reply[..2], data[..2]);
-                assert_eq!(names.judge(&reply, carrier), Verdict::Drop(dns::DropReason::Answer));
+                assert_eq!(names.judge(&reply, transport), Verdict::Drop(dns::DropReason::Answer));
             }
             Verdict::Forward(forward) => {
                 assert!(!forward.to.is_empty());

@@ -45,6 +45,6 @@ pub use ask::{Said, question, said};
 pub use name::{BadName, Name};
 pub use names::{BadNames, Forward, Names, Settings, Verdict};
 pub use pending::{Ask, Dropped, Evicted, Outcome, PENDING_MAX, Pending, TIMEOUT, is_answer};
-pub use query::{Carrier, Class, DropReason, Kind, QUERY_LEN_MAX, Query, REPLY_LEN_MAX, Rcode};
+pub use query::{Class, DropReason, Kind, QUERY_LEN_MAX, Query, REPLY_LEN_MAX, Rcode, Transport};
 pub use reply::{failure, fit};
 pub use reverse::reverse_zones;

@@ -9,7 +9,7 @@ use wire::prefix::Prefix;
 
 use crate::alias;
 use crate::name::{BadName, Name};
-use crate::query::{Carrier, Class, DropReason, Fault, Kind, Query, Rcode};
+use crate::query::{Class, DropReason, Fault, Kind, Query, Rcode, Transport};
 use crate::reply::{Reply, failure, headless};
 use crate::reverse;
 
@@ -174,9 +174,9 @@ impl Names {
         alias::rename(&self.aliases, from, answer);
     }
 
-    /// What to do with the query in `bytes`, which came over `carrier`.
+    /// What to do with the query in `bytes`, which came over `transport`.
     #[must_use]
-    pub fn judge(&self, bytes: &[u8], carrier: Carrier) -> Verdict<'_> {
+    pub fn judge(&self, bytes: &[u8], transport: Transport) -> Verdict<'_> {
         let query = match Query::read(bytes) {
             Ok(query) => query,
             Err(Fault::Drop(reason)) => return Verdict::Drop(reason),
@@ -188,9 +188,9 @@ impl Names {
             return Verdict::Reply(failure(&query, Rcode::Refused));
         }
         match self.owner(&query.name) {
-            Owner::Domain(before) => Verdict::Reply(self.of_domain(&query, before, carrier)),
+            Owner::Domain(before) => Verdict::Reply(self.of_domain(&query, before, transport)),
             Owner::Reverse(network, before) => {
-                Verdict::Reply(self.of_range(&query, network, before, carrier))
+                Verdict::Reply(self.of_range(&query, network, before, transport))
             }
             Owner::Others([]) => Verdict::Reply(failure(&query, Rcode::Refused)),
             Owner::Others(to) => Verdict::Forward(Forward { query, to }),
@@ -217,9 +217,9 @@ impl Names {
         }
     }
 
-    fn of_domain(&self, query: &Query, before: usize, carrier: Carrier) -> Vec<u8> {
+    fn of_domain(&self, query: &Query, before: usize, transport: Transport) -> Vec<u8> {
         if before == 0 {
-            return self.top(query, carrier);
+            return self.top(query, transport);
         }
         let label = query.name.labels()[0].to_ascii_lowercase();
         let host = self.hosts.get(&label).filter(|_| before == 1);
@@ -229,7 +229,7 @@ impl Names {
             // A name above another one is there, and has nothing of its own.
             let is_above = self.records.iter().any(|(name, _)| name.below(&query.name).is_some());
             let rcode = if is_above { Rcode::NoError } else { Rcode::NxDomain };
-            return self.nothing(query, rcode, before, carrier);
+            return self.nothing(query, rcode, before, transport);
         };
         let mut reply = Reply::new(query, Rcode::NoError, true);
         let mut found = false;
@@ -242,14 +242,20 @@ impl Names {
             found = true;
         }
         if !found {
-            return self.nothing(query, Rcode::NoError, before, carrier);
+            return self.nothing(query, Rcode::NoError, before, transport);
         }
-        reply.finish(carrier)
+        reply.finish(transport)
     }
 
-    fn of_range(&self, query: &Query, network: Prefix, before: usize, carrier: Carrier) -> Vec<u8> {
+    fn of_range(
+        &self,
+        query: &Query,
+        network: Prefix,
+        before: usize,
+        transport: Transport,
+    ) -> Vec<u8> {
         if before == 0 && [Kind::SOA, Kind::NS].contains(&query.kind) {
-            return self.top(query, carrier);
+            return self.top(query, transport);
         }
         let address = network.address();
         let first = self.owners.range(address..).next().filter(|(a, _)| network.contains(**a));
@@ -260,17 +266,19 @@ impl Names {
                 name.write(&mut data);
                 let mut reply = Reply::new(query, Rcode::NoError, true);
                 reply.answer(Kind::PTR, &data);
-                reply.finish(carrier)
+                reply.finish(transport)
             }
             // the name exists, or something below it does
-            Some(_) => self.nothing(query, Rcode::NoError, before, carrier),
-            None if before == 0 && !is_host => self.nothing(query, Rcode::NoError, before, carrier),
-            None => self.nothing(query, Rcode::NxDomain, before, carrier),
+            Some(_) => self.nothing(query, Rcode::NoError, before, transport),
+            None if before == 0 && !is_host => {
+                self.nothing(query, Rcode::NoError, before, transport)
+            }
+            None => self.nothing(query, Rcode::NxDomain, before, transport),
         }
     }
 
     /// The top of a zone of ours.
-    fn top(&self, query: &Query, carrier: Carrier) -> Vec<u8> {
+    fn top(&self, query: &Query, transport: Transport) -> Vec<u8> {
         let mut reply = Reply::new(query, Rcode::NoError, true);
         match query.kind {
             Kind::SOA => reply.soa(true, 0, &self.server, self.serial),
@@ -279,15 +287,15 @@ impl Names {
                 self.server.write(&mut data);
                 reply.answer(Kind::NS, &data);
             }
-            _ => return self.nothing(query, Rcode::NoError, 0, carrier),
+            _ => return self.nothing(query, Rcode::NoError, 0, transport),
         }
-        reply.finish(carrier)
+        reply.finish(transport)
     }
 
-    fn nothing(&self, query: &Query, rcode: Rcode, before: usize, carrier: Carrier) -> Vec<u8> {
+    fn nothing(&self, query: &Query, rcode: Rcode, before: usize, transport: Transport) -> Vec<u8> {
         let mut reply = Reply::new(query, rcode, true);
         reply.soa(false, before, &self.server, self.serial);
-        reply.finish(carrier)
+        reply.finish(transport)
     }
 }
 

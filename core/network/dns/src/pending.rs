@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use noise::{Instant, Random};
 
-use crate::query::{Carrier, Query, Rcode};
+use crate::query::{Query, Rcode, Transport};
 use crate::reply::{failure, fit};
 
 /// Open questions, at most.
@@ -137,7 +137,7 @@ impl<C: Clone> Pending<C> {
         self.close(number, |open| {
             let mut bytes = answer.to_vec();
             bytes[..2].copy_from_slice(&open.query.id.to_be_bytes());
-            fit(&open.query, Carrier::Udp, bytes)
+            fit(&open.query, Transport::Udp, bytes)
         })
     }
 

@@ -15,7 +15,7 @@ const ADDITIONAL_MAX: u16 = 4;
 
 /// What a query came over, which bounds its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum Transport {
     /// One datagram.
     Udp,
     /// A stream: up to 65,535 bytes.
@@ -163,12 +163,12 @@ impl Query {
         Ok(query)
     }
 
-    /// The largest answer that may go back over `carrier`, in bytes.
+    /// The largest answer that may go back over `transport`, in bytes.
     #[must_use]
-    pub fn reply_len_max(&self, carrier: Carrier) -> usize {
-        match carrier {
-            Carrier::Udp => self.udp_len_max,
-            Carrier::Tcp => usize::from(u16::MAX),
+    pub fn reply_len_max(&self, transport: Transport) -> usize {
+        match transport {
+            Transport::Udp => self.udp_len_max,
+            Transport::Tcp => usize::from(u16::MAX),
         }
     }
 
@@ -242,11 +242,11 @@ pub(crate) mod tests {
     fn a_query_is_read_with_what_its_client_can_take() {
         let query = Query::read(&ask("a.Example", Kind::AAAA, None)).unwrap();
         assert_eq!((query.id, query.kind, query.class), (0xabcd, Kind::AAAA, Class::IN));
-        assert_eq!((query.reply_len_max(Carrier::Udp), query.opt), (512, false));
-        assert_eq!(query.reply_len_max(Carrier::Tcp), 65535);
+        assert_eq!((query.reply_len_max(Transport::Udp), query.opt), (512, false));
+        assert_eq!(query.reply_len_max(Transport::Tcp), 65535);
         for (told, held) in [(0, 512), (512, 512), (900, 900), (1232, 1232), (65535, 1232)] {
             let query = Query::read(&ask("a.example", Kind::A, Some(told))).unwrap();
-            assert_eq!((query.opt, query.reply_len_max(Carrier::Udp)), (true, held));
+            assert_eq!((query.opt, query.reply_len_max(Transport::Udp)), (true, held));
         }
         let query = Query::read(&ask(".", Kind::NS, None)).unwrap();
         assert!(query.name.is_empty());

@@ -2,7 +2,7 @@
 //! sent one.
 
 use crate::name::Name;
-use crate::query::{Carrier, Class, HEADER_LEN, Kind, Query, REPLY_LEN_MAX, Rcode};
+use crate::query::{Class, HEADER_LEN, Kind, Query, REPLY_LEN_MAX, Rcode, Transport};
 
 /// Seconds for which an answer of ours may be kept: short, since nodes come and go.
 const TTL_S: u32 = 30;
@@ -68,14 +68,14 @@ impl<'q> Reply<'q> {
         self.records[section] += 1;
     }
 
-    /// The bytes, cut to the question and marked when they are too many for `carrier`.
-    pub(crate) fn finish(mut self, carrier: Carrier) -> Vec<u8> {
+    /// The bytes, cut to the question and marked when they are too many for `transport`.
+    pub(crate) fn finish(mut self, transport: Transport) -> Vec<u8> {
         let opt_len = if self.query.opt { OPT_LEN } else { 0 };
         let mut flags = IS_ANSWER | RECURSION_AVAILABLE | self.query.flags;
         if self.authoritative {
             flags |= AUTHORITATIVE;
         }
-        if self.out.len() + opt_len > self.query.reply_len_max(carrier) {
+        if self.out.len() + opt_len > self.query.reply_len_max(transport) {
             flags |= TRUNCATED;
             self.out.truncate(HEADER_LEN + self.query.name.len() + 4);
             self.records = [0; 2];
@@ -96,10 +96,10 @@ impl<'q> Reply<'q> {
     }
 }
 
-/// The answer that says only how `query` ended, over any carrier.
+/// The answer that says only how `query` ended, over any transport.
 #[must_use]
 pub fn failure(query: &Query, rcode: Rcode) -> Vec<u8> {
-    Reply::new(query, rcode, false).finish(Carrier::Udp)
+    Reply::new(query, rcode, false).finish(Transport::Udp)
 }
 
 /// As [`failure`], when the query could not be read: a header alone. `bytes` has one.
@@ -114,8 +114,8 @@ pub(crate) fn headless(bytes: &[u8], rcode: Rcode) -> Vec<u8> {
 /// A resolver's answer as it may go back to who asked `query`: cut to the question and marked
 /// when it is longer than the client takes.
 #[must_use]
-pub fn fit(query: &Query, carrier: Carrier, mut answer: Vec<u8>) -> Vec<u8> {
-    if answer.len() > query.reply_len_max(carrier) && answer.len() >= query.question_end {
+pub fn fit(query: &Query, transport: Transport, mut answer: Vec<u8>) -> Vec<u8> {
+    if answer.len() > query.reply_len_max(transport) && answer.len() >= query.question_end {
         answer.truncate(query.question_end);
         answer[2] |= TRUNCATED.to_be_bytes()[0];
         answer[6..HEADER_LEN].fill(0);

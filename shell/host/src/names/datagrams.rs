@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dns::{Ask, Carrier, DropReason, Outcome, Pending, QUERY_LEN_MAX, Verdict};
+use dns::{Ask, DropReason, Outcome, Pending, QUERY_LEN_MAX, Transport, Verdict};
 use noise::Instant;
 
 use super::local::Local;
@@ -113,7 +113,7 @@ impl Turner {
 
     fn handle_query(&mut self, i: usize, client: SocketAddr, bytes: &[u8]) {
         let names = self.shared.names();
-        match names.judge(bytes, Carrier::Udp) {
+        match names.judge(bytes, Transport::Udp) {
             Verdict::Drop(DropReason::Answer | DropReason::Length) => {
                 self.shared.count(Count::NoQuery);
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dns::{Carrier, Forward, QUERY_LEN_MAX, Rcode, TIMEOUT, Verdict, failure, is_answer};
+use dns::{Forward, QUERY_LEN_MAX, Rcode, TIMEOUT, Transport, Verdict, failure, is_answer};
 use noise::Random;
 
 use super::{Count, Shared};
@@ -60,7 +60,7 @@ fn talk(shared: &Shared, mut stream: TcpStream) -> io::Result<()> {
         }
         let query = read_message(&mut stream, QUERY_LEN_MAX)?;
         let names = shared.names();
-        let reply = match names.judge(&query, Carrier::Tcp) {
+        let reply = match names.judge(&query, Transport::Tcp) {
             Verdict::Drop(_) => {
                 shared.count(Count::NoQuery);
                 return Ok(());

@@ -62,7 +62,7 @@ fn read(bytes: &[u8]) -> Said {
 }
 
 fn said(names: &Names, name: &str, kind: Kind) -> Said {
-    match names.judge(&ask(name, kind, None), Carrier::Udp) {
+    match names.judge(&ask(name, kind, None), Transport::Udp) {
         Verdict::Reply(bytes) => read(&bytes),
         other => panic!("{name}: {other:?}"),
     }
@@ -84,7 +84,7 @@ fn names_have_addresses_by_type_and_no_capitals() {
         assert_eq!(answers, [(28, a.octets().to_vec())]);
     }
     let query = ask("RoBoT.warren.INTERNAL", Kind::A, None);
-    let Verdict::Reply(reply) = names.judge(&query, Carrier::Udp) else { panic!() };
+    let Verdict::Reply(reply) = names.judge(&query, Transport::Udp) else { panic!() };
     assert_eq!(reply[..2], query[..2]);
     assert_eq!(reply[12..query.len()], query[12..], "the question in the client's capitals");
 }
@@ -135,7 +135,7 @@ fn addresses_have_names_and_zones_have_tops() {
 }
 
 fn to(names: &Names, name: &str) -> Option<Vec<String>> {
-    match names.judge(&ask(name, Kind::A, Some(1232)), Carrier::Udp) {
+    match names.judge(&ask(name, Kind::A, Some(1232)), Transport::Udp) {
         Verdict::Forward(forward) => Some(forward.to.iter().map(ToString::to_string).collect()),
         _ => None,
     }
@@ -173,7 +173,7 @@ fn dn_08_a_name_of_ours_is_never_handed_on() {
         ["x.warren.internal", "warren.internal", "a.b.warren.internal", "9.9.100.100.in-addr.arpa"]
     {
         for kind in [1, 2, 5, 6, 12, 15, 16, 28, 33, 43, 48, 65, 251, 252, 255, 999] {
-            let verdict = names.judge(&ask(name, Kind(kind), None), Carrier::Tcp);
+            let verdict = names.judge(&ask(name, Kind(kind), None), Transport::Tcp);
             assert!(matches!(verdict, Verdict::Reply(_)), "{name} {kind}");
         }
     }
@@ -206,7 +206,7 @@ fn dn_05_any_transfers_and_other_classes_are_refused() {
     let mut chaos = ask("version.bind", Kind(16), None);
     let at = chaos.len() - 1;
     chaos[at] = 3;
-    let Verdict::Reply(reply) = names.judge(&chaos, Carrier::Udp) else { panic!() };
+    let Verdict::Reply(reply) = names.judge(&chaos, Transport::Udp) else { panic!() };
     assert_eq!(read(&reply).0, REFUSED);
 }
 
@@ -218,10 +218,10 @@ fn dn_05_what_is_too_long_for_a_datagram_is_marked_and_goes_over_a_stream() {
     let names = Names::new(settings).unwrap();
     for (opt, limit) in [(None, 512), (Some(700), 700), (Some(4096), 1232)] {
         let query = ask("many.warren.internal", Kind::A, opt);
-        let Verdict::Reply(short) = names.judge(&query, Carrier::Udp) else { panic!() };
+        let Verdict::Reply(short) = names.judge(&query, Transport::Udp) else { panic!() };
         assert!(short.len() <= limit && short[2] & 2 == 2, "the TC bit");
         assert_eq!(read(&short).2.len(), 0);
-        let Verdict::Reply(long) = names.judge(&query, Carrier::Tcp) else { panic!() };
+        let Verdict::Reply(long) = names.judge(&query, Transport::Tcp) else { panic!() };
         assert!(long[2] & 2 == 0 && read(&long).2.len() == 99);
     }
 }
@@ -231,12 +231,12 @@ fn dn_06_faults_are_answered_with_a_header() {
     let names = Names::new(settings()).unwrap();
     let mut update = ask("robot.warren.internal", Kind::A, Some(1232));
     update[2] |= 0x28;
-    let Verdict::Reply(reply) = names.judge(&update, Carrier::Udp) else { panic!() };
+    let Verdict::Reply(reply) = names.judge(&update, Transport::Udp) else { panic!() };
     assert_eq!((reply.len(), reply[2] & 0xf8, reply[3]), (12, 0xa8, 4));
     let mut versioned = ask("robot.warren.internal", Kind::A, Some(1232));
     let at = versioned.len() - 5;
     versioned[at] = 1;
-    let Verdict::Reply(reply) = names.judge(&versioned, Carrier::Udp) else { panic!() };
+    let Verdict::Reply(reply) = names.judge(&versioned, Transport::Udp) else { panic!() };
     assert_eq!((reply.len(), reply[3] & 0xf, reply[11], reply[17]), (23, 0, 1, 1), "BADVERS");
 }
 
@@ -269,8 +269,8 @@ proptest! {
             *byte = value;
         }
         for bytes in [bytes, changed] {
-            for carrier in [Carrier::Udp, Carrier::Tcp] {
-                match names.judge(&bytes, carrier) {
+            for transport in [Transport::Udp, Transport::Tcp] {
+                match names.judge(&bytes, transport) {
                     Verdict::Reply(reply) => {
                         prop_assert!(reply.len() <= 1232 && reply[..2] == bytes[..2]);
                         prop_assert!(reply[2] & 0x80 != 0);
@@ -299,7 +299,7 @@ fn names_that_are_no_nodes_are_answered_below_our_domain_alone() {
     let names = Names::new(settings).unwrap();
     let said = |name: &str, kind: Kind| {
         let bytes = ask(name, kind, None);
-        match names.judge(&bytes, Carrier::Udp) {
+        match names.judge(&bytes, Transport::Udp) {
             Verdict::Reply(reply) => {
                 let (rcode, _, answers, _) = read(&reply);
                 Some((rcode, answers.into_iter().map(|(_, data)| data).collect::<Vec<_>>()))
