@@ -237,7 +237,8 @@ pub(super) fn history(file: &File, told: &Value, nodes: &Value) -> Value {
         hour["to"] = json!(named(&hour["peer"])?);
         Some(hour)
     });
-    json!({ "schema": 1, "network": file.network, "hours": named.collect::<Vec<Value>>() })
+    json!({ "schema": 1, "network": file.network, "hours": named.collect::<Vec<Value>>(),
+            "older_left_out": told["older_left_out"] == true })
 }
 
 /// The same for people: a line for each path, with the least and the most of its hours.
@@ -274,7 +275,11 @@ pub(super) fn history_text(value: &Value) -> String {
         ("WORST LOSS %", "worst"),
         ("AVAILABLE MBIT/S", "available"),
     ];
-    table(&json!(rows), &columns)
+    let mut text = table(&json!(rows), &columns);
+    if value["older_left_out"] == true {
+        text += "older hours were left out, for one answer has 20,000; ask for fewer days\n";
+    }
+    text
 }
 
 /// An inventory of Ansible, in the layout of its files.

@@ -20,13 +20,15 @@ pub(super) fn paths(call: &Call) -> Answer {
     let store = call.app.store();
     let there: Vec<u64> = store.nodes()?.iter().map(|node| node.id).collect();
     let from = call.app.now().saturating_sub(days * 86_400);
-    let mut hours = store.hours(from, TOLD_MAX)?;
+    let mut hours = store.hours(from, TOLD_MAX + 1)?;
     drop(store);
+    let is_cut = hours.len() > TOLD_MAX as usize;
     let running = call.app.hours();
     hours.splice(0..0, running.running().cloned());
     drop(running);
     let is_there = |id: u64| there.binary_search(&id).is_ok();
     hours.retain(|hour: &Hour| is_there(hour.node) && is_there(hour.peer));
+    let is_cut = is_cut || hours.len() > TOLD_MAX as usize;
     hours.truncate(TOLD_MAX as usize);
-    Ok(Reply::Json(json!({ "schema": 1, "hours": hours })))
+    Ok(Reply::Json(json!({ "schema": 1, "hours": hours, "older_left_out": is_cut })))
 }

@@ -445,6 +445,8 @@ fn source_001_11_a_month_is_kept_of_paths_between_gateways_and_of_no_others() {
         assert!(begin.elapsed() < PATIENCE, "no path is told");
         std::thread::sleep(Duration::from_millis(50));
     }
+    let told = stage.call("GET", "/api/v1/paths?days=30", &Value::Null, 200);
+    assert_eq!(told["older_left_out"], false);
     let told = hours(30, 200);
     let [hour] = &told[..] else { panic!("one path is between gateways: {told:?}") };
     assert_eq!((&hour["node"], &hour["peer"]), (&json!(ids[0]), &json!(ids[1])));
