@@ -408,7 +408,8 @@ fn daemons(cells: &Cells<'_>, profile: &str, test: Test) -> Option<Table> {
         row.resize(head.len(), Cell::text("–"));
     }
     let title = format!("{profile}: processor time and memory of each daemon, {link}");
-    (most > 0).then_some(Table { title, head, rows, ..Table::default() })
+    // For those who ask: it is much, and says little.
+    (most > 0).then_some(Table { title, head, rows, is_folded: true })
 }
 
 fn box_chart(cells: &Cells<'_>, profile: &str, test: Test, metric: &Metric) -> String {
