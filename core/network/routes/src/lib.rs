@@ -23,10 +23,14 @@
 //! A gateway that falls again and again is avoided for a pause that doubles up to
 //! [`PENALTY_MAX`], as long as there is another.
 //!
-//! On the other side, [`shared`] says which of two gateways answers the machines of their LAN.
+//! On the other side, [`shared`] says which of two gateways answers the machines of their LAN, and
+//! [`led`] when it sets the routes of a provider to itself. [`outward`] says when one that reaches
+//! no other site leaves them to the other one.
 
 #![forbid(unsafe_code)]
 
+pub mod led;
+pub mod outward;
 pub mod shared;
 
 use core::time::Duration;

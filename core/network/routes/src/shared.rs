@@ -12,7 +12,14 @@
 //!    that knew the old place know the new one by that.
 //! 4. The first one comes back, hears that the address is held, and stands by. Nobody goes back.
 //!
+//! A holder that is of no use to others says that it leaves the address, and the other one asks for
+//! it at once.
+//!
 //! Two that hold it at once hear of each other; the higher of both addresses of Ethernet yields.
+//!
+//! At a cloud no gateway answers for an address of others. There the same messages go from one
+//! gateway to the other alone, and who holds the address sets the provider's routes
+//! ([`crate::led`]).
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -56,6 +63,8 @@ pub struct Shared {
     is_fit: bool,
     state: State,
     stranger: Option<Mac>,
+    /// Whether it is yet to be said that the address is left.
+    leaves: bool,
 }
 
 impl Shared {
@@ -63,7 +72,7 @@ impl Shared {
     #[must_use]
     pub const fn new(address: Ipv4Addr, own: Mac, now: Instant) -> Self {
         let state = State::Standby { heard: now };
-        Self { address, own, is_fit: false, state, stranger: None }
+        Self { address, own, is_fit: false, state, stranger: None, leaves: false }
     }
 
     /// Whether this gateway could pass packets on; one that could not holds nothing.
@@ -80,6 +89,13 @@ impl Shared {
         matches!(self.state, State::Holder { .. })
     }
 
+    /// Leaves the address to the other gateway: until that one is heard, and for `wait` if it is
+    /// not, this one does not want it.
+    pub fn give_way(&mut self, wait: Duration, now: Instant) {
+        self.leaves = self.holds();
+        self.state = State::Standby { heard: now + wait };
+    }
+
     /// Who has the address and is no gateway of this pair: nobody takes it from a machine.
     #[must_use]
     pub const fn stranger(&self) -> Option<Mac> {
@@ -90,6 +106,12 @@ impl Shared {
     pub fn handle(&mut self, message: &[u8], now: Instant) -> Option<Out> {
         let arp = Arp::parse(message)?;
         if arp.sender_mac == self.own {
+            return None;
+        }
+        if arp.is_reply && arp.sender.is_unspecified() && arp.target == self.address {
+            if let State::Standby { .. } = self.state {
+                self.state = State::Standby { heard: now - SILENCE };
+            }
             return None;
         }
         let asks_for_it = !arp.is_reply && arp.target == self.address;
@@ -104,6 +126,9 @@ impl Shared {
 
     /// The next message to be sent; call until there is none.
     pub fn poll(&mut self, now: Instant) -> Option<Out> {
+        if core::mem::take(&mut self.leaves) {
+            return Some(self.leave());
+        }
         match self.state {
             State::Standby { heard } if self.is_fit && heard.is_older_than(SILENCE, now) => {
                 self.state = State::Asking { since: now };
@@ -150,6 +175,18 @@ impl Shared {
             sender_mac: self.own,
             sender,
             target_mac: Mac::default(),
+            target: self.address,
+        };
+        Out { message: arp.write(), to: EVERYBODY }
+    }
+
+    /// That the address is left: an answer by which nobody has it, of which machines take no note.
+    fn leave(&self) -> Out {
+        let arp = Arp {
+            is_reply: true,
+            sender_mac: self.own,
+            sender: Ipv4Addr::UNSPECIFIED,
+            target_mac: EVERYBODY,
             target: self.address,
         };
         Out { message: arp.write(), to: EVERYBODY }

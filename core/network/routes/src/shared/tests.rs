@@ -78,6 +78,29 @@ fn source_001_14_when_the_holder_falls_silent_the_other_one_has_the_address() {
 }
 
 #[test]
+fn source_001_14_who_gives_way_has_it_again_only_if_nobody_took_it() {
+    let mut lan = Lan::new();
+    let heard = &mut || false;
+    lan.run(SILENCE + TAKEN_WITHIN, heard);
+    let first = lan.holders()[0];
+    let wait = Duration::from_secs(10);
+    let now = lan.now;
+    lan.pair[first].give_way(wait, now);
+    lan.run(ANSWER_WITHIN + STEP * 3, heard);
+    assert_eq!(lan.holders(), [1 - first], "without a silence");
+    lan.run(Duration::from_secs(60), heard);
+    assert_eq!(lan.holders(), [1 - first], "and nobody goes back");
+    // Nobody is there who could take it.
+    lan.lives[first] = false;
+    let now = lan.now;
+    lan.pair[1 - first].give_way(wait, now);
+    lan.run(wait, heard);
+    assert_eq!(lan.holders(), [0; 0]);
+    lan.run(TAKEN_WITHIN, heard);
+    assert_eq!(lan.holders(), [1 - first]);
+}
+
+#[test]
 fn who_asks_is_answered_by_the_holder_alone() {
     let mut lan = Lan::new();
     lan.run(SILENCE + TAKEN_WITHIN, &mut || false);
