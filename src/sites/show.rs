@@ -126,7 +126,7 @@ pub(super) fn status(file: &File, numbering: &Numbering, survey: &Survey) -> Val
             .collect();
         rows.push(json!({ "site": gateway.site, "gateway": gateway.name, "online": gateway.online,
                           "state": state, "known_as": known_as, "paths": paths,
-                          "leads": gateway.status["shared"]["holds"],
+                          "leads": survey.leads(file, numbering, &gateway),
                           "health": gateway.status["health"] }));
     }
     let silent: Vec<String> =

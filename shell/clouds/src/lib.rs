@@ -24,6 +24,9 @@
 //! begins with [`user_data`], which has its join key; the step that approves its routes waits until
 //! it has joined.
 //!
+//! A gateway of a pair at a cloud asks and tells the provider itself: [`Leader`] sets the pair's
+//! routes to it, with the role that its machine was given, and nothing else.
+//!
 //! A gateway of another backend gets strongSwan's or OpenVPN's files, a certificate of an authority
 //! that lies beside the site file, and a script that starts the program whenever it has ended.
 //!
@@ -35,6 +38,8 @@ mod authority;
 mod aws;
 mod azure;
 mod foreign;
+mod lead;
+mod leader;
 mod lock;
 mod machine;
 mod make;
@@ -54,6 +59,8 @@ mod work;
 
 pub use accounts::Clouds;
 pub use authority::{Authority, Identity};
+pub use lead::Lead;
+pub use leader::Leader;
 pub use measure::measure;
 pub use rights::rights;
 pub use server::{Server, TAG};

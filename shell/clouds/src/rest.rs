@@ -9,7 +9,7 @@ use dial::http::{Answer, Connection};
 use dial::proxy::Proxies;
 use serde_json::Value;
 
-use crate::retry::{Failure, PAUSE_MAX, chance, pause};
+use crate::retry::{Failure, PATIENCE, PAUSE_MAX, chance, pause};
 
 /// One request and its answer.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -65,6 +65,8 @@ impl Reply {
 pub(crate) struct Rest {
     proxies: Proxies,
     ca_file: Option<PathBuf>,
+    /// So long a call is sent again.
+    patience: Duration,
     open: BTreeMap<String, Connection>,
 }
 
@@ -72,7 +74,13 @@ impl Rest {
     /// Trusts what is in a file, or else what this machine trusts.
     pub(crate) fn new(ca_file: Option<PathBuf>) -> Result<Self, String> {
         let proxies = Proxies::from_environment().map_err(|why| why.to_string())?;
-        Ok(Self { proxies, ca_file, open: BTreeMap::new() })
+        Ok(Self { proxies, ca_file, patience: PATIENCE, open: BTreeMap::new() })
+    }
+
+    /// The same for a machine's own program: patient for `patience` only, and under a mark for the
+    /// machine's rules of routing.
+    pub(crate) fn of_machine(self, patience: Duration, mark: u32) -> Self {
+        Self { patience, proxies: self.proxies.with_mark(mark), ..self }
     }
 
     /// Makes a call, again if it was not done or may be done twice.
@@ -91,6 +99,7 @@ impl Rest {
                 Err(failure) => failure,
             };
             let wait = pause(tries, begin.elapsed(), is_safe, &failure, chance());
+            let wait = wait.filter(|_| begin.elapsed() < self.patience);
             let Some(wait) = wait else { return Err(failure) };
             tries += 1;
             std::thread::sleep(wait.max(asked));

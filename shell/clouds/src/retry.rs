@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// One call, with all that it is sent again.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The first pause, and the longest.
 const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(20);

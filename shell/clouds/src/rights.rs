@@ -5,15 +5,15 @@ use sites::{File, Provider};
 
 use crate::{aws, azure};
 
-/// A policy document; by provider, if the file has several that have such documents. None if it
-/// has no such provider.
+/// A policy document; by provider, if the file has several that have such documents. Where gateways
+/// have a role, it is two: `operator` and `gateway`. None if the file has no such provider.
 #[must_use]
 pub fn rights(file: &File) -> Option<Value> {
     let mut all = Map::new();
     for site in &file.sites {
         let rights = match site.provider {
-            Provider::Aws => aws::rights(),
-            Provider::Azure => azure::rights(),
+            Provider::Aws => aws::rights(file),
+            Provider::Azure => azure::rights(file),
             Provider::OpenStack | Provider::Ssh => continue,
         };
         all.insert(site.provider.word().to_owned(), rights);

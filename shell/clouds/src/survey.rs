@@ -186,6 +186,18 @@ impl Survey {
         }
     }
 
+    /// Whether a gateway of a pair leads: by its own word, or at a cloud by that of the provider.
+    #[must_use]
+    pub fn leads(&self, file: &File, numbering: &Numbering, gateway: &Gateway) -> Option<bool> {
+        let own = gateway.status["shared"]["holds"].as_bool();
+        let index = file.index(&gateway.site).filter(|index| file.sites[*index].gateways == 2);
+        let active = index.and_then(|index| {
+            let at = self.clouds.active(file, numbering, index)?;
+            Some(node_name(file, index, at) == gateway.name)
+        });
+        own.or(active)
+    }
+
     /// Has the gateway that holds its site's shared address leave it to the other one.
     ///
     /// # Errors

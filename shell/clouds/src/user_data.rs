@@ -6,7 +6,7 @@
 
 use sites::{File, TAG_FILE};
 
-use crate::machine;
+use crate::{Lead, machine};
 
 /// Bytes that every provider takes.
 pub const USER_DATA_BYTES_MAX: usize = 16 * 1024;
@@ -28,6 +28,8 @@ pub struct Start<'s> {
     pub token: &'s str,
     /// The hexadecimal SHA-256 of the program.
     pub digest: &'s str,
+    /// Whose routes it sets to itself, in a pair whose machines have a role.
+    pub lead: Option<&'s Lead>,
 }
 
 /// The user data of a gateway.
@@ -52,7 +54,8 @@ pub fn user_data(file: &File, start: &Start<'_>) -> String {
 /// What runs on the machine, once.
 fn script(file: &File, start: &Start<'_>) -> String {
     let program = &file.program;
-    let Start { name, routes, digest, .. } = start;
+    let Start { name, routes, digest, lead, .. } = start;
+    let shared = Lead::flag(*lead);
     let download = file.download.as_ref().map_or_else(String::new, |url| {
         format!(
             "if ! echo '{digest}  {program}' | sha256sum -c - >/dev/null 2>&1; then
@@ -73,7 +76,7 @@ echo 'warren: the image has no {program}; write download = in the site file' >&2
 exit 1
 fi
 {}{program} up - --timeout 60s --hostname {name} --advertise-routes {routes} \\
-  --accept-routes --accept-dns=false --site-gateway <{KEY_FILE}
+  --accept-routes --accept-dns=false --site-gateway{shared} <{KEY_FILE}
 rm -f {KEY_FILE}
 ",
         machine::start(file)
@@ -90,6 +93,7 @@ mod tests {
         tag: "{\"network\":\"acme\"}",
         token: "warren-join-abc",
         digest: "00",
+        lead: None,
     };
 
     fn file(more: &str) -> File {
@@ -112,5 +116,11 @@ mod tests {
             // The key is in its own file and in no command, which a list of processes would show.
             assert_eq!(text.matches(START.token).count(), 1);
         }
+        // Of a pair with a role each gateway is told whose routes it sets.
+        let lead: Lead = "aws,r,acme,a,10.1.0.254,10.1.0.253,https://h:9".parse().unwrap();
+        let script = script(&file(""), &Start { lead: Some(&lead), ..START });
+        let checked = std::process::Command::new("sh").args(["-nc", &script]).output().unwrap();
+        assert!(checked.status.success() && checked.stderr.is_empty(), "{checked:?}\n{script}");
+        assert!(script.contains(&format!(" --shared-routes '{lead}' <")), "{script}");
     }
 }

@@ -13,7 +13,7 @@ use crate::place::Boot;
 use crate::server::{self, Server};
 use crate::survey::forwards;
 use crate::user_data::{Start, user_data};
-use crate::{Authority, Clouds, Error, Ssh, foreign};
+use crate::{Authority, Clouds, Error, Lead, Ssh, foreign};
 
 /// A gateway passes packets on so long after its routes were approved, at most.
 const FORWARDS_WITHIN: Duration = Duration::from_secs(20);
@@ -185,6 +185,7 @@ impl Work<'_> {
         let tag = json!({ "network": file.network, "site": step.id.site, "number": place.number,
                           "provider": file.sites[index].provider.word(), "installed": true })
         .to_string();
+        let lead = Lead::of(file, numbering, index, &step.id.name);
         let mut made = None;
         let mut boot = || {
             // What the server knows of one that was there before is not this one's.
@@ -197,6 +198,7 @@ impl Work<'_> {
                 tag: &tag,
                 token: &token,
                 digest: &program.digest,
+                lead: lead.as_ref(),
             };
             let words = format!("{} {} {key}", file.network, step.id.name);
             let token = digest(&SHA256, words.as_bytes());

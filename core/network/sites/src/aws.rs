@@ -57,6 +57,7 @@ pub(crate) fn desired(
         let mut properties = vec![("machine", machine), ("member", "yes"), ("state", "running")];
         // Without one the newest of Debian is taken when it is made, and it stays with that.
         properties.extend(site.image.as_deref().map(|image| ("image", image)));
+        properties.extend(site.role.as_deref().map(|role| ("role", role)));
         let why = "the gateway; it joins by a key that works once";
         add(id(Kind::Machine, &name), &properties, &[&interface, &public, &table], why);
         let routes = list(&place.known_as);

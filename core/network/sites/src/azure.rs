@@ -56,6 +56,7 @@ pub(crate) fn desired(
         let mut properties = vec![("machine", machine), ("member", "yes"), ("state", "running")];
         // Without one the newest of Debian is taken when it is made, and it stays with that.
         properties.extend(site.image.as_deref().map(|image| ("image", image)));
+        properties.extend(site.role.as_deref().map(|role| ("role", role)));
         let why = "the gateway; it joins by a key that works once";
         let made = id(Kind::Machine, &name);
         add(made.clone(), &properties, &[&interface, &public, &table], why);

@@ -15,6 +15,7 @@
 //! inside = ["10.9.0.1"]            # the gateways' addresses there, else 254 and 253
 //! shared = "10.9.0.3"              # what gateways of a pair share, else 252 of the plan
 //! parent = "lyon"                  # in a tree: a site above, else one of its own provider
+//! role = "gateways"                # of a pair at aws or azure, which then moves its own routes
 //! backend = "warren"               # or "ipsec", "openvpn": the same for all sites, of ssh
 //! ```
 
@@ -41,6 +42,8 @@ const HOSTS_MAX: usize = 1024;
 const SUBNETS_MAX: usize = 16;
 /// Letters of a name, so that names of nodes stay within a label of DNS.
 const NAME_LEN_MAX: usize = 24;
+/// Letters of a provider's word; an identity at Azure has the longest.
+const WORD_LEN_MAX: usize = 256;
 
 /// How sites are joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -111,6 +114,8 @@ pub struct Site {
     pub machine: Option<String>,
     /// The provider's image for gateways.
     pub image: Option<String>,
+    /// The provider's role with which gateways of a pair set its routes to themselves.
+    pub role: Option<String>,
     /// What an hour of a gateway costs, in millionths.
     pub price: Option<u64>,
     /// Where its table begins and where its networks stand, for mistakes found later.
@@ -310,6 +315,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
     let backend = choice(keys.text("backend", mistakes), "backend", &backends, mistakes);
     let machine = word(keys.text("machine", mistakes), "machine", mistakes);
     let image = word(keys.text("image", mistakes), "image", mistakes);
+    let role = word(keys.text("role", mistakes), "role", mistakes);
     let price = prices::price(&mut keys, "price", mistakes);
     keys.finish(mistakes);
     let spans = Spans {
@@ -334,6 +340,7 @@ fn site(table: &DeTable<'_>, span: Range<usize>, mistakes: &mut Mistakes<'_>) ->
         backend: backend.unwrap_or_default(),
         machine,
         image,
+        role,
         price,
         spans,
     };
@@ -380,6 +387,11 @@ fn agree(site: &Site, span: Range<usize>, mistakes: &mut Mistakes<'_>) {
     let is_pair = site.provider == Provider::Ssh && site.gateways == 2;
     if site.shared.is_some_and(|shared| !is_pair || site.inside.contains(&shared)) {
         let told = format!("{name} shares an address, which a pair by ssh does beside its own two");
+        mistakes.add(start.clone(), told);
+    }
+    let moves = matches!(site.provider, Provider::Aws | Provider::Azure) && site.gateways == 2;
+    if site.role.is_some() && !moves {
+        let told = format!("{name} has a role, which a pair (gateways = 2) at aws or azure has");
         mistakes.add(start, told);
     }
 }
@@ -426,7 +438,7 @@ fn word(
 ) -> Option<String> {
     let (text, span) = told?;
     let is_inner = |c: char| c.is_ascii_alphanumeric() || ":/._-".contains(c);
-    let is_good = (1..=128).contains(&text.len()) && text.chars().all(is_inner);
+    let is_good = (1..=WORD_LEN_MAX).contains(&text.len()) && text.chars().all(is_inner);
     if !is_good {
         mistakes.add(span, format!("{key} is a word of the provider: letters, digits and :/._-"));
     }

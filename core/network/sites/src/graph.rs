@@ -169,7 +169,7 @@ impl Kind {
         match self {
             Self::Network | Self::Subnet => &["cidr"],
             Self::Interface => &["address"],
-            Self::Machine => &["image", "machine"],
+            Self::Machine => &["image", "machine", "role"],
             _ => &[],
         }
     }

@@ -117,6 +117,30 @@ fn si_06_words_of_a_provider_are_words() {
 }
 
 #[test]
+fn source_001_14_a_role_is_of_a_pair_at_a_cloud() {
+    let site = |provider: &str, more: &str| {
+        format!(
+            "{HEAD}[[site]]\nname = \"s\"\nprovider = \"{provider}\"\nregion = \"r\"\n\
+             role = \"gateways\"\n{more}\n"
+        )
+    };
+    for provider in ["aws", "azure"] {
+        let text = site(provider, "gateways = 2");
+        assert!(told(&text).is_empty(), "{:?}", told(&text));
+        let file = File::read(&text).unwrap();
+        let numbering = Numbering::new(&file, &text, &Taken::new()).unwrap();
+        let wanted = desired(&file, &numbering, &Known::default());
+        let machines = wanted.iter().filter(|one| one.id.kind == Kind::Machine);
+        let roles: Vec<&str> = machines.map(|one| one.properties["role"].as_str()).collect();
+        assert_eq!(roles, ["gateways"; 2], "{provider}");
+        let alone = told(&site(provider, ""));
+        assert!(alone[0].contains("which a pair (gateways = 2) at aws or azure has"), "{alone:?}");
+        assert!(!told(&text.replace("\"gateways\"", "\"a b\"")).is_empty(), "{provider}");
+    }
+    assert!(!told(&site("openstack", "gateways = 2")).is_empty());
+}
+
+#[test]
 fn broken_toml_is_told_with_its_place() {
     let told = told("network = \"a\nrange = 5 5\n[[site]\n");
     assert!(told[0].starts_with("1:"), "{told:?}");

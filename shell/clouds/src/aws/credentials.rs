@@ -16,7 +16,7 @@ use serde_json::Value;
 /// What errors call the place.
 const PLACE: &str = "credentials of aws";
 /// The metadata service of instances: link-local, so it is asked without TLS.
-const METADATA: &str = "http://169.254.169.254";
+pub(crate) const METADATA: &str = "http://169.254.169.254";
 /// It is on the same host; where it is not, there is no instance.
 const WITHIN: Duration = Duration::from_secs(2);
 /// Bytes of one of its answers, and of a file.

@@ -4,15 +4,12 @@
 
 use super::query::Parameters;
 use super::read::{self, TAG_NETWORK, TAG_SITE};
-use super::{Region, filter};
+use super::{Region, filter, pair};
 use crate::lock::{Held, LOCK_S, TRIES, Who, refused};
 use crate::retry::Failure;
 
 const TAG_BY: &str = "warren:by";
 const TAG_UNTIL: &str = "warren:until";
-fn pair(name: &str, value: impl Into<String>) -> (String, String) {
-    (name.to_owned(), value.into())
-}
 
 impl Region {
     fn lock_name(&self, site: &str) -> String {

@@ -6,7 +6,7 @@ use sites::{Id, Kind, Step};
 
 use super::query::Parameters;
 use super::read::{self, TAG_NETWORK, TAG_NUMBER, TAG_ROLE, TAG_SITE};
-use super::{Region, filter};
+use super::{Region, filter, pair};
 use crate::make::{Maker, Meaning};
 use crate::place::Boot;
 use crate::retry::Failure;
@@ -17,10 +17,6 @@ const DEBIAN: &str = "136693071363";
 /// By which a rule in a group of others is known as ours.
 pub(super) fn rule_word(network: &str) -> String {
     format!("warren {network}")
-}
-
-fn pair(name: &str, value: impl Into<String>) -> (String, String) {
-    (name.to_owned(), value.into())
 }
 
 impl Maker for Region {
@@ -206,7 +202,7 @@ impl Region {
             None => self.newest_debian()?,
         };
         let machine = step.properties.get("machine").cloned().unwrap_or_default();
-        Ok(vec![
+        let mut parameters = vec![
             pair("ImageId", image),
             pair("InstanceType", machine),
             pair("MinCount", "1"),
@@ -218,7 +214,10 @@ impl Region {
             // User data has a key in it: no program that is talked into a request gets it.
             pair("MetadataOptions.HttpTokens", "required"),
             pair("MetadataOptions.HttpPutResponseHopLimit", "1"),
-        ])
+        ];
+        let role = step.properties.get("role");
+        parameters.extend(role.map(|role| pair("IamInstanceProfile.Name", role)));
+        Ok(parameters)
     }
 
     fn newest_debian(&mut self) -> Result<String, Failure> {

@@ -5,10 +5,13 @@
 //! ever without them. Then its properties are set, and read back until they are as the plan says
 //! or a deadline has passed. An answer that was lost is no loss: the next look finds what was made.
 //!
+//! A gateway's own program asks with its machine's role: [`routes`] are what it may do.
+//!
 //! What lacks our tags is never changed. There are two exceptions inside a network that is ours:
 //! one rule of its default group, which bears our word, and routes of our own table.
 
 mod credentials;
+mod lead;
 mod lock;
 mod made;
 mod query;
@@ -19,6 +22,7 @@ mod sign;
 
 use std::collections::BTreeMap;
 
+pub(crate) use lead::routes;
 use query::{Client, Parameters};
 use read::{TAG_NETWORK, TAG_NUMBER, TAG_ROLE, TAG_SITE, TAGGED};
 pub(crate) use rights::rights;
@@ -253,6 +257,11 @@ impl Region {
         }
         Ok(answers)
     }
+}
+
+/// One parameter of a call.
+fn pair(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_owned(), value.into())
 }
 
 /// A filter of a question: what must have which value.

@@ -12,11 +12,11 @@ use dial::http::{Answer, Connection};
 use dial::proxy::Proxies;
 use xmltree::Element;
 
-use super::credentials::{self, Keys};
+use super::credentials::{self, Keys, METADATA};
 use super::sign::{self, FORM};
 use crate::Error;
 use crate::rest::escaped;
-use crate::retry::{Failure, chance, now_s, pause};
+use crate::retry::{Failure, PATIENCE, chance, now_s, pause};
 use crate::time::read_field;
 
 /// The version of the API.
@@ -40,6 +40,10 @@ pub(crate) struct Client {
     ca_file: Option<PathBuf>,
     proxies: Proxies,
     keys: Option<Keys>,
+    /// Where keys are found.
+    source: fn() -> Result<Keys, String>,
+    /// So long a call is sent again.
+    patience: Duration,
     connection: Option<Connection>,
     /// Seconds that the provider's clock is before ours.
     ahead_s: i64,
@@ -64,9 +68,23 @@ impl Client {
             ca_file: ca_file.map(PathBuf::from),
             proxies,
             keys: None,
+            source: || credentials::find(&|name| std::env::var(name).ok()),
+            patience: PATIENCE,
             connection: None,
             ahead_s: 0,
         })
+    }
+
+    /// The same for a machine's own program: with its role and no other keys, patient for
+    /// `patience` only, and under a mark for the machine's rules of routing.
+    pub(crate) fn of_machine(self, patience: Duration, mark: u32) -> Self {
+        let source = || credentials::of_instance(METADATA);
+        Self { source, patience, proxies: self.proxies.with_mark(mark), ..self }
+    }
+
+    /// Looks for keys again before the next call: those of a role end.
+    pub(crate) fn forget_keys(&mut self) {
+        self.keys = None;
     }
 
     /// One call.
@@ -88,6 +106,7 @@ impl Client {
                 Err(failure) => {
                     self.connection = None;
                     let wait = pause(tries, begin.elapsed(), is_safe, &failure, chance());
+                    let wait = wait.filter(|_| begin.elapsed() < self.patience);
                     let Some(wait) = wait else { return Err(failure) };
                     std::thread::sleep(wait);
                     continue;
@@ -103,6 +122,7 @@ impl Client {
                 continue;
             }
             let wait = pause(tries, begin.elapsed(), is_safe, &failure, chance());
+            let wait = wait.filter(|_| begin.elapsed() < self.patience);
             let Some(wait) = wait else { return Err(told(failure, action)) };
             std::thread::sleep(wait);
         }
@@ -117,7 +137,7 @@ impl Client {
             is_lost: false,
         };
         if self.keys.is_none() {
-            let keys = credentials::find(&|name| std::env::var(name).ok());
+            let keys = (self.source)();
             self.keys = Some(keys.map_err(|why| Failure {
                 code: "NoCredentials".to_owned(),
                 what: why,

@@ -154,6 +154,9 @@ pub(crate) fn properties(
         Kind::Machine => {
             set("image", text(element, "imageId"));
             set("machine", text(element, "instanceType"));
+            let profile = element.get_child("iamInstanceProfile");
+            let name = profile.map(|profile| text(profile, "arn")).unwrap_or_default();
+            set("role", name.rsplit('/').next().unwrap_or_default().to_owned());
             set("state", state(element));
         }
         _ => {}
@@ -238,13 +241,15 @@ mod tests {
              <item><instanceId>i-1</instanceId><instanceState><name>terminated</name>
              </instanceState></item>
              <item><instanceId>i-2</instanceId><instanceState><name>running</name>
-             </instanceState></item>
+             </instanceState><iamInstanceProfile><arn>arn:aws:iam::1:instance-profile/x/gw</arn>
+             </iamInstanceProfile></item>
              </instancesSet></item></reservationSet></a>",
         );
         let words = words(Kind::Machine).unwrap();
         let found = resources(&answer, &words);
         assert_eq!(found.len(), 1);
         assert_eq!(text(found[0], words.id), "i-2");
-        assert_eq!(properties(Kind::Machine, found[0], &|_| String::new())["state"], "running");
+        let found = properties(Kind::Machine, found[0], &|_| String::new());
+        assert_eq!((found["state"].as_str(), found["role"].as_str()), ("running", "gw"));
     }
 }

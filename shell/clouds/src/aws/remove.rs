@@ -4,16 +4,12 @@ use std::time::{Duration, Instant};
 
 use sites::{Id, Kind};
 
-use super::{Region, made, read};
+use super::{Region, made, pair, read};
 use crate::retry::Failure;
 
 /// A machine ends within so long.
 const ENDS_WITHIN: Duration = Duration::from_secs(300);
 const ASK_EVERY: Duration = Duration::from_secs(2);
-
-fn pair(name: &str, value: impl Into<String>) -> (String, String) {
-    (name.to_owned(), value.into())
-}
 
 impl Region {
     pub(super) fn remove_once(&mut self, id: &Id) -> Result<(), Failure> {

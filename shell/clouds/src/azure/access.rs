@@ -118,12 +118,28 @@ impl Access {
         if let Some(named) = named {
             access.subscription = named;
         }
+        access.checked("AZURE_SUBSCRIPTION_ID is not set to one")
+    }
+
+    /// Logs in as this machine and as nobody else.
+    ///
+    /// # Errors
+    /// That it has no identity, or says of no subscription that it is its own.
+    pub(super) fn of_machine(audience: &str) -> Result<Self, Failure> {
+        let access = of_machine(&|_| None, audience).map_err(|why| {
+            let what = format!("credentials of azure: the machine has no identity: {why}");
+            Failure::new("NoCredentials", what)
+        });
+        access?.checked("the machine does not say to which subscription it belongs")
+    }
+
+    /// The same, if its subscription is a word; else `why`.
+    fn checked(self, why: &str) -> Result<Self, Failure> {
         let is_word = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        if access.subscription.is_empty() || !is_word(&access.subscription) {
-            let what = "credentials of azure: AZURE_SUBSCRIPTION_ID is not set to one";
-            return Err(told(what.to_owned()));
+        if self.subscription.is_empty() || !is_word(&self.subscription) {
+            return Err(Failure::new("NoCredentials", format!("credentials of azure: {why}")));
         }
-        Ok(access)
+        Ok(self)
     }
 
     /// Whether its token is good for a call.

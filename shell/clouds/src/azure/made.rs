@@ -9,8 +9,8 @@ use sites::{Id, Kind, Step};
 
 use super::Subscription;
 use super::read::{
-    self, COMPUTE_API, NETWORK_API, RESOURCES_API, TAG_BEGUN, TAG_IMAGE, TAG_NETWORK, TAG_NUMBER,
-    TAG_ROLE, TAG_SITE,
+    self, COMPUTE_API, NETWORK_API, RESOURCES_API, TAG_BEGUN, TAG_IDENTITY, TAG_IMAGE, TAG_NETWORK,
+    TAG_NUMBER, TAG_ROLE, TAG_SITE,
 };
 use crate::make::{Maker, Meaning};
 use crate::place::Boot;
@@ -212,7 +212,7 @@ impl Subscription {
         let image = step.properties.get("image").map_or(IMAGE, String::as_str);
         let size = step.properties.get("machine").cloned().unwrap_or_default();
         let keys = ["", "home", USER, ".ssh", "authorized_keys"].join("/");
-        Ok(json!({ "properties": {
+        let mut body = json!({ "properties": {
             "hardwareProfile": { "vmSize": size },
             "storageProfile": { "imageReference": reference(image)?,
                 "osDisk": { "createOption": "FromImage", "deleteOption": "Delete",
@@ -222,7 +222,13 @@ impl Subscription {
                 "linuxConfiguration": { "disablePasswordAuthentication": true,
                     "ssh": { "publicKeys": [{ "path": keys, "keyData": nobodys_key()? }] } } },
             "networkProfile": { "networkInterfaces": [{ "id": interface,
-                "properties": { "primary": true, "deleteOption": "Detach" } }] } } }))
+                "properties": { "primary": true, "deleteOption": "Detach" } }] } } });
+        if let Some(role) = step.properties.get("role") {
+            tags[TAG_IDENTITY] = json!(role);
+            body["identity"] = json!({ "type": "UserAssigned", "userAssignedIdentities": {} });
+            body["identity"]["userAssignedIdentities"][role] = json!({});
+        }
+        Ok(body)
     }
 }
 

@@ -9,6 +9,7 @@
 //! answer leads our token to somebody else (threat SI-09).
 
 mod access;
+mod lead;
 mod lock;
 mod made;
 mod read;
@@ -21,6 +22,7 @@ use serde_json::Value;
 use sites::{Id, Kind, Step};
 
 use access::Access;
+pub(crate) use lead::routes;
 use read::{TAG_BEGUN, TAG_NETWORK, TAG_NUMBER, TAG_ROLE, TAG_SITE, list, part, text};
 pub(crate) use rights::rights;
 
@@ -50,6 +52,8 @@ pub(crate) struct Subscription {
     endpoint: String,
     rest: Rest,
     access: Option<Access>,
+    /// Whether it is the machine's own identity that asks, and no other.
+    is_machine: bool,
     things: Things,
 }
 
@@ -113,16 +117,24 @@ impl Subscription {
             endpoint: endpoint.unwrap_or(API).trim_end_matches('/').to_owned(),
             rest,
             access: None,
+            is_machine: false,
             things: Things::new(),
         })
+    }
+
+    /// The same for a machine's own program, with its identity and no other.
+    fn of_machine(self, patience: Duration, mark: u32) -> Self {
+        Self { is_machine: true, rest: self.rest.of_machine(patience, mark), ..self }
     }
 
     /// Our word with Azure, good for a call.
     fn access(&mut self) -> Result<&Access, Failure> {
         if self.access.as_ref().is_none_or(|access| !access.is_good()) {
             let environment = |name: &str| std::env::var(name).ok();
-            let opened = Access::open(&mut self.rest, &environment, &self.endpoint)?;
-            self.access = Some(opened);
+            self.access = Some(match self.is_machine {
+                true => Access::of_machine(&self.endpoint)?,
+                false => Access::open(&mut self.rest, &environment, &self.endpoint)?,
+            });
         }
         self.access.as_ref().ok_or_else(|| Failure::new("401", "no token"))
     }

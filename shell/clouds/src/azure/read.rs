@@ -15,6 +15,8 @@ pub(super) const TAG_NUMBER: &str = "warren:number";
 pub(super) const TAG_BEGUN: &str = "warren:begun";
 /// The image that a machine was asked for, by the file's word.
 pub(super) const TAG_IMAGE: &str = "warren:image";
+/// The identity that a machine was given, by the file's word.
+pub(super) const TAG_IDENTITY: &str = "warren:identity";
 
 /// Versions of the APIs whose specifications the client follows.
 pub(super) const NETWORK_API: &str = "2021-05-01";
@@ -165,8 +167,10 @@ pub(super) fn properties(kind: Kind, value: &Value) -> Properties {
         Kind::Machine => {
             set("machine", text(&of["hardwareProfile"]["vmSize"]));
             set("state", state(of).to_owned());
-            if let Some(image) = value["tags"][TAG_IMAGE].as_str() {
-                set("image", image.to_owned());
+            for (tag, key) in [(TAG_IMAGE, "image"), (TAG_IDENTITY, "role")] {
+                if let Some(word) = value["tags"][tag].as_str() {
+                    set(key, word.to_owned());
+                }
             }
         }
         _ => {}

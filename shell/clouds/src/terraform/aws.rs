@@ -100,7 +100,7 @@ fn machine(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, number: Option<
             format!("${{data.aws_ami.{}.id}}", scene.name("debian"))
         }
     };
-    let body = json!({ "provider": scene.alias, "ami": image,
+    let mut body = json!({ "provider": scene.alias, "ami": image,
         "instance_type": get(one, "machine"), "user_data": format!("${{{}}}", begins_with(one)),
         "network_interface": [{ "device_index": 0,
             "network_interface_id": scene.at("aws_network_interface", &one.id.name, "id") }],
@@ -110,5 +110,8 @@ fn machine(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, number: Option<
         // A key works once: another one in the variable is for another machine.
         "lifecycle": { "ignore_changes": ["user_data", "ami"] },
         "tags": scene.tags(&one.id, number) });
+    if let Some(role) = one.properties.get("role") {
+        body["iam_instance_profile"] = json!(role);
+    }
     sheet.add("aws_instance", &name, body);
 }

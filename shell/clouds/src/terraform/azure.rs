@@ -122,5 +122,8 @@ fn machine(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, number: Option<
         }
         _ => body["source_image_id"] = json!(image),
     }
+    if let Some(role) = one.properties.get("role") {
+        body["identity"] = json!([{ "type": "UserAssigned", "identity_ids": [role] }]);
+    }
     sheet.add("azurerm_linux_virtual_machine", &scene.name(&one.id.name), body);
 }

@@ -11,6 +11,7 @@ mod openstack;
 use serde_json::{Map, Value, json};
 use sites::{File, Id, Kind, Known, Numbering, Provider, Resource, Site};
 
+use crate::Lead;
 use crate::server::{KEY_S, TAG};
 use crate::user_data::{Start, user_data};
 
@@ -137,7 +138,9 @@ pub fn terraform(file: &File, numbering: &Numbering, digest: &str) -> Value {
         let meant = wanted.iter().filter(|one| one.id.site == site.name);
         for one in meant {
             if one.id.kind == Kind::Machine {
-                keyed(&mut sheet, &scene, one, &place.offers(), digest, place.number);
+                let lead = Lead::of(file, numbering, index, &one.id.name);
+                let routes = place.offers();
+                keyed(&mut sheet, &scene, one, &routes, digest, place.number, lead.as_ref());
             }
             if one.id.kind == Kind::Approval {
                 let name = &one.id.name;
@@ -194,12 +197,13 @@ fn keyed(
     routes: &str,
     digest: &str,
     number: Option<u32>,
+    lead: Option<&Lead>,
 ) {
     let Id { site, name, .. } = &machine.id;
     let tag = json!({ "network": scene.file.network, "site": site, "number": number,
                       "provider": scene.site.provider.word(), "installed": true })
     .to_string();
-    let start = Start { name, routes, tag: &tag, token: KEY, digest };
+    let start = Start { name, routes, tag: &tag, token: KEY, digest, lead };
     let told = format!(
         "a join key that works once, for {name}: warren key create --tag {TAG} --tag \
          tag:site-{site} --expires {KEY_S}s"
