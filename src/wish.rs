@@ -52,6 +52,10 @@ pub(crate) struct Wish {
     /// none
     #[arg(long, value_name = "ADDRESS")]
     shared_address: Option<std::net::Ipv4Addr>,
+    /// While the other gateway of our site's pair at a cloud is silent, set the routes of its
+    /// machines to us, with this machine's role; "" for no routes
+    #[arg(long, value_name = "PROVIDER,REGION,NETWORK,SITE,OWN,OTHER[,URL]", value_parser = lead)]
+    shared_routes: Option<Lead>,
     /// Send no pings to the server and relays, also where nothing else reaches them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
@@ -104,6 +108,17 @@ pub(crate) struct Wish {
 /// A directory, or none.
 #[derive(Clone, Debug)]
 struct Directory(Option<::daemon::DirectoryAt>);
+
+/// Routes at a cloud, or none.
+#[derive(Clone, Debug)]
+struct Lead(Option<clouds::Lead>);
+
+fn lead(text: &str) -> Result<Lead, String> {
+    match text.is_empty() {
+        true => Ok(Lead(None)),
+        false => text.parse().map(|lead| Lead(Some(lead))),
+    }
+}
 
 fn directory(text: &str) -> Result<Directory, String> {
     match text.is_empty() {
@@ -166,6 +181,7 @@ impl Wish {
             site_hub: self.site_hub,
             routes_through: self.routes_through.map(|ways| ways.0),
             shared_address: self.shared_address,
+            shared_routes: self.shared_routes.map(|lead| lead.0),
             no_icmp: self.no_icmp,
             circuit_hop: self.circuit_hop,
             circuit_exit: self.circuit_exit,

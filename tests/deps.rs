@@ -91,6 +91,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-daemon", "warren-link", "whether a path is a relay's"),
     ("warren-daemon", "warren-routes", "which of several gateways a prefix goes through"),
     ("warren-daemon", "warren-dns", "what the map says of names"),
+    ("warren-daemon", "warren-clouds", "a pair's standby sets the routes of its provider itself"),
     ("warren-daemon", "warren-control", "maps, tokens, and what a node says of itself"),
     ("warren-daemon", "warren-dial", "the membership"),
     ("warren-daemon", "warren-host", "the data loop, the interface, netlink"),

@@ -30,10 +30,10 @@ const SILENT: Duration = Duration::from_millis(1500);
 
 /// What the data loop says of one gateway.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+pub(crate) struct Seen {
     /// How its path answers; none if it does not, or there is none.
-    path: Option<Health>,
-    tx_bytes: u64,
+    pub(crate) path: Option<Health>,
+    pub(crate) tx_bytes: u64,
     rx_bytes: u64,
 }
 
@@ -142,7 +142,8 @@ fn numbers(wanted: &BTreeMap<Prefix, Vec<NodeId>>) -> BTreeMap<node::Prefix, Vec
     wanted.iter().map(number).collect()
 }
 
-fn ask(desk: &mut host::driver::Desk<'_>, keys: &[PublicKey]) -> (Instant, Vec<Seen>) {
+/// What the data loop says of gateways, by their keys.
+pub(crate) fn ask(desk: &mut host::driver::Desk<'_>, keys: &[PublicKey]) -> (Instant, Vec<Seen>) {
     let status = desk.status();
     let (node, clock, _) = desk.node();
     let seen = keys.iter().map(|key| {

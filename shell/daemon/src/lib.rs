@@ -42,6 +42,7 @@ mod failover;
 mod gate;
 pub mod home;
 mod lan;
+mod leading;
 mod links;
 mod mdns;
 mod member;

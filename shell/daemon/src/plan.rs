@@ -242,6 +242,14 @@ pub(crate) fn candidates(
     candidates
 }
 
+/// Gateways of other sites: peers that serve networks which this node does not serve itself.
+pub(crate) fn elsewhere(map: &Map) -> impl Iterator<Item = &Peer> {
+    let is_other = move |route: &Prefix| {
+        !route.is_default() && !map.me.routes.contains(route) && !crate::circuits::is_offer(route)
+    };
+    map.peers.iter().filter(move |peer| peer.routes.iter().any(is_other))
+}
+
 /// The prefixes that are wanted and that several peers serve, whether they reach them now or not.
 pub(crate) fn served_by_several(
     map: &Map,

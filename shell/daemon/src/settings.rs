@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use clouds::Lead;
 use control::Prefix;
 use control::limits::{HOSTNAME_BYTES_MAX, ROUTES_MAX};
 use node::LineRate;
@@ -51,6 +52,9 @@ pub struct Settings {
     /// An address of its LAN that it shares with another gateway: one of both answers for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_address: Option<Ipv4Addr>,
+    /// Routes at a cloud that it shares with another gateway: one of both sets them to itself.
+    #[serde(with = "crate::as_text", skip_serializing_if = "Option::is_none")]
+    pub shared_routes: Option<Lead>,
     /// Whether it sends no pings to its server and relays, though nothing else reaches them.
     pub no_icmp: bool,
     /// Whether it offers to be a hop of circuits.
@@ -109,6 +113,7 @@ impl Default for Settings {
             site_hub: false,
             routes_through: Vec::new(),
             shared_address: None,
+            shared_routes: None,
             no_icmp: false,
             circuit_hop: false,
             circuit_exit: false,
@@ -154,6 +159,9 @@ pub struct Changes {
     pub routes_through: Option<Vec<Through>>,
     /// [`Settings::shared_address`]; 0.0.0.0 for none.
     pub shared_address: Option<Ipv4Addr>,
+    /// [`Settings::shared_routes`]; `Some(None)` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "or_none")]
+    pub shared_routes: Option<Option<Lead>>,
     /// [`Settings::no_icmp`].
     pub no_icmp: Option<bool>,
     /// [`Settings::circuit_hop`].
@@ -165,7 +173,7 @@ pub struct Changes {
     /// [`Settings::circuit_for`].
     pub circuit_for: Option<Vec<Prefix>>,
     /// [`Settings::circuit_directory`]; `Some(None)` for none.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "directory_change")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "or_none")]
     pub circuit_directory: Option<Option<DirectoryAt>>,
     /// [`Settings::circuit_guests`].
     pub circuit_guests: Option<bool>,
@@ -227,6 +235,10 @@ impl Changes {
         if let Some(at) = self.socks.filter(|at| !is_nowhere(*at)) {
             check_place(at)?;
         }
+        let is_address = self.shared_address.is_some_and(|address| !address.is_unspecified());
+        if is_address && matches!(self.shared_routes, Some(Some(_))) {
+            return Err("--shared-routes: a pair shares an address or routes, not both".to_owned());
+        }
         check_aliases(self.advertise_routes.as_deref().unwrap_or_default())
     }
 }
@@ -249,26 +261,27 @@ fn check_aliases(offers: &[Offer]) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory that is named, none, or nothing said: a text, an empty one, or no field.
-mod directory_change {
+/// Something that is named, none, or nothing said: a text, an empty one, or no field.
+mod or_none {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    use crate::circuits::DirectoryAt;
-
-    pub(super) fn serialize<S: Serializer>(
-        change: &Option<Option<DirectoryAt>>,
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        change: &Option<Option<T>>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         match change {
-            Some(Some(at)) => to.serialize_str(&at.to_string()),
+            Some(Some(at)) => to.collect_str(at),
             Some(None) => to.serialize_str(""),
             None => to.serialize_none(),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
         from: D,
-    ) -> Result<Option<Option<DirectoryAt>>, D::Error> {
+    ) -> Result<Option<Option<T>>, D::Error> {
         let text = Option::<String>::deserialize(from)?;
         let read = |text: String| match text.is_empty() {
             true => Ok(None),
@@ -333,6 +346,10 @@ impl Settings {
             circuit_hop: or(changes.circuit_hop, self.circuit_hop),
             circuit_exit: or(changes.circuit_exit, self.circuit_exit),
             shared_address: address(changes.shared_address, self.shared_address),
+            shared_routes: match &changes.shared_routes {
+                Some(lead) => lead.clone(),
+                None => self.shared_routes.clone(),
+            },
             circuit_names: address(changes.circuit_names, self.circuit_names),
             circuit_for: match &changes.circuit_for {
                 Some(list) => list.clone(),
@@ -402,6 +419,9 @@ impl Settings {
         }
         if let Some(address) = self.shared_address {
             flags.push(("--shared-address", address.to_string()));
+        }
+        if let Some(lead) = &self.shared_routes {
+            flags.push(("--shared-routes", lead.to_string()));
         }
         if let Some(names) = self.circuit_names {
             flags.push(("--circuit-names", names.to_string()));
@@ -484,6 +504,7 @@ impl Settings {
             "--site-hub" => changes.site_hub.is_some(),
             "--routes-through" => changes.routes_through.is_some(),
             "--shared-address" => changes.shared_address.is_some(),
+            "--shared-routes" => changes.shared_routes.is_some(),
             "--no-icmp" => changes.no_icmp.is_some(),
             _ => changes.snat_subnet_routes.is_some(),
         };
@@ -518,6 +539,22 @@ mod tests {
         assert_eq!(settings.dropped_by(&words), settings.flags());
         let back = Changes { hostname: Some(String::new()), ..Changes::default() };
         assert_eq!(settings.with(&back).hostname, None);
+    }
+
+    #[test]
+    fn source_001_14_routes_are_shared_or_an_address_and_none_is_said_by_an_empty_word() {
+        let words = "aws,r,acme,a,10.1.0.254,10.1.0.253";
+        let routes = format!("{{\"shared_routes\": \"{words}\"}}");
+        let changes: Changes = serde_json::from_str(&routes).unwrap();
+        let settings = Settings::default().with(&changes);
+        assert_eq!(settings.flags(), [("--shared-routes", words.to_owned())]);
+        let kept = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&kept).unwrap(), settings);
+        let none: Changes = serde_json::from_str("{\"shared_routes\": \"\"}").unwrap();
+        assert_eq!(settings.with(&none), Settings::default());
+        assert_eq!(settings.with(&Changes::default()), settings);
+        let both = Changes { shared_address: Some(Ipv4Addr::new(10, 1, 0, 252)), ..changes };
+        assert!(both.check().unwrap_err().contains("not both"));
     }
 
     #[test]
