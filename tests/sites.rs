@@ -17,6 +17,8 @@ mod proofs;
 mod soak;
 #[path = "sites/ssh.rs"]
 mod ssh;
+#[path = "sites/standby.rs"]
+mod standby;
 mod support;
 #[path = "sites/topology.rs"]
 mod topology;

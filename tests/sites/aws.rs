@@ -21,8 +21,10 @@ const API_PORT: &str = "9443";
 /// What the world calls the cloud's public address; moto gives some of 127.0.0.0/8.
 const PUBLIC: &str = "198.51.100.77";
 const GATEWAY: &str = "10.1.0.254";
-const MACHINE: &str = "10.1.0.10";
-const REMOTE: &str = "10.4.0.1";
+/// The same of a pair's second gateway.
+const SECOND: [&str; 2] = ["198.51.100.80", "10.1.0.253"];
+pub(crate) const MACHINE: &str = "10.1.0.10";
+pub(crate) const REMOTE: &str = "10.4.0.1";
 
 /// The Python that has moto: installed, or put there by `make setup`; says so if there is none.
 pub(crate) fn moto() -> Option<PathBuf> {
@@ -36,23 +38,35 @@ pub(crate) fn moto() -> Option<PathBuf> {
 }
 
 /// A cloud and its fabric, beside the world of `ssh`.
-struct Cloud<'w> {
+pub(crate) struct Cloud<'w> {
     world: &'w World,
     python: String,
     serving: Process,
     /// The cloud's network: its router, the gateway's machine, and a machine of the site's own.
-    fabric: Host,
-    gateway: Host,
-    machine: Host,
+    pub(crate) fabric: Host,
+    pub(crate) gateway: Host,
+    pub(crate) machine: Host,
+    /// The second gateway's machine, if the site has a pair.
+    pub(crate) second: Option<Host>,
     operator: [String; 2],
 }
 
 impl<'w> Cloud<'w> {
     fn open(scene: &Scene, world: &'w World, python: &Path) -> Result<Self> {
+        Self::open_with(scene, world, python, "")
+    }
+
+    /// The same; `more` is what the file says of its site beside.
+    pub(crate) fn open_with(
+        scene: &Scene,
+        world: &'w World,
+        python: &Path,
+        more: &str,
+    ) -> Result<Self> {
         let python = python.display().to_string();
         world.server.sh("ip link set lo up")?;
         // The site file names an image that only the open cloud knows; rights need none.
-        write_file(world, "ami-1", "")?;
+        write_file(world, "ami-1", more)?;
         let rights = said(&mut rights(world))?;
         std::fs::write(world.path("policy.json"), rights)?;
         let folder = world.path("").display().to_string();
@@ -62,10 +76,12 @@ impl<'w> Cloud<'w> {
         let keys: Value = serde_json::from_slice(&std::fs::read(world.path("keys.json"))?)?;
         let key = |at: usize| keys["operator"][at].as_str().unwrap_or_default().to_owned();
         let image = keys["image"].as_str().unwrap_or_default();
-        write_file(world, image, "")?;
+        write_file(world, image, more)?;
         let [fabric, gateway, machine] = fabric(scene, world, "10.1.0", PUBLIC)?;
+        let is_pair = more.contains("gateways = 2");
+        let second = is_pair.then(|| second(scene, &fabric, "10.1.0", SECOND[0])).transpose()?;
         let operator = [key(0), key(1)];
-        Ok(Self { world, python, serving, fabric, gateway, machine, operator })
+        Ok(Self { world, python, serving, fabric, gateway, machine, second, operator })
     }
 
     /// `warren sites` with the operator's credentials.
@@ -79,7 +95,7 @@ impl<'w> Cloud<'w> {
         command
     }
 
-    fn sites(&self, words: &[&str]) -> Result<String> {
+    pub(crate) fn sites(&self, words: &[&str]) -> Result<String> {
         said(&mut self.command(words))
     }
 
@@ -88,13 +104,13 @@ impl<'w> Cloud<'w> {
     }
 
     /// Asks or tells the cloud something as its administrator.
-    fn asked(&self, words: &[&str]) -> Result<String> {
+    pub(crate) fn asked(&self, words: &[&str]) -> Result<String> {
         let folder = self.world.path("").display().to_string();
         self.world.server.run(&[&[self.python.as_str(), ASKED, &folder], words].concat())
     }
 
     /// Everything that the cloud has, by kind.
-    fn census(&self) -> Result<Value> {
+    pub(crate) fn census(&self) -> Result<Value> {
         Ok(serde_json::from_str(&self.asked(&["census"])?)?)
     }
 
@@ -102,7 +118,7 @@ impl<'w> Cloud<'w> {
         Ok(std::fs::write(self.world.path("faults.json"), faults.to_string())?)
     }
 
-    fn booting(&self, words: &[&str]) -> Result<String> {
+    pub(crate) fn booting(&self, words: &[&str]) -> Result<String> {
         let told = booting(self.world, self.command(words), &|| self.boot());
         told.with_context(|| self.serving.log())
     }
@@ -112,18 +128,22 @@ impl<'w> Cloud<'w> {
     fn boot(&self) -> Result<()> {
         for boot in boots(&self.world.path(""))? {
             self.materialise()?;
-            start(&self.python, &self.gateway, &boot)?;
+            let is_second = std::fs::read_to_string(&boot)?.contains("-gw2 ");
+            let second = self.second.as_ref().filter(|_| is_second);
+            start(&self.python, second.unwrap_or(&self.gateway), &boot)?;
         }
         Ok(())
     }
 
     /// Makes of the fabric what the cloud believes now.
     fn materialise(&self) -> Result<()> {
-        let script = self.asked(&["fabric", PUBLIC, GATEWAY])?;
+        let mut words = vec!["fabric", PUBLIC, GATEWAY];
+        words.extend(self.second.iter().flat_map(|_| SECOND));
+        let script = self.asked(&words)?;
         self.fabric.sh(&script).map(drop)
     }
 
-    fn joined(&self) -> Result<()> {
+    pub(crate) fn joined(&self) -> Result<()> {
         self.materialise()?;
         let pings = |host: &Host, to: &str| host.sh(&format!("ping -c 1 -W 0.5 {to}")).is_ok();
         let there = || pings(&self.machine, REMOTE) && pings(&self.world.apps[0], MACHINE);
@@ -203,6 +223,16 @@ pub(crate) fn fabric(scene: &Scene, world: &World, net: &str, public: &str) -> R
     fabric.sh("ip route add default via 198.51.100.254")?;
     lab::sites::give_image(&gateway, Path::new(env!("CARGO_BIN_EXE_warren")))?;
     Ok([fabric, gateway, machine])
+}
+
+/// A second gateway at the same router, known as `public` to the world.
+pub(crate) fn second(scene: &Scene, fabric: &Host, net: &str, public: &str) -> Result<Host> {
+    let gateway = scene.host("cloudgw2")?;
+    fabric.sh(&format!("ip addr add {public}/24 dev wan0"))?;
+    let ports = [Port { host: &gateway, name: "gw1", last: 253 }];
+    lab::sites::fabric(&scene.net.borrow(), fabric, net, &ports)?;
+    lab::sites::give_image(&gateway, Path::new(env!("CARGO_BIN_EXE_warren")))?;
+    Ok(gateway)
 }
 
 /// From outside nothing is open but the port that the plan prints.

@@ -9,7 +9,7 @@ use lab::process::Process;
 use lab::sites::boots;
 use serde_json::{Value, json};
 
-use crate::aws::{booting, fabric, moto, nothing_else_is_open, start};
+use crate::aws::{booting, fabric, moto, nothing_else_is_open, second, start};
 use crate::proofs::applies_again;
 use crate::ssh::{self, World, said};
 use crate::support::*;
@@ -19,18 +19,24 @@ const VALIDATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/validat
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/client.py");
 const API: &str = "198.51.100.254";
 const PUBLIC: &str = "198.51.100.79";
-const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000001";
-const MACHINE: &str = "10.2.0.10";
+pub(crate) const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000001";
+/// What the world calls a pair's second gateway.
+const SECOND: &str = "198.51.100.81";
+/// Where machines of a pair ask who they are; what plays Azure answers at another place.
+const METADATA: [&str; 2] = ["169.254.169.254", "198.51.100.254:9601"];
+pub(crate) const MACHINE: &str = "10.2.0.10";
 const REMOTE: &str = "10.4.0.1";
 
-struct Azure<'w> {
+pub(crate) struct Azure<'w> {
     world: &'w World,
     /// A Python that reads YAML, as cloud-init does.
     python: String,
     serving: Process,
-    fabric: Host,
-    gateway: Host,
-    machine: Host,
+    pub(crate) fabric: Host,
+    pub(crate) gateway: Host,
+    pub(crate) machine: Host,
+    /// The second gateway's machine, if the site has a pair.
+    pub(crate) second: Option<Host>,
     secret: &'static str,
 }
 
@@ -43,8 +49,18 @@ fn tool(name: &str) -> PathBuf {
 
 impl<'w> Azure<'w> {
     fn open(scene: &Scene, world: &'w World, python: &Path) -> Result<Self> {
+        Self::open_with(scene, world, python, "")
+    }
+
+    /// The same; `more` is what the file says of its site beside.
+    pub(crate) fn open_with(
+        scene: &Scene,
+        world: &'w World,
+        python: &Path,
+        more: &str,
+    ) -> Result<Self> {
         world.server.sh("ip link set lo up")?;
-        write_file(world, "")?;
+        write_file(world, more)?;
         let mut rights = world.server.command(&[env!("CARGO_BIN_EXE_warren"), "sites", "export"]);
         let role = said(rights.arg("--rights").arg(world.path("sites.toml")))?;
         std::fs::write(world.path("role.json"), role)?;
@@ -54,9 +70,18 @@ impl<'w> Azure<'w> {
             world.server.spawn(&["python3", ARM, "serve", &folder, API, "9600", &role])?;
         serving.wait_for_within(seconds(30), |log| log.contains("azure is open"))?;
         let [fabric, gateway, machine] = fabric(scene, world, "10.2.0", PUBLIC)?;
+        let is_pair = more.contains("gateways = 2");
+        let second = is_pair.then(|| second(scene, &fabric, "10.2.0", SECOND)).transpose()?;
+        let [asked, told] = METADATA;
+        for machine in [&gateway].into_iter().chain(&second).filter(|_| is_pair) {
+            machine.sh(&format!(
+                "nft 'table ip metadata {{ chain out {{ type nat hook output priority -100;
+                 ip daddr {asked} tcp dport 80 dnat to {told}; }} }}'"
+            ))?;
+        }
         let python = python.display().to_string();
         let secret = "a&secret";
-        Ok(Self { world, python, serving, fabric, gateway, machine, secret })
+        Ok(Self { world, python, serving, fabric, gateway, machine, second, secret })
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -71,7 +96,7 @@ impl<'w> Azure<'w> {
         command
     }
 
-    fn sites(&self, words: &[&str]) -> Result<String> {
+    pub(crate) fn sites(&self, words: &[&str]) -> Result<String> {
         said(&mut self.command(words)).with_context(|| last_calls(&self.serving))
     }
 
@@ -80,12 +105,12 @@ impl<'w> Azure<'w> {
         Ok(refused.context("it should have been refused")?.to_string())
     }
 
-    fn asked(&self, words: &[&str]) -> Result<String> {
+    pub(crate) fn asked(&self, words: &[&str]) -> Result<String> {
         let folder = self.world.path("").display().to_string();
         self.world.server.run(&[&["python3", ARM, "ask", &folder], words].concat())
     }
 
-    fn census(&self) -> Result<Value> {
+    pub(crate) fn census(&self) -> Result<Value> {
         Ok(serde_json::from_str(&self.asked(&["census"])?)?)
     }
 
@@ -93,11 +118,13 @@ impl<'w> Azure<'w> {
         Ok(std::fs::write(self.world.path("faults.json"), faults.to_string())?)
     }
 
-    fn booting(&self, words: &[&str]) -> Result<String> {
+    pub(crate) fn booting(&self, words: &[&str]) -> Result<String> {
         let boot = || {
             for boot in boots(&self.world.path(""))? {
                 self.materialise()?;
-                start(&self.python, &self.gateway, &boot)?;
+                let is_second = std::fs::read_to_string(&boot)?.contains("-gw2 ");
+                let second = self.second.as_ref().filter(|_| is_second);
+                start(&self.python, second.unwrap_or(&self.gateway), &boot)?;
             }
             Ok(())
         };
@@ -106,11 +133,13 @@ impl<'w> Azure<'w> {
     }
 
     fn materialise(&self) -> Result<()> {
-        let script = self.asked(&["fabric", PUBLIC])?;
+        let mut words = vec!["fabric", PUBLIC];
+        words.extend(self.second.iter().map(|_| SECOND));
+        let script = self.asked(&words)?;
         self.fabric.sh(&script).map(drop)
     }
 
-    fn joined(&self) -> Result<()> {
+    pub(crate) fn joined(&self) -> Result<()> {
         self.materialise()?;
         let pings = |host: &Host, to: &str| host.sh(&format!("ping -c 1 -W 0.5 {to}")).is_ok();
         let there = || pings(&self.machine, REMOTE) && pings(&self.world.apps[0], MACHINE);
@@ -118,7 +147,7 @@ impl<'w> Azure<'w> {
     }
 
     /// Holds everything that was said against the specifications.
-    fn is_as_specified(&self) -> Result<()> {
+    pub(crate) fn is_as_specified(&self) -> Result<()> {
         let named = std::env::var_os("WARREN_AZURE_SPECS").map(PathBuf::from);
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/azure-specs");
         let specifications = named.unwrap_or(beside);

@@ -38,34 +38,40 @@ impl World {
         Ok(usize::from(self.leads(1)))
     }
 
-    /// Ten pings a second from the machine of one site to that of another, for 11 s.
-    fn ping(&self, from: usize, to: usize) -> Result<Child> {
-        let to = format!("10.4.{to}.1");
-        let words = ["ping", "-D", "-n", "-i", "0.1", "-c", "110", "-W", "1", to.as_str()];
-        Ok(self.apps[from].command(&words).stdout(Stdio::piped()).spawn()?)
-    }
-
-    /// The longest time without an answer, both ways, while `fault` happens.
+    /// [`gap`] between the machines of the first two sites.
     fn gap(&self, what: &str, fault: impl FnOnce() -> Result<()>) -> Result<()> {
-        let pings = [self.ping(0, 1)?, self.ping(1, 0)?];
-        std::thread::sleep(seconds(2));
-        fault()?;
-        for (ping, way) in pings.into_iter().zip(["out", "in"]) {
-            let told = String::from_utf8(ping.wait_with_output()?.stdout)?;
-            let times: Vec<f64> = told
-                .lines()
-                .filter(|line| line.contains("bytes from"))
-                .filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok())
-                .collect();
-            let longest = times.windows(2).map(|two| two[1] - two[0]).fold(0.0, f64::max);
-            let count = times.len();
-            eprintln!(
-                "source_001_14 {what}, {way}: {longest:.2} s without an answer, {count} answers"
-            );
-            ensure!(longest < WITHIN.as_secs_f64() && count > 55, "{longest} s: {told}");
-        }
-        Ok(())
+        gap(what, [(&self.apps[0], "10.4.1.1"), (&self.apps[1], "10.4.0.1")], fault)
     }
+}
+
+/// Ten pings a second from a machine, for 11 s.
+fn ping(from: &Host, to: &str) -> Result<Child> {
+    let words = ["ping", "-D", "-n", "-i", "0.1", "-c", "110", "-W", "1", to];
+    Ok(from.command(&words).stdout(Stdio::piped()).spawn()?)
+}
+
+/// The longest time without an answer, both ways, while `fault` happens.
+pub(crate) fn gap(
+    what: &str,
+    ways: [(&Host, &str); 2],
+    fault: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let pings = ways.map(|(from, to)| ping(from, to));
+    std::thread::sleep(seconds(2));
+    fault()?;
+    for (ping, way) in pings.into_iter().zip(["out", "in"]) {
+        let told = String::from_utf8(ping?.wait_with_output()?.stdout)?;
+        let times: Vec<f64> = told
+            .lines()
+            .filter(|line| line.contains("bytes from"))
+            .filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok())
+            .collect();
+        let longest = times.windows(2).map(|two| two[1] - two[0]).fold(0.0, f64::max);
+        let count = times.len();
+        eprintln!("source_001_14 {what}, {way}: {longest:.2} s without an answer, {count} answers");
+        ensure!(longest < WITHIN.as_secs_f64() && count > 55, "{longest} s: {told}");
+    }
+    Ok(())
 }
 
 #[test]
@@ -112,6 +118,13 @@ fn source_001_14_a_gateway_vanishes_and_machines_go_on_by_themselves() -> Result
     scene("sites14", |scene| {
         let world = World::with(scene, "sites14", &sshd, true, false)?;
         world.sites(&["apply", "--yes"])?;
+        let first = world.leader()?;
+        // It loses its way to other sites and nothing else: no cable is out, and its LAN is well.
+        let out = ["p0", "p9"][first];
+        let lose = || world.server.sh(&format!("ip link set {out} nomaster")).map(drop);
+        world.gap("a gateway loses its way out", lose)?;
+        ensure!(world.leads(1 - first) && !world.leads(first), "the other one leads");
+        world.server.sh(&format!("ip link set {out} master br0"))?;
         let first = world.leader()?;
         // It is gone from both networks at once and says nothing to anybody.
         let vanish = || {

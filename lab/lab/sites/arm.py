@@ -4,11 +4,13 @@ what it is asked and answers is held against Microsoft's own specifications afte
 
     arm.py serve FOLDER ADDRESS PORT ROLE
     arm.py ask FOLDER census | spoil | terminate | forbid RIGHT | allow | lock SECONDS | foreign
+    arm.py ask FOLDER role [RIGHT]        machines have their role, or all of it but one right
     arm.py ask FOLDER fabric PUBLIC...    what Azure believes, as a script of sh and nft
 
 ROLE is a custom role, or two: of the operator, and of machines, which get their tokens from the
 metadata service at the next port. What a role does not name is refused. FOLDER gets `arm-ca.pem`, `boot-ID` for each
-machine that was run (its custom data), and `exchanges.jsonl`. `faults.json` there says how to fail:
+machine that was run (its custom data), and `exchanges.jsonl`. `moved` there says in words of `ip` where routes lead
+that were written. `faults.json` says how to fail:
 `throttle`: every n-th call; `lost`: kinds whose PUT is done and has no answer, once each;
 `expire`: tokens end with that many calls.
 """
@@ -25,6 +27,7 @@ NET, VM = "microsoft.network/", "microsoft.compute/virtualmachines"
 state, lock, spent, operations = {}, threading.RLock(), set(), {}
 calls, tokens, count = [0], {}, [0]
 allowed, gateways = [], []
+ASSIGN = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
 
 
 class Refused(Exception):
@@ -120,6 +123,8 @@ def check(kind, id, one):
         if inner.get("publicIPAddress"):
             known(inner["publicIPAddress"], "public address")
     if kind == VM:
+        if one.get("identity") and ASSIGN not in allowed:
+            raise Refused(403, "LinkedAuthorizationFailed", f"The client has no permission to perform action '{ASSIGN}'")
         for reference in properties["networkProfile"]["networkInterfaces"]:
             nic = known(reference, "interface")
             holder = nic["properties"].get("virtualMachine")
@@ -180,6 +185,19 @@ def shown(one):
     return value
 
 
+def port(address):
+    """What a fabric calls the side of a gateway: 254 is the first one."""
+    return f"gw{254 - int(address.rsplit('.', 1)[1])}"
+
+
+def follow():
+    """Tells a fabric where routes lead now."""
+    with open(FOLDER / "moved", "a") as file:
+        for route in all_of(NET + "routetables/routes"):
+            to, hop = route["properties"]["addressPrefix"], route["properties"]["nextHopIpAddress"]
+            file.write(f"ip route replace {to} via {hop} dev {port(hop)} onlink proto 200\n")
+
+
 def put(kind, path, body, host):
     id = path.lower()
     parts = path.split("/")
@@ -235,6 +253,8 @@ def put(kind, path, body, host):
     def done():
         if id in state:
             state[id]["properties"]["provisioningState"] = "Succeeded"
+        if kind == NET + "routetables/routes" and old:
+            follow()
     return begin(parts[6], host, ((200 if old else 201), shown(one)), done)
 
 
@@ -468,6 +488,8 @@ def asked(what, word):
         allowed.remove(word)
     if what == "allow":
         allowed[:] = roles((FOLDER / "role.json").read_text())[0]
+    if what == "role":
+        gateways[:] = [one for one in roles((FOLDER / "role.json").read_text())[1] if one.lower() != word]
     if what == "lock":
         for rule in all_of(NET + "networksecuritygroups/securityrules"):
             if rule["properties"].get("description"):

@@ -1,8 +1,10 @@
 """What a test asks of the cloud behind `cloud.py`, as its administrator.
 
     asked.py FOLDER census | spoil | terminate | forbid RIGHT | allow | foreign
+    asked.py FOLDER role [RIGHT]             gateways' role has its policy, or all of it but one right
     asked.py FOLDER lock SECONDS | unlock
-    asked.py FOLDER fabric PUBLIC GATEWAY    what the cloud believes, as a script of sh and nft
+    asked.py FOLDER fabric PUBLIC GATEWAY…   what the cloud believes, as a script of sh and nft; for
+                                             a pair both words come twice
     asked.py - script FILE                   what user data does, as a script of sh
 """
 
@@ -91,32 +93,39 @@ def spoil():
     ec2.delete_network_interface(NetworkInterfaceId=other)
 
 
-def fabric(public, gateway):
-    check = interface()["SourceDestCheck"]
+def fabric(*words):
+    gateways = list(zip(words[::2], words[1::2]))
+    found = ours(ec2.describe_network_interfaces, "NetworkInterfaces")
+    check = {one["PrivateIpAddress"]: one["SourceDestCheck"] for one in found}
     table = ours(ec2.describe_route_tables, "RouteTables")[0]
+    port = lambda address: f"gw{254 - int(address.rsplit('.', 1)[1])}"
     alive = {one["NetworkInterfaceId"]: one["PrivateIpAddress"]
              for one in ec2.describe_network_interfaces()["NetworkInterfaces"]}
     print("ip route flush proto 200 || true")
     for route in table["Routes"]:
         via = alive.get(route.get("NetworkInterfaceId"))
         if via:
-            print(f"ip route replace {route['DestinationCidrBlock']} via {via} dev gw0 onlink proto 200")
-    lines = ["flush ruleset", "table ip cloud {"]
-    address = [one for one in ours(ec2.describe_addresses, "Addresses")
-               if one.get("PrivateIpAddress") == gateway]
-    if address:
-        lines += [f"chain in {{ type nat hook prerouting priority dstnat; iifname wan0 ip daddr {public} dnat to {gateway}; }}",
-                  f"chain out {{ type nat hook postrouting priority srcnat; oifname wan0 ip saddr {gateway} snat to {public}; }}"]
-    lines.append("chain pass { type filter hook forward priority 0; policy drop;")
-    if check:
-        lines += [f"iifname gw0 ip saddr != {gateway} drop", f"oifname gw0 ip daddr != {gateway} drop"]
+            # What leads to somebody who is no gateway leads nowhere.
+            at = port(via) if via in check else "gw0"
+            print(f"ip route replace {route['DestinationCidrBlock']} via {via} dev {at} onlink proto 200")
+    held = [one.get("PrivateIpAddress") for one in ours(ec2.describe_addresses, "Addresses")]
+    public = [pair for pair in gateways if pair[1] in held]
+    into = " ".join(f"iifname wan0 ip daddr {out} dnat to {own};" for out, own in public)
+    out = " ".join(f"oifname wan0 ip saddr {own} snat to {out};" for out, own in public)
+    lines = ["flush ruleset", "table ip cloud {",
+             f"chain in {{ type nat hook prerouting priority dstnat; {into} }}",
+             f"chain out {{ type nat hook postrouting priority srcnat; {out} }}",
+             "chain pass { type filter hook forward priority 0; policy drop;"]
+    for _, own in gateways:
+        if check.get(own):
+            lines += [f"iifname {port(own)} ip saddr != {own} drop", f"oifname {port(own)} ip daddr != {own} drop"]
     lines.append("ct state established,related accept")
-    for port, rules in [("gw0", group()["IpPermissions"]), ('"app*"', default_group()["IpPermissions"])]:
+    for at, rules in [('"gw*"', group()["IpPermissions"]), ('"app*"', default_group()["IpPermissions"])]:
         for rule in rules:
             for range in rule.get("IpRanges", []):
                 ports = "" if rule["IpProtocol"] == "-1" else \
                     f"{rule['IpProtocol']} dport {rule['FromPort']}-{rule['ToPort']} "
-                lines.append(f"oifname {port} ip saddr {range['CidrIp']} {ports}accept")
+                lines.append(f"oifname {at} ip saddr {range['CidrIp']} {ports}accept")
     # Its own machines are in the default group, whose rule for itself moto leaves out, and nobody is
     # kept from sending.
     lines += ['iifname "app*" oifname "app*" accept', "oifname wan0 accept", "}", "}"]
@@ -138,11 +147,21 @@ def lock(left_s):
         {"ResourceType": "key-pair", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}])
 
 
-def rights(without=None):
-    policy = json.loads((folder / "policy.json").read_text())
-    for statement in policy["Statement"]:
+def policy(who, without):
+    whole = json.loads((folder / "policy.json").read_text())
+    document = whole.get(who, whole)
+    for statement in document["Statement"]:
         statement["Action"] = [action for action in statement["Action"] if action != without]
-    iam.put_user_policy(UserName="operator", PolicyName="p", PolicyDocument=json.dumps(policy))
+    document["Statement"] = [one for one in document["Statement"] if one["Action"]]
+    return json.dumps(document)
+
+
+def rights(without=None):
+    iam.put_user_policy(UserName="operator", PolicyName="p", PolicyDocument=policy("operator", without))
+
+
+def role(without=None):
+    iam.put_role_policy(RoleName="gateways", PolicyName="p", PolicyDocument=policy("gateway", without))
 
 
 def terminate():
@@ -155,5 +174,5 @@ def terminate():
 
 words = {"census": census, "spoil": spoil, "fabric": fabric, "foreign": foreign, "lock": lock,
          "unlock": lambda: ec2.delete_key_pair(KeyName="warren-lock-acme-cloud"),
-         "forbid": rights, "allow": rights, "terminate": terminate}
+         "forbid": rights, "allow": rights, "role": role, "terminate": terminate}
 words[word](*rest)

@@ -3,8 +3,10 @@ door that speaks TLS, does what moto leaves out of EC2's rules, and fails as a t
 
     cloud.py FOLDER ADDRESS PORT POLICY
 
-FOLDER gets `ca.pem`, `keys.json` (of an administrator and of an operator who has POLICY), and
-`boot-ID` for each machine that was run: its user data. `faults.json` there says how to fail:
+POLICY is the operator's, or two: `operator`, and `gateway` of the role `gateways` that machines may
+have. FOLDER gets `ca.pem`, `keys.json` (of an administrator, of the operator, and of that role as a
+machine has them), and `boot-ID` for each machine that was run: its user data. `moved` there says in
+words of `ip` where routes lead that were replaced. `faults.json` says how to fail:
   throttle: every n-th call is refused    broken: calls that fail by themselves, once each
   lost: calls that are done, once each, and whose answer is not sent
   ahead_s: the cloud's clock is so far ahead of this machine's
@@ -12,8 +14,8 @@ FOLDER gets `ca.pem`, `keys.json` (of an administrator and of an operator who ha
 Every call is a line of standard output: its number, its action, what became of it.
 """
 
-import base64, datetime, email.utils, http.client, http.server, json, os, pathlib, ssl, sys, time
-import socketserver, subprocess, threading, urllib.parse
+import base64, datetime, email.utils, fnmatch, http.client, http.server, json, os, pathlib, ssl, sys
+import socketserver, subprocess, threading, time, urllib.parse
 
 FOLDER, ADDRESS, PORT, POLICY = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 REGION = "eu-west-1"
@@ -27,20 +29,35 @@ for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
 import boto3
 from moto.ec2.models import ec2_backends
 from moto.server import ThreadedMotoServer
+from moto.sts.models import sts_backends
 
 moto = ThreadedMotoServer(ip_address="127.0.0.1", port=BEHIND, verbose=False)
 moto.start()
 place = dict(region_name=REGION, endpoint_url=f"http://127.0.0.1:{BEHIND}")
 first = boto3.client("iam", aws_access_key_id="x", aws_secret_access_key="x", **place)
 keys = {}
+rights = json.loads(pathlib.Path(POLICY).read_text())
 everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
-for name, policy in [("admin", json.dumps(everything)), ("operator", pathlib.Path(POLICY).read_text())]:
+for name, policy in [("admin", everything), ("operator", rights.get("operator", rights))]:
     first.create_user(UserName=name)
-    first.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=policy)
+    first.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=json.dumps(policy))
     key = first.create_access_key(UserName=name)["AccessKey"]
     keys[name] = [key["AccessKeyId"], key["SecretAccessKey"]]
-admin = boto3.client(
-    "ec2", aws_access_key_id=keys["admin"][0], aws_secret_access_key=keys["admin"][1], **place)
+place |= dict(aws_access_key_id=keys["admin"][0], aws_secret_access_key=keys["admin"][1])
+admin, iam = boto3.client("ec2", **place), boto3.client("iam", **place)
+if "gateway" in rights:
+    # A role and an instance profile of one name, as the console makes them; a machine that has it is
+    # given keys that end.
+    trust = {"Version": "2012-10-17", "Statement": [
+        {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}]}
+    role = iam.create_role(RoleName="gateways", AssumeRolePolicyDocument=json.dumps(trust))["Role"]["Arn"]
+    iam.put_role_policy(RoleName="gateways", PolicyName="p", PolicyDocument=json.dumps(rights["gateway"]))
+    iam.create_instance_profile(InstanceProfileName="gateways")
+    iam.add_role_to_instance_profile(InstanceProfileName="gateways", RoleName="gateways")
+    given = sts_backends[role.split(":")[4]]["aws"].assume_role(
+        region_name=REGION, role_session_name="machine", role_arn=role, policy="", duration=3600, external_id="")
+    keys["gateway"] = {"Code": "Success", "AccessKeyId": given.access_key_id,
+                       "SecretAccessKey": given.secret_access_key, "Token": given.session_token}
 images = admin.describe_images(Filters=[{"Name": "architecture", "Values": ["x86_64"]}])["Images"]
 keys |= {"image": images[0]["ImageId"], "door": f"https://{ADDRESS}:{PORT}"}
 
@@ -60,9 +77,34 @@ def error(status, code, message):
     return status, body.encode()
 
 
+def may_pass(profile):
+    """Whether the operator may give a machine the role of this name."""
+    document = iam.get_user_policy(UserName="operator", PolicyName="p")["PolicyDocument"]
+    passes = [one["Resource"] for one in document["Statement"] if "iam:PassRole" in one["Action"]]
+    name = f"arn:aws:iam::123456789012:role/{profile}"
+    return any(fnmatch.fnmatch(name, to) for resources in passes for to in resources)
+
+
+def follow(table):
+    """Tells a fabric where a table's routes lead now."""
+    routes = admin.describe_route_tables(RouteTableIds=[table])["RouteTables"][0]["Routes"]
+    found = admin.describe_network_interfaces()["NetworkInterfaces"]
+    at = {one["NetworkInterfaceId"]: one["PrivateIpAddress"] for one in found}
+    with open(FOLDER / "moved", "a") as file:
+        for route in routes:
+            via = at.get(route.get("NetworkInterfaceId"))
+            if via:
+                port = f"gw{254 - int(via.rsplit('.', 1)[1])}"
+                to = route["DestinationCidrBlock"]
+                file.write(f"ip route replace {to} via {via} dev {port} onlink proto 200\n")
+
+
 def refused(action, form):
     """What EC2 refuses and moto does not."""
     get = lambda name: form.get(name, [""])[0]
+    profile = get("IamInstanceProfile.Name")
+    if action == "RunInstances" and profile and not may_pass(profile):
+        return error(403, "UnauthorizedOperation", f"not authorized to perform: iam:PassRole on {profile}")
     if action == "CreateRoute":
         tables = admin.describe_route_tables(RouteTableIds=[get("RouteTableId")])["RouteTables"]
         known = {route.get("DestinationCidrBlock"): route for route in tables[0]["Routes"]}
@@ -142,6 +184,8 @@ def one(path, fields, body, faults):
             id = answer[1].decode().split("<instanceId>")[1].split("<")[0]
             (FOLDER / f"boot-{id}.new").write_bytes(base64.b64decode(form["UserData"][0]))
             (FOLDER / f"boot-{id}.new").rename(FOLDER / f"boot-{id}")
+        if action == "ReplaceRoute" and answer[0] == 200:
+            follow(form["RouteTableId"][0])
         if action == "TerminateInstances" and answer[0] == 200:
             detach(form["InstanceId.1"][0])
     if once("lost"):
