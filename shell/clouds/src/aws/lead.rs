@@ -12,7 +12,8 @@ use crate::retry::Failure;
 
 /// So long one call is sent again; the next look comes by itself.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Keys of a role are asked for again after so long; they last for hours.
+/// Keys of a role, and whose interfaces these are, are asked for again after so long; keys last for
+/// hours, and interfaces for as long as nobody removes them by hand.
 const KEYS_FOR: Duration = Duration::from_secs(600);
 
 /// What a gateway knows.
@@ -20,7 +21,7 @@ struct Own {
     client: Client,
     lead: Lead,
     keys_since: Instant,
-    /// AWS's words for both interfaces, this gateway's first; they stay for a machine's life.
+    /// AWS's words for both interfaces, this gateway's first.
     interfaces: Option<[String; 2]>,
 }
 
@@ -82,6 +83,7 @@ impl Routes for Own {
         if self.keys_since.elapsed() > KEYS_FOR {
             self.keys_since = Instant::now();
             self.client.forget_keys();
+            self.interfaces = None;
         }
         let found = self.look();
         if found.is_err() {
