@@ -169,7 +169,8 @@ fn export(rights: Option<PathBuf>, terraform: Option<PathBuf>) -> Result<()> {
         let (file, numbering) = check(&path)?;
         ensure!(
             file.topology == Topology::Mesh,
-            "gateways at clouds are joined each with each; write topology = \"mesh\""
+            "the gateways of a star or a tree learn it from `warren sites apply`; write \
+             topology = \"mesh\""
         );
         let whole = clouds::terraform(&file, &numbering, &Program::this()?.digest);
         say(&format!("{whole:#}\n"))?;
@@ -294,13 +295,6 @@ impl Scene {
 /// What this program cannot make yet, each with a reason.
 fn unable(file: &File, only: Option<&str>) -> Vec<String> {
     let mut unable = Vec::new();
-    let cloud = file.sites.iter().find(|site| site.provider != Provider::Ssh);
-    if let Some(cloud) = cloud.filter(|_| file.topology != Topology::Mesh) {
-        unable.push(format!(
-            "topology: tree and star are of sites that ssh reaches, and {} is at a cloud",
-            cloud.name
-        ));
-    }
     let first = file.sites.first();
     let other = first.and_then(|one| file.sites.iter().find(|site| site.backend != one.backend));
     if let Some([one, other]) = first.zip(other).map(|(one, other)| [one, other]) {

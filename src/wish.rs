@@ -1,6 +1,7 @@
 //! Wishes: what `up` and `set` can say of a node's settings.
 
-use ::daemon::{Changes, Offer, Through};
+use ::daemon::{Changes, Offer};
+use control::Through;
 
 /// The settings of a node. What is not mentioned stays as it is.
 #[derive(Clone, Debug, clap::Args)]

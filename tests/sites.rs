@@ -19,6 +19,8 @@ mod soak;
 mod ssh;
 #[path = "sites/standby.rs"]
 mod standby;
+#[path = "sites/star.rs"]
+mod star;
 mod support;
 #[path = "sites/topology.rs"]
 mod topology;

@@ -52,7 +52,7 @@ pub(crate) struct Cloud<'w> {
 }
 
 impl<'w> Cloud<'w> {
-    fn open(scene: &Scene, world: &'w World, python: &Path) -> Result<Self> {
+    pub(crate) fn open(scene: &Scene, world: &'w World, python: &Path) -> Result<Self> {
         Self::open_with(scene, world, python, "")
     }
 
@@ -136,7 +136,7 @@ impl<'w> Cloud<'w> {
     }
 
     /// Makes of the fabric what the cloud believes now.
-    fn materialise(&self) -> Result<()> {
+    pub(crate) fn materialise(&self) -> Result<()> {
         let mut words = vec!["fabric", PUBLIC, GATEWAY];
         words.extend(self.second.iter().flat_map(|_| SECOND));
         let script = self.asked(&words)?;

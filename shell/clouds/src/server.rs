@@ -28,6 +28,16 @@ pub(crate) struct Node {
     pub(crate) is_ours: bool,
     pub(crate) online: bool,
     pub(crate) approved: Vec<String>,
+    pub(crate) place: Place,
+}
+
+/// What the server tells a node of its place among sites.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Place {
+    /// Whether it passes on what sites send to each other.
+    pub(crate) passes_on: bool,
+    /// Through whom it reaches networks, as `NETWORK=GATEWAY`.
+    pub(crate) through: Vec<String>,
 }
 
 fn call(server: &mut dyn Server, method: &str, path: &str, body: &Value) -> Result<Value, Error> {
@@ -49,6 +59,10 @@ pub(crate) fn nodes(server: &mut dyn Server) -> Result<Vec<Node>, Error> {
             is_ours: texts(&node["tags"]).iter().any(|tag| tag == TAG),
             online: node["online"] == true,
             approved: texts(&node["routes"]["approved"]),
+            place: Place {
+                passes_on: node["ways"]["passes_on"] == true,
+                through: texts(&node["ways"]["through"]),
+            },
         })
     };
     Ok(nodes.filter_map(read).collect())
@@ -70,7 +84,13 @@ pub(crate) fn expire(server: &mut dyn Server, key: u64) -> Result<(), Error> {
     call(server, "POST", &format!("/api/v1/keys/{key}/expire"), &Value::Null).map(drop)
 }
 
-pub(crate) fn approve(server: &mut dyn Server, name: &str, routes: &[&str]) -> Result<(), Error> {
+/// Approves exactly these routes of a node, and tells it its place.
+pub(crate) fn approve(
+    server: &mut dyn Server,
+    name: &str,
+    routes: &[&str],
+    place: &Place,
+) -> Result<(), Error> {
     let known = nodes(server)?.into_iter().find(|node| node.name == name);
     let Some(node) = known else {
         return Err(Error::new(PLACE, format!("there is no node {name} yet; apply again")));
@@ -78,6 +98,11 @@ pub(crate) fn approve(server: &mut dyn Server, name: &str, routes: &[&str]) -> R
     let id = node.id;
     // A network may let nodes wait for an administrator, who has spoken now.
     call(server, "POST", &format!("/api/v1/nodes/{id}/approve"), &Value::Null)?;
+    // First its place: others send to it from its first route on, and it answers the right way.
+    if node.place != *place {
+        let body = json!({ "passes_on": place.passes_on, "through": place.through });
+        call(server, "POST", &format!("/api/v1/nodes/{id}/ways"), &body)?;
+    }
     let body = json!({ "routes": routes });
     call(server, "POST", &format!("/api/v1/nodes/{id}/routes"), &body).map(drop)
 }

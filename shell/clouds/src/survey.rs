@@ -175,7 +175,12 @@ impl Survey {
             let Some((site, _)) = named else { continue };
             let routes = sorted(&node.approved);
             if !routes.is_empty() || !node.is_ours {
-                let properties = properties([("routes", routes)]);
+                let place = &node.place;
+                let properties = properties([
+                    ("passes_on", if place.passes_on { "yes" } else { "no" }.to_owned()),
+                    ("routes", routes),
+                    ("through", place.through.join(",")),
+                ]);
                 let id = Id::new(Kind::Approval, site, node.name.clone());
                 found.push(Found { id, properties, is_ours: node.is_ours });
             }

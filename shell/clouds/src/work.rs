@@ -10,7 +10,7 @@ use sites::{Action, File, Host, Id, Kind, Known, Numbering, Provider, Step};
 use crate::lock::{Held, Who};
 use crate::machine::{self, Member};
 use crate::place::Boot;
-use crate::server::{self, Server};
+use crate::server::{self, Place, Server};
 use crate::survey::forwards;
 use crate::user_data::{Start, user_data};
 use crate::{Authority, Clouds, Error, Lead, Ssh, foreign};
@@ -142,8 +142,10 @@ impl Work<'_> {
         if self.clouds.has(&step.id) {
             self.wait_for_member(step)?;
         }
-        let routes: Vec<&str> = property(step, "routes").split(',').collect();
-        server::approve(self.server, &step.id.name, &routes)
+        let routes = words(step, "routes");
+        let through = words(step, "through").into_iter().map(str::to_owned).collect();
+        let place = Place { passes_on: property(step, "passes_on") == "yes", through };
+        server::approve(self.server, &step.id.name, &routes, &place)
     }
 
     /// What shows the console of a machine at the provider of a site.
@@ -238,7 +240,9 @@ impl Work<'_> {
             }
             // It ends with the daemon, which puts back what was there.
             Kind::Forwarding => Ok(()),
-            Kind::Approval => server::approve(self.server, &step.id.name, &[]),
+            Kind::Approval => {
+                server::approve(self.server, &step.id.name, &[], &Place::default())
+            }
             Kind::Member => {
                 // First at the server: an administrator's word frees the name, a logout holds it.
                 server::remove(self.server, &step.id.name)?;
@@ -348,6 +352,11 @@ impl Work<'_> {
             std::thread::sleep(ASK_EVERY);
         }
     }
+}
+
+/// The words of a property that is a list.
+fn words<'s>(step: &'s Step, key: &str) -> Vec<&'s str> {
+    property(step, key).split(',').filter(|word| !word.is_empty()).collect()
 }
 
 fn property<'s>(step: &'s Step, key: &str) -> &'s str {

@@ -82,7 +82,6 @@ pub use member::{Loop, PORT};
 pub use offer::Offer;
 pub use settings::{Changes, Settings};
 pub use socket::{Client, SOCKET};
-pub use through::Through;
 
 use member::{Daemon, Input};
 use promise::Promise;

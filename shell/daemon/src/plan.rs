@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use control::{Map, NodeId, Peer, Prefix};
+use control::{Map, NodeId, Peer, Prefix, Through};
 use node::{AllowedIp, Candidate, Change, PeerChange};
 use noise::PublicKey;
 
 use crate::Settings;
-use crate::through::hops;
+use crate::through::{hops, standing};
 
 /// Addresses of two nodes that are told of, at most.
 const SHARED_TOLD_MAX: usize = 8;
@@ -93,7 +93,7 @@ impl Plan {
         }
         plan.routes = routed.into_keys().collect();
         plan.behind = behind;
-        if settings.site_hub {
+        if standing(map, settings).passes_on {
             plan.passed = plan.between();
         }
         plan
@@ -267,6 +267,7 @@ pub(crate) fn served_by_several(
 /// Each prefix that is wanted, with each peer that serves it.
 fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix, &'m Peer)> {
     let exit = settings.exit_node.as_deref();
+    let through = standing(map, settings).through;
     let mut serving = Vec::new();
     for peer in live {
         let is_exit = exit.is_some_and(|exit| is_called(peer, exit));
@@ -279,7 +280,7 @@ fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix
                 && !crate::circuits::is_offer(route)
                 && (!is_range || route.is_default())
             {
-                for way in ways(peer, route, live, settings) {
+                for way in ways(peer, route, live, through) {
                     // Several may be reached through one.
                     if way.id == peer.id || !serving.contains(&(*route, way)) {
                         serving.push((*route, way));
@@ -291,14 +292,14 @@ fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix
     serving
 }
 
-/// By whom a route of a peer is reached: itself, or those whom this node's own settings name.
+/// By whom a route of a peer is reached: itself, or those whom `through` names.
 fn ways<'m>(
     peer: &'m Peer,
     route: &Prefix,
     live: &[&'m Peer],
-    settings: &Settings,
+    through: &[Through],
 ) -> Vec<&'m Peer> {
-    let hops = if route.is_default() { Vec::new() } else { hops(&settings.routes_through, route) };
+    let hops = if route.is_default() { Vec::new() } else { hops(through, route) };
     if hops.is_empty() || hops.iter().any(|hop| is_called(peer, hop)) {
         return vec![peer];
     }
@@ -306,7 +307,7 @@ fn ways<'m>(
     live.iter().filter(is_hop).copied().collect()
 }
 
-/// Peers that are reached through others by this node's own settings, and through whom.
+/// Peers that are reached through others, and through whom.
 fn behind(
     live: &[&Peer],
     map: &Map,
@@ -314,7 +315,8 @@ fn behind(
     routed: &BTreeMap<Prefix, NodeId>,
 ) -> BTreeMap<NodeId, Option<NodeId>> {
     let mut all = BTreeMap::new();
-    if settings.routes_through.is_empty() {
+    let through = standing(map, settings).through;
+    if through.is_empty() {
         return all;
     }
     for peer in live {
@@ -323,7 +325,7 @@ fn behind(
             !route.is_default() && !is_own && !crate::circuits::is_offer(route)
         };
         for route in peer.routes.iter().filter(is_other) {
-            if !ways(peer, route, live, settings).iter().any(|way| way.id == peer.id) {
+            if !ways(peer, route, live, through).iter().any(|way| way.id == peer.id) {
                 all.insert(peer.id, routed.get(route).copied());
             }
         }
@@ -365,7 +367,7 @@ pub(crate) fn wire_prefix(prefix: &Prefix) -> node::Prefix {
 
 #[cfg(test)]
 mod tests {
-    use control::SelfNode;
+    use control::{SelfNode, Ways};
 
     use super::*;
 
@@ -523,7 +525,7 @@ mod tests {
         let mut map = map(vec![hub(2), hub(3), peer(4, &[left]), peer(5, &[])]);
         map.me.routes = vec![prefix(right)];
         let words = ["10.0.0.0/8=hub-2", "10.0.0.0/8=hub-3"];
-        let words = words.map(|word| word.parse::<crate::Through>().unwrap());
+        let words = words.map(|word| word.parse::<Through>().unwrap());
         let mut settings =
             Settings { accept_routes: true, routes_through: words.to_vec(), ..Settings::default() };
         let plan = Plan::new(&map, &settings, 0, &BTreeMap::new());
@@ -557,6 +559,27 @@ mod tests {
         settings.accept_routes = true;
         let alone = Plan::new(&map, &settings, 0, &BTreeMap::new());
         assert_eq!((owner(&alone, left), alone.peers.len()), (None, 1));
+    }
+
+    #[test]
+    fn source_001_6_only_a_gateway_without_a_word_of_its_own_takes_the_servers() {
+        let left = "10.4.1.0/24";
+        let hub = |id| Peer { name: format!("hub-{id}"), ..peer(id, &[]) };
+        let mut map = map(vec![hub(2), hub(3), peer(4, &[left])]);
+        let through = vec!["10.0.0.0/8=hub-2".parse::<Through>().unwrap()];
+        map.me.ways = Ways { passes_on: true, through };
+        let gateway = Settings { accept_routes: true, site_gateway: true, ..Settings::default() };
+        let plan = |settings: &Settings| Plan::new(&map, settings, 0, &BTreeMap::new());
+        let told = plan(&gateway);
+        assert_eq!((owner(&told, left), told.passed.is_empty()), (Some(2), false));
+        assert_eq!(told.behind, BTreeMap::from([(NodeId(4), Some(NodeId(2)))]));
+        let other = Settings { site_gateway: false, ..gateway.clone() };
+        assert_eq!((owner(&plan(&other), left), plan(&other).passed), (Some(4), BTreeSet::new()));
+        let own = "10.0.0.0/8=hub-3".parse::<Through>().unwrap();
+        let own = Settings { routes_through: vec![own], ..gateway.clone() };
+        assert_eq!((owner(&plan(&own), left), plan(&own).passed), (Some(3), BTreeSet::new()));
+        let hub = Settings { site_hub: true, ..gateway };
+        assert_eq!(owner(&plan(&hub), left), Some(4), "its own word is the whole of it");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use clouds::Lead;
-use control::Prefix;
-use control::limits::{HOSTNAME_BYTES_MAX, ROUTES_MAX};
+use control::limits::{HOSTNAME_BYTES_MAX, ROUTES_MAX, WAYS_MAX};
+use control::{Prefix, Through};
 use node::LineRate;
 use node::translate::Table;
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::circuits::{DirectoryAt, check_place};
 use crate::mdns::Mdns;
 use crate::offer::Offer;
-use crate::through::Through;
 
 /// Networks that are led into a circuit, at most: each packet is compared with each.
 const CIRCUIT_FOR_MAX: usize = 64;
-/// Words of `--routes-through`, at most: sites of a file, a pair each, and some more.
-const THROUGH_MAX: usize = 4096;
 
 /// Every setting of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -226,8 +223,8 @@ impl Changes {
         if self.advertise_routes.as_ref().is_some_and(|routes| routes.len() > ROUTES_MAX - 2) {
             return Err(format!("--advertise-routes: no more than {} routes", ROUTES_MAX - 2));
         }
-        if self.routes_through.as_ref().is_some_and(|words| words.len() > THROUGH_MAX) {
-            return Err(format!("--routes-through: no more than {THROUGH_MAX} words"));
+        if self.routes_through.as_ref().is_some_and(|words| words.len() > WAYS_MAX) {
+            return Err(format!("--routes-through: no more than {WAYS_MAX} words"));
         }
         if self.circuit_for.as_ref().is_some_and(|list| list.len() > CIRCUIT_FOR_MAX) {
             return Err(format!("--circuit-for: no more than {CIRCUIT_FOR_MAX} networks"));

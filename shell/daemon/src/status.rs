@@ -90,6 +90,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
             "online": daemon.is_in_touch,
             "tags": me.map(|me| me.tags.clone()).unwrap_or_default(),
             "routes": me.map(|me| me.routes.clone()).unwrap_or_default(),
+            "ways": me.map(|me| me.ways.clone()),
             "approved": me.is_some_and(|me| me.approved),
             "expires_unix_s": me.and_then(|me| me.expires_unix_s),
             "path": no_path(),
@@ -176,7 +177,7 @@ fn peers(
         value["rtt_age_s"] = json!(rtt_at.map(|at| seen.now.since(at).as_secs_f64()));
         value["path"]["why"] = json!(match peer.gateway {
             Some(_) => "a plain WireGuard peer, reached through its gateway",
-            None if behind.contains_key(&peer.id) => "reached through another (--routes-through)",
+            None if behind.contains_key(&peer.id) => "reached through another: a hub or a parent",
             None => reason(&value["path"], peer, seen.reach),
         });
         let link = seen.links.get(&peer.key);

@@ -1,19 +1,29 @@
 //! Through whom a network is reached that another node serves: a word of a gateway in a tree or a
 //! star of sites, which has no link to that node.
 
-use std::fmt;
-use std::str::FromStr;
+use control::{Map, Prefix, Through};
 
-use control::Prefix;
-use serde::{Deserialize, Serialize};
+use crate::Settings;
 
-/// One word of `--routes-through`: `PREFIX=NODE`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Through {
-    prefix: Prefix,
-    /// A node's name.
-    node: String,
+/// This node's place among gateways of sites.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Standing<'w> {
+    /// Whether it passes on what others send each other.
+    pub(crate) passes_on: bool,
+    /// Through whom it reaches what.
+    pub(crate) through: &'w [Through],
+}
+
+/// What counts: this node's own settings, where they say anything. A gateway of a site whose
+/// settings say nothing takes the server's word, so that one at a cloud, which nobody logs into,
+/// learns another topology too. No other node does.
+pub(crate) fn standing<'w>(map: &'w Map, settings: &'w Settings) -> Standing<'w> {
+    let says_nothing = !settings.site_hub && settings.routes_through.is_empty();
+    if settings.site_gateway && says_nothing {
+        let ways = &map.me.ways;
+        return Standing { passes_on: ways.passes_on, through: &ways.through };
+    }
+    Standing { passes_on: settings.site_hub, through: &settings.routes_through }
 }
 
 /// Through whom a route goes, by the words for the longest prefix that holds it; nobody where
@@ -27,43 +37,6 @@ pub(crate) fn hops<'w>(words: &'w [Through], route: &Prefix) -> Vec<&'w str> {
     meant.map(|word| word.node.as_str()).collect()
 }
 
-impl FromStr for Through {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((prefix, node)) = text.split_once('=') else {
-            return Err(format!("{text:?}: a prefix and a node, as in 10.7.0.0/16=hub"));
-        };
-        let read = prefix.trim().parse::<Prefix>();
-        let prefix = read.map_err(|why| format!("{prefix:?}: {why}"))?;
-        let is_inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if !(1..=63).contains(&node.len()) || !node.chars().all(is_inner) {
-            return Err(format!("{node:?} is no name of a node"));
-        }
-        Ok(Self { prefix, node: node.to_owned() })
-    }
-}
-
-impl fmt::Display for Through {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.prefix, self.node)
-    }
-}
-
-impl From<Through> for String {
-    fn from(word: Through) -> Self {
-        word.to_string()
-    }
-}
-
-impl TryFrom<String> for Through {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,14 +45,10 @@ mod tests {
     fn the_longest_prefix_says_through_whom() {
         let read = |text: &str| text.parse::<Through>().unwrap();
         let words = ["10.0.0.0/8=up", "10.4.0.0/16=down", "10.4.0.0/16=down-2"].map(read);
-        assert_eq!(words[2].to_string(), "10.4.0.0/16=down-2");
         let hops = |route: &str| hops(&words, &route.parse().unwrap());
         assert_eq!(hops("10.7.0.0/24"), ["up"]);
         assert_eq!(hops("10.4.7.0/24"), ["down", "down-2"]);
         assert_eq!(hops("10.0.0.0/7"), [""; 0], "wider than what was said");
         assert_eq!(hops("fd00::/64"), [""; 0]);
-        for bad in ["10.0.0.0/8", "10.0.0.0/8=", "10.0.0.1/8=up", "=up", "10.0.0.0/8=a b"] {
-            assert!(bad.parse::<Through>().is_err(), "{bad}");
-        }
     }
 }

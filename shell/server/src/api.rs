@@ -172,6 +172,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route("POST", "/api/v1/nodes/{id}/approve", "nodes:write", handlers::approve_node),
     own("POST", "/api/v1/nodes/{id}/expire", "nodes:write", handlers::expire_node),
     route("POST", "/api/v1/nodes/{id}/routes", "nodes:write", handlers::approve_routes),
+    route("POST", "/api/v1/nodes/{id}/ways", "nodes:write", handlers::set_ways),
     route("GET", "/api/v1/peers", "nodes:read", peers::list),
     route("POST", "/api/v1/peers", "nodes:write", peers::add),
     route("DELETE", "/api/v1/peers/{id}", "nodes:write", peers::remove),

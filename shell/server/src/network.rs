@@ -468,6 +468,7 @@ impl Network {
             approved: viewer.approved,
             expires_unix_s: viewer.expires,
             life_s: viewer.life_s(),
+            ways: viewer.ways.clone(),
         }
     }
 

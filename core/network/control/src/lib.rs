@@ -44,6 +44,7 @@ mod signed;
 pub mod text;
 mod token;
 mod url;
+mod ways;
 
 pub use address::{Alias, BadPrefix, Prefix};
 pub use client::{Client, Event};
@@ -55,3 +56,4 @@ pub use message::{
 pub use signed::{BadSignature, Signed, SigningKey, VerifyingKey};
 pub use token::{BadToken, FRONT_LEN, Kind, Secret, SecretId, Token};
 pub use url::{BadUrl, ServerUrl};
+pub use ways::{Through, Ways};

@@ -18,6 +18,8 @@ pub const FACT_BYTES_MAX: usize = 64;
 pub const ENDPOINTS_MAX: usize = 32;
 /// Routes of one node.
 pub const ROUTES_MAX: usize = 256;
+/// Words of a node's ways through others: sites of a file, a pair each, and some more.
+pub const WAYS_MAX: usize = 4096;
 /// Tags of one node or key.
 pub const TAGS_MAX: usize = 32;
 /// Characters of a tag with its prefix.

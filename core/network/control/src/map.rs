@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     ENDPOINTS_MAX, PEERS_MAX, POLICY_BYTES_MAX, RECORD_ADDRESSES_MAX, RECORDS_MAX, RELAY_STUN_MAX,
-    RELAYS_MAX, RESOLVERS_MAX, ROUTES_MAX, TAGS_MAX, URLS_MAX,
+    RELAYS_MAX, RESOLVERS_MAX, ROUTES_MAX, TAGS_MAX, URLS_MAX, WAYS_MAX,
 };
 use crate::name::{is_domain, is_label, is_tag};
-use crate::{Alias, Prefix, ServerUrl};
+use crate::{Alias, Prefix, ServerUrl, Ways};
 
 /// A node's place in the server's books; never given twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct SelfNode {
     /// How long the key's life is in all, in seconds; it is renewed at half of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life_s: Option<u64>,
+    /// Through whom it reaches others, and whether it passes on, if it is a gateway of sites.
+    #[serde(default, skip_serializing_if = "Ways::is_empty")]
+    pub ways: Ways,
 }
 
 /// What a node is told of another.
@@ -319,10 +322,12 @@ impl SelfNode {
             approved: true,
             expires_unix_s: None,
             life_s: None,
+            ways: Ways::default(),
         }
     }
 
     fn check(&self) -> Result<(), BadMap> {
+        bound("ways", self.ways.through.len(), WAYS_MAX)?;
         check_node(&self.name, &self.addresses, &self.tags, &self.routes)
     }
 }

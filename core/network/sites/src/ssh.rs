@@ -12,15 +12,6 @@ pub const PROTOCOL: u8 = 158;
 /// The file on a machine by which it is known as ours.
 pub const TAG_FILE: &str = "/etc/warren-site.json";
 
-/// What a gateway of a tree or a star does beside, for people.
-fn ways(file: &File, index: usize) -> String {
-    let parent = through::parent(file, index);
-    let parent = parent.map(|parent| format!(", and reaches other sites through {parent}"));
-    let is_hub = through::is_hub(file, index);
-    let hub = is_hub.then(|| ", and passes on what sites send to each other".to_owned());
-    [parent, hub].into_iter().flatten().collect()
-}
-
 /// Adds the resources of one site.
 pub(crate) fn desired(
     file: &File,
@@ -45,7 +36,7 @@ pub(crate) fn desired(
     }
     let count = usize::from(site.gateways);
     let through = through(file, numbering, index);
-    let passes_on = if through::is_hub(file, index) { "yes" } else { "no" };
+    let passes_on = through::passes_on(file, index);
     let shared = place.shared.map_or_else(String::new, |address| address.to_string());
     let mut ready = Vec::new();
     for (gateway, host) in site.hosts.iter().take(count).enumerate() {
@@ -70,7 +61,7 @@ pub(crate) fn desired(
             ],
             vec![id(Kind::Program)],
             format!("{host} joins the network as the gateway of {}", site.name)
-                + &ways(file, index),
+                + &through::told(file, index),
         ));
         all.push(resource(
             id(Kind::Approval),

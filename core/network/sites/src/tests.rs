@@ -303,6 +303,36 @@ fn source_001_6_in_a_tree_and_a_star_everybody_is_reached_through_neighbours() {
 }
 
 #[test]
+fn source_001_6_gateways_at_clouds_are_told_their_place_with_their_routes() {
+    let place = |topology: &str| -> Vec<[String; 2]> {
+        let text = format!("topology = \"{topology}\"\n{}", mixed());
+        let first = steps(&wanted(&text), &Report::default(), None);
+        let approvals = first.into_iter().filter(|step| step.id.kind == Kind::Approval);
+        let clouds = approvals.filter(|step| step.id.site == "cloud");
+        clouds.map(|s| ["passes_on", "through"].map(|key| s.properties[key].clone())).collect()
+    };
+    let star = ["no", "10.0.0.0/8=acme-s0-gw1"].map(str::to_owned);
+    assert_eq!(place("star"), [star.clone(), star], "each of the pair");
+    let mesh = ["no", ""].map(str::to_owned);
+    assert_eq!(place("mesh"), [mesh.clone(), mesh]);
+
+    // As the hub it passes on. Another topology is one step at each gateway, and no machine is
+    // made again.
+    let cloud = "[[site]]\nname = \"cloud\"\nprovider = \"aws\"\nregion = \"r\"\n";
+    let hub = |topology: &str| {
+        let ends = many(2, "");
+        let ends = &ends[HEAD.len()..];
+        wanted(&format!("{HEAD}topology = \"{topology}\"\n{cloud}{ends}"))
+    };
+    let report = done(&Report::default(), &steps(&hub("star"), &Report::default(), None));
+    let told: Vec<String> =
+        steps(&hub("mesh"), &report, None).iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    let of_cloud = told.iter().find(|step| step.contains("cloud approval")).unwrap();
+    assert!(of_cloud.contains("passes_on from \"yes\" to \"no\""), "{told:?}");
+}
+
+#[test]
 fn a_month_is_the_sum_of_what_the_file_says_and_what_it_does_not_say_is_told() {
     let site = |name: &str, more: &str| {
         format!("[[site]]\nname = \"{name}\"\nprovider = \"aws\"\nregion = \"r\"\n{more}\n")

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use wire::prefix::Prefix;
 
 use crate::file::{File, Topology};
-use crate::graph::{links, node_name};
+use crate::graph::{Kind, Resource, links, node_name};
 use crate::number::Numbering;
 
 /// Each site's parent; none of the first, and of all in a mesh.
@@ -72,7 +72,33 @@ pub fn through(file: &File, numbering: &Numbering, site: usize) -> String {
     texts.join(",")
 }
 
-/// The site through which everything goes that is not below a site, for people.
-pub(crate) fn parent(file: &File, site: usize) -> Option<&str> {
-    parents(file)[site].map(|parent| file.sites[parent].name.as_str())
+/// Whether a site's gateways pass on, as a plan writes it.
+pub(crate) fn passes_on(file: &File, site: usize) -> &'static str {
+    if is_hub(file, site) { "yes" } else { "no" }
+}
+
+/// What a gateway of a tree or a star does beside, for people.
+pub(crate) fn told(file: &File, site: usize) -> String {
+    let parent = parents(file)[site].map(|parent| file.sites[parent].name.as_str());
+    let parent = parent.map(|parent| format!(", and reaches other sites through {parent}"));
+    let hub = is_hub(file, site);
+    let hub = hub.then(|| ", and passes on what sites send to each other".to_owned());
+    [parent, hub].into_iter().flatten().collect()
+}
+
+/// A gateway at a cloud, which nobody logs into, is told its place by the server, with the approval
+/// of its routes: adds that to what must be true of a site's.
+pub(crate) fn by_the_server(
+    file: &File,
+    numbering: &Numbering,
+    site: usize,
+    resources: &mut [Resource],
+) {
+    let through = through(file, numbering, site);
+    for approval in resources.iter_mut().filter(|one| one.id.kind == Kind::Approval) {
+        let words = [("passes_on", passes_on(file, site)), ("through", through.as_str())];
+        let owned = words.map(|(key, word)| (key.to_owned(), word.to_owned()));
+        approval.properties.extend(owned);
+        approval.why += &told(file, site);
+    }
 }

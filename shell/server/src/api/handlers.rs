@@ -160,6 +160,7 @@ pub(super) fn shown(call: &Call, node: &Node) -> Value {
             "approved": node.approved_routes,
             "active": node.routes(),
         },
+        "ways": node.ways,
     })
 }
 
@@ -254,6 +255,21 @@ pub(super) fn approve_routes(call: &Call) -> Answer {
     let node = call.app.write_node(true, write)?;
     call.app.tell("route", id);
     one(call, &node)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ways {
+    passes_on: bool,
+    through: Vec<control::Through>,
+}
+
+pub(super) fn set_ways(call: &Call) -> Answer {
+    let Ways { passes_on, through } = call.json()?;
+    let ways = control::Ways { passes_on, through };
+    let id = call.id;
+    let actor = &call.actor;
+    one(call, &call.app.write_node(true, |store, now| store.set_ways(id, &ways, actor, now))?)
 }
 
 pub(super) fn audit(call: &Call) -> Answer {

@@ -177,6 +177,7 @@ mod tests {
             host: control::HostInfo::default(),
             approved_routes: Vec::new(),
             gateway: None,
+            ways: control::Ways::default(),
         }
     }
 

@@ -33,6 +33,7 @@ fn node(id: u64) -> Node {
         host: HostInfo::default(),
         approved_routes: Vec::new(),
         gateway: None,
+        ways: control::Ways::default(),
     }
 }
 

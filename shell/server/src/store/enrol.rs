@@ -233,6 +233,7 @@ fn readmit(
     if (&before.user, &before.tags) != (&after.user, &after.tags) {
         // They were approved of somebody else.
         tx.execute("DELETE FROM approved_routes WHERE node = $1", values![before.id])?;
+        tx.execute("UPDATE nodes SET ways = NULL WHERE id = $1", values![before.id])?;
     }
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use control::{Alias, HostInfo, Prefix};
+use control::limits::WAYS_MAX;
+use control::{Alias, HostInfo, Prefix, Ways};
 use noise::PublicKey;
 use serde_json::json;
 
@@ -55,6 +56,8 @@ pub struct Node {
     pub approved_routes: Vec<Prefix>,
     /// The node that carries it, if it is a plain peer.
     pub gateway: Option<u64>,
+    /// Its place among gateways of sites, as it is told.
+    pub ways: Ways,
 }
 
 impl Node {
@@ -125,7 +128,7 @@ macro_rules! nodes {
              n.created, begun, expires, renewable, last_seen, host,
              (SELECT string_agg(prefix, ' ' ORDER BY prefix) FROM approved_routes
               WHERE node = n.id),
-             n.gateway
+             n.gateway, ways
              FROM nodes n LEFT JOIN users u ON u.id = n.\"user\" ",
             $end
         )
@@ -144,6 +147,7 @@ fn take_out(tx: &Tx<'_>, id: u64, actor: &str, now: u64) -> Stored<Node> {
 fn read(row: &Row) -> Stored<Node> {
     let host: String = row.read(14)?;
     let routes: Option<String> = row.read(15)?;
+    let ways: Option<String> = row.read(17)?;
     let routes = routes.unwrap_or_default();
     Ok(Node {
         id: row.read(0)?,
@@ -163,6 +167,7 @@ fn read(row: &Row) -> Stored<Node> {
         host: serde_json::from_str(&host).unwrap_or_default(),
         approved_routes: routes.split(' ').filter_map(|text| text.parse().ok()).collect(),
         gateway: row.read(16)?,
+        ways: ways.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
     })
 }
 
@@ -377,6 +382,25 @@ impl Store {
         let mut all = self.node(id)?.approved_routes;
         all.extend(routes.iter().filter(|route| !all.contains(route)).copied().collect::<Vec<_>>());
         self.approve_routes(id, &all, actor, now)
+    }
+
+    /// Tells a node, if it is a gateway of sites, through whom it reaches others and whether it
+    /// passes on.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`]; [`StoreError::Invalid`] for too many words.
+    pub fn set_ways(&mut self, id: u64, ways: &Ways, actor: &str, now: u64) -> Stored<Node> {
+        if ways.through.len() > WAYS_MAX {
+            return Err(StoreError::Invalid(format!("at most {WAYS_MAX} ways for a node")));
+        }
+        self.write(|tx| {
+            let before = by_id(tx, id)?;
+            let text = (!ways.is_empty()).then(|| to_json(ways));
+            tx.execute("UPDATE nodes SET ways = $2 WHERE id = $1", values![id, text])?;
+            let detail = json!({ "before": before.ways, "after": ways });
+            record(tx, now, actor, "node.ways", &object(id), &detail)?;
+            by_id(tx, id)
+        })
     }
 
     /// Takes a node out of the books. Its address and its name wait before another gets them.

@@ -36,13 +36,14 @@ use super::row::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("postgres/migrations/0001.sql"),
     include_str!("postgres/migrations/0002.sql"),
     include_str!("postgres/migrations/0003.sql"),
     include_str!("postgres/migrations/0004.sql"),
     include_str!("postgres/migrations/0005.sql"),
     include_str!("postgres/migrations/0006.sql"),
+    include_str!("postgres/migrations/0007.sql"),
 ];
 /// After an attempt to connect that failed, questions fail at once for so long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -54,7 +54,7 @@ CREATE TABLE nodes (
   expires INTEGER,
   last_seen INTEGER,
   host TEXT NOT NULL
-, begun INTEGER, renewable INTEGER, gateway INTEGER REFERENCES nodes (id)) STRICT;
+, begun INTEGER, renewable INTEGER, gateway INTEGER REFERENCES nodes (id), ways TEXT) STRICT;
 CREATE INDEX nodes_gateway ON nodes (gateway);
 CREATE TABLE path_hours (
   node INTEGER NOT NULL,

@@ -10,13 +10,14 @@ use super::row::{Row, Value};
 use super::{StoreError, Stored};
 
 /// Every change of the schema, in order; a database is as new as the number that it has seen.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0001.sql"),
     include_str!("migrations/0002.sql"),
     include_str!("migrations/0003.sql"),
     include_str!("migrations/0004.sql"),
     include_str!("migrations/0005.sql"),
     include_str!("migrations/0006.sql"),
+    include_str!("migrations/0007.sql"),
 ];
 /// What helps where the database may be read only.
 const MEND_READ_ONLY: &str = "make its file, folder and disk writable for the server";

@@ -477,6 +477,26 @@ fn routes_are_told_when_offered_and_approved_and_never_overlap_the_network() {
 }
 
 #[test]
+fn a_place_among_sites_is_kept_and_too_long_a_one_is_refused() {
+    on_both("ways", |ground| {
+        let mut store = ground.open().unwrap();
+        key(&mut store, 1, &NewJoinKey::default());
+        let id = join(&mut store, 1, 1, NOW).unwrap().node.id;
+        let word: control::Through = "10.0.0.0/8=hub".parse().unwrap();
+        let ways = control::Ways { passes_on: true, through: vec![word.clone()] };
+        assert_eq!(store.set_ways(id, &ways, "x", NOW).unwrap().ways, ways);
+        let through = vec![word; control::limits::WAYS_MAX + 1];
+        let long = store.set_ways(id, &control::Ways { passes_on: true, through }, "x", NOW);
+        assert!(matches!(long, Err(StoreError::Invalid(_))));
+        drop(store);
+        let mut store = ground.open().unwrap();
+        assert_eq!(store.node(id).unwrap().ways, ways, "it is in the books");
+        let none = control::Ways::default();
+        assert_eq!(store.set_ways(id, &none, "x", NOW).unwrap().ways, none);
+    });
+}
+
+#[test]
 fn lc_02_a_full_disk_changes_nothing_and_is_recovered_from() {
     let folder = Folder::new("full");
     let mut store = folder.open().unwrap();

@@ -54,6 +54,10 @@ pub(crate) fn rows() -> BTreeMap<(&'static str, &'static str), (Value, u16)> {
         (("POST", "/api/v1/nodes/{id}/approve"), (nothing.clone(), 404)),
         (("POST", "/api/v1/nodes/{id}/expire"), (nothing.clone(), 404)),
         (("POST", "/api/v1/nodes/{id}/routes"), (json!({ "routes": [] }), 404)),
+        (
+            ("POST", "/api/v1/nodes/{id}/ways"),
+            (json!({ "passes_on": false, "through": [] }), 404),
+        ),
         (("GET", "/api/v1/peers"), (nothing.clone(), 200)),
         (("POST", "/api/v1/peers"), (json!({ "name": "a", "key": "no", "gateway": 1 }), 400)),
         (("DELETE", "/api/v1/peers/{id}"), (nothing.clone(), 404)),
@@ -267,6 +271,29 @@ fn users_keys_policy_and_audit_do_what_they_say() {
     assert_eq!(audit["entries"][0]["action"], "policy.set");
     assert_eq!(audit["entries"][0]["actor"], "local:0");
     assert_eq!(audit["entries"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn source_001_6_a_node_is_told_its_place_among_sites() {
+    let stage = Stage::new();
+    let token = stage.token(&json!({}));
+    let mut node = stage.node(&token, "gateway");
+    node.until_enrolled();
+    let nodes = stage.call("GET", "/api/v1/nodes", &Value::Null, 200);
+    let path = format!("/api/v1/nodes/{}/ways", nodes["nodes"][0]["id"]);
+    let said = json!({ "passes_on": true, "through": ["10.0.0.0/8=hub"] });
+    let shown = stage.call("POST", &path, &said, 200);
+    assert_eq!(shown["node"]["ways"], said);
+    let is_told = |ways: &control::Ways| ways.passes_on && ways.through[0].node == "hub";
+    node.until("its place", |_, map| map.is_some_and(|map| is_told(&map.me.ways)));
+    for bad in [
+        json!({ "passes_on": true }),
+        json!({ "passes_on": true, "through": ["10.0.0.0/8"] }),
+        json!({ "passes_on": true, "through": ["10.0.0.1/8=hub"] }),
+        json!({ "passes_on": true, "through": [], "more": 1 }),
+    ] {
+        stage.call("POST", &path, &bad, 400);
+    }
 }
 
 /// A page elsewhere has a browser that reaches the server, by its own name or by one that was made

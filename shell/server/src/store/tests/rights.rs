@@ -28,6 +28,8 @@ fn co_03_a_machine_that_comes_back_has_what_its_new_key_gives_and_nothing_of_bef
         key(&mut store, 2, &robot);
         let id = join_waiting(&mut store, 7, 1, NOW).unwrap().node.id;
         store.approve(id, "local:0", NOW).unwrap();
+        let ways = control::Ways { passes_on: true, ..control::Ways::default() };
+        store.set_ways(id, &ways, "local:0", NOW).unwrap();
         let route = ["10.0.0.0/8".parse().unwrap()];
         let before = store.approve_routes(id, &route, "local:0", NOW).unwrap();
         assert_eq!((before.user.as_deref(), before.approved), (Some("anna"), true));
@@ -46,6 +48,7 @@ fn co_03_a_machine_that_comes_back_has_what_its_new_key_gives_and_nothing_of_bef
             "as the key and the network say"
         );
         assert_eq!(node.approved_routes, [], "they were Anna's administrator's");
+        assert!(node.ways.is_empty(), "and so was its place");
         let log = &store.audit(None, 1).unwrap()[0];
         assert_eq!(
             (log.action.as_str(), &log.detail["before"]["user"]),
