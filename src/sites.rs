@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use clouds::{Authority, Locks, Program, Server, Ssh, Survey, Work};
 use serde_json::{Value, json};
-use sites::{Action, Backend, File, Known, Mistake, Numbering, Provider, Step, Taken, Topology};
+use sites::{Action, Backend, File, Known, Mistake, Numbering, Step, Taken, Topology};
 
 use crate::admin::{Session, Target};
 use crate::client::say;
@@ -172,6 +172,10 @@ fn export(rights: Option<PathBuf>, terraform: Option<PathBuf>) -> Result<()> {
             "the gateways of a star or a tree learn it from `warren sites apply`; write \
              topology = \"mesh\""
         );
+        ensure!(
+            file.sites.iter().all(|site| site.backend == Backend::Warren),
+            "gateways with strongSwan or OpenVPN are made by `warren sites apply`"
+        );
         let whole = clouds::terraform(&file, &numbering, &Program::this()?.digest);
         say(&format!("{whole:#}\n"))?;
     }
@@ -309,7 +313,6 @@ fn unable(file: &File, only: Option<&str>) -> Vec<String> {
     for site in file.sites.iter().filter(|site| only.is_none_or(|only| site.name == only)) {
         let why = match site.backend {
             Backend::Warren => continue,
-            _ if site.provider != Provider::Ssh => "at a cloud gateways run Warren",
             _ if site.gateways > 1 => "a pair of gateways runs Warren",
             _ if site.alias => "an alias is rewritten by Warren",
             _ => continue,

@@ -19,7 +19,7 @@ const ASKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/lab/sites/asked.py
 const API: &str = "198.51.100.254";
 const API_PORT: &str = "9443";
 /// What the world calls the cloud's public address; moto gives some of 127.0.0.0/8.
-const PUBLIC: &str = "198.51.100.77";
+pub(crate) const PUBLIC: &str = "198.51.100.77";
 const GATEWAY: &str = "10.1.0.254";
 /// The same of a pair's second gateway.
 const SECOND: [&str; 2] = ["198.51.100.80", "10.1.0.253"];

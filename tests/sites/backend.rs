@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::aws::{Cloud, PUBLIC, moto, nothing_else_is_open};
 use crate::proofs::applies_again;
 use crate::ssh::{SITES, World, sshd};
 use crate::support::*;
@@ -18,6 +19,16 @@ fn charon() -> Option<PathBuf> {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
     let places = ["/usr".into(), target.join("tools/charon/usr")];
     places.map(|at| at.join("lib/ipsec/charon")).into_iter().find(|path| path.exists())
+}
+
+fn give_charon(gateway: &Host, charon: &Path) -> Result<()> {
+    // Kernels without ESP have it done by a library.
+    let script = format!(
+        "mkdir -p {OWN_BIN} && ln -s {} {OWN_BIN}/charon
+         sed -i 's/load = no/load = yes/' /etc/strongswan.d/charon/kernel-libipsec.conf",
+        charon.display()
+    );
+    gateway.sh(&script).map(drop)
 }
 
 fn is_here(program: &str) -> bool {
@@ -93,14 +104,7 @@ fn source_001_gateways_run_strongswan_where_the_file_says_so() -> Result<()> {
     }
     scene("sites30", |scene| {
         let world = World::new(scene, "sites30", &sshd)?;
-        for gateway in &world.gateways {
-            // Kernels without ESP have it done by a library.
-            gateway.sh(&format!(
-                "mkdir -p {OWN_BIN} && ln -s {} {OWN_BIN}/charon
-                 sed -i 's/load = no/load = yes/' /etc/strongswan.d/charon/kernel-libipsec.conf",
-                charon.display()
-            ))?;
-        }
+        world.gateways.iter().try_for_each(|gateway| give_charon(gateway, &charon))?;
         lives(&world, "ipsec", "charon")
     })
 }
@@ -115,6 +119,65 @@ fn source_001_gateways_run_openvpn_where_the_file_says_so() -> Result<()> {
         let world = World::new(scene, "sites31", &sshd)?;
         lives(&world, "openvpn", "openvpn")
     })
+}
+
+/// A site at AWS and one by `ssh`, whose gateways run another program: what the one at AWS begins
+/// with is all that it ever learns.
+fn lives_at_aws(id: &str, word: &str, charon: Option<&Path>) -> Result<()> {
+    let (Some(sshd), Some(python)) = (sshd(), moto()) else { return Ok(()) };
+    scene(id, |scene| {
+        let world = World::new(scene, id, &sshd)?;
+        std::fs::write(world.path("public"), PUBLIC)?;
+        let cloud = Cloud::open(scene, &world, &python)?;
+        for gateway in [&world.gateways[0], &cloud.gateway] {
+            charon.map_or(Ok(()), |charon| give_charon(gateway, charon))?;
+        }
+        let path = world.path("sites.toml");
+        let text = std::fs::read_to_string(&path)?;
+        let own = format!("backend = \"{word}\"\nprovider =");
+        std::fs::write(&path, text.replace("provider =", &own))?;
+        let before = cloud.census()?;
+        eprintln!("apply: {}", cloud.booting(&["apply", "--yes"])?.trim());
+        cloud.joined()?;
+        applies_again(|| cloud.sites(&["apply", "--yes"]))?;
+        ensure!(world.admin(&["node", "list"])?.lines().count() == 1, "they are no nodes");
+        nothing_else_is_open(&world, PUBLIC)?;
+        let is_told = || {
+            let told = cloud.sites(&["status", "--json"]).unwrap_or_default();
+            let told: Value = serde_json::from_str(&told).unwrap_or_default();
+            let gateways = told["gateways"].as_array().map_or(&[][..], Vec::as_slice);
+            let is_up = |gateway: &Value| {
+                gateway["online"] == true && gateway["paths"].as_array().is_some_and(|p| !p.is_empty())
+            };
+            gateways.len() == 2 && gateways.iter().all(is_up)
+        };
+        eventually("status tells of the tunnel at both ends", seconds(20), is_told)?;
+
+        // With another authority both get another certificate; the machine is made again for it.
+        std::fs::remove_file(world.path("acme-authority.pem"))?;
+        let told: Value =
+            serde_json::from_str(&cloud.booting(&["apply", "--yes", "--json"])?)?;
+        let kinds = told["steps"].as_array().into_iter().flatten().map(|step| &step["kind"]);
+        ensure!(kinds.eq(["machine", "tunnels"]), "{told}");
+        cloud.joined()?;
+        cloud.sites(&["destroy", "--yes"])?;
+        ensure!(cloud.census()? == before, "what is left: {}", cloud.census()?);
+        Ok(())
+    })
+}
+
+#[test]
+fn source_001_a_gateway_at_aws_runs_strongswan() -> Result<()> {
+    let Some(charon) = charon() else {
+        eprintln!("\n*** SKIPPED: there is no charon; `make setup` unpacks one ***\n");
+        return Ok(());
+    };
+    if is_here("swanctl") { lives_at_aws("sites41", "ipsec", Some(&charon)) } else { Ok(()) }
+}
+
+#[test]
+fn source_001_a_gateway_at_aws_runs_openvpn() -> Result<()> {
+    if is_here("openvpn") { lives_at_aws("sites42", "openvpn", None) } else { Ok(()) }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::aws::{Cloud, moto};
+use crate::aws::{Cloud, PUBLIC, moto};
 use crate::proofs::status;
 use crate::ssh::{self, World};
 use crate::support::*;
@@ -13,7 +13,7 @@ use crate::support::*;
 /// A machine of each site: of paris and lyon, by `ssh`, and of the cloud.
 const MACHINES: [&str; 3] = ["10.4.0.1", "10.4.1.1", "10.1.0.10"];
 /// Where the world finds their gateways.
-const GATEWAYS: [&str; 3] = ["198.51.100.1", "198.51.100.2", "198.51.100.77"];
+const GATEWAYS: [&str; 3] = ["198.51.100.1", "198.51.100.2", PUBLIC];
 
 struct Star<'w> {
     world: &'w World,
@@ -129,8 +129,8 @@ fn kinds(steps: &[Value]) -> Vec<String> {
 #[test]
 fn source_001_6_a_site_at_aws_is_the_edge_of_a_star_then_its_hub_then_of_a_mesh() -> Result<()> {
     let (Some(sshd), Some(python)) = (ssh::sshd(), moto()) else { return Ok(()) };
-    scene("sites33", |scene| {
-        let world = World::new(scene, "sites33", &sshd)?;
+    scene("sites40", |scene| {
+        let world = World::new(scene, "sites40", &sshd)?;
         let star = Star::open(scene, &world, &python)?;
         let before = star.cloud.census()?;
         star.set("star", [0, 1, 2])?;

@@ -11,10 +11,11 @@ words of `ip` where routes lead that were replaced. `faults.json` says how to fa
   lost: calls that are done, once each, and whose answer is not sent
   ahead_s: the cloud's clock is so far ahead of this machine's
   down: nobody answers
+`public` there is the one public address that the cloud gives; moto's are this machine's own.
 Every call is a line of standard output: its number, its action, what became of it.
 """
 
-import base64, datetime, email.utils, fnmatch, http.client, http.server, json, os, pathlib, ssl, sys
+import base64, datetime, email.utils, fnmatch, http.client, http.server, json, os, pathlib, re, ssl, sys
 import socketserver, subprocess, threading, time, urllib.parse
 
 FOLDER, ADDRESS, PORT, POLICY = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
@@ -178,6 +179,9 @@ def one(path, fields, body, faults):
             answer = 200, b"<DeleteKeyPairResponse><return>true</return></DeleteKeyPairResponse>"
         else:
             answer = behind(path, fields, body)
+            if (FOLDER / "public").exists():
+                public = b"<publicIp>" + (FOLDER / "public").read_bytes() + b"<"
+                answer = answer[0], re.sub(rb"<publicIp>[^<]*<", public, answer[1])
         if token and answer[0] == 200:
             tokens[(action, token)] = answer
         if action == "RunInstances" and answer[0] == 200:

@@ -176,14 +176,17 @@ pub fn boots(folder: &Path) -> Result<Vec<PathBuf>> {
 /// If its user data is none that cloud-init would take.
 pub fn start(machine: &Host, python: &Path, asked: &Path, boot: &Path) -> Result<Process> {
     machine.sh("[ ! -e /run/warren-site.pid ] || kill -9 $(cat /run/warren-site.pid) || true
+         [ ! -e /run/warren-tunnels.pid ] || kill -9 -- -$(cat /run/warren-tunnels.pid) || true
          sleep 0.2; rm -rf /run/warren-state /run/warren /run/warren-site* /etc/warren-site*
+         rm -rf /run/warren-tunnels* /run/charon.* /etc/openvpn/warren-*
          ip link del warren0 2>/dev/null || true")?;
     let words = [python, asked, Path::new("-"), Path::new("script"), boot];
     let words = words.map(|word| word.display().to_string());
     let script = machine.run(&words.each_ref().map(String::as_str))?;
     let name = boot.file_name().unwrap_or_default().to_string_lossy().into_owned();
     fs::rename(boot, boot.with_file_name(format!("done-{name}")))?;
-    machine.spawn(&["sh", "-ec", &script])
+    // Its own programs first, as for those that `ssh` starts.
+    machine.spawn(&["sh", "-ec", &format!("PATH=/run/bin:$PATH\n{script}")])
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sites::{File, Found, Id, Kind, Numbering, Provider};
+use sites::{Backend, File, Found, Id, Kind, Numbering, Provider};
 
 use crate::Error;
 use crate::aws::Region;
@@ -98,6 +98,20 @@ impl Clouds {
             things.get(&id)?.properties.get("via").cloned()
         })?;
         (0..usize::from(site.gateways)).find(|at| sites::node_name(file, index, *at) == via)
+    }
+
+    /// Where gateways that run another program than ours are found from outside, by site; those
+    /// whose addresses are there.
+    pub(crate) fn outside(&self, file: &File) -> BTreeMap<String, String> {
+        let others = file.sites.iter().enumerate();
+        let others = others.filter(|(_, site)| site.backend != Backend::Warren);
+        let public = |(index, site): (usize, &sites::Site)| {
+            let id = Id::new(Kind::Address, &site.name, sites::node_name(file, index, 0));
+            let things = self.places.get(self.of_site.get(&site.name)?.1)?.things();
+            let public = things.get(&id)?.properties.get("public")?;
+            (!public.is_empty()).then(|| (site.name.clone(), public.clone()))
+        };
+        others.filter_map(public).collect()
     }
 
     /// The state of a gateway's machine.

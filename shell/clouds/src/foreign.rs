@@ -5,11 +5,14 @@ use sites::{Backend, File, TAG_FILE, Text, openvpn_folder};
 
 use crate::authority::Identity;
 use crate::machine::BEGIN;
+use crate::user_data::{JOIN_FILE, KEY_FILE, cloud_config};
 
 /// What starts the programs and starts them again when they end.
 const WATCH: &str = "/etc/warren-tunnels.sh";
 /// Its process, where no systemd looks after it.
 const WATCH_PID: &str = "/run/warren-tunnels.pid";
+/// The script that makes a machine at a cloud the gateway.
+const MAKE_FILE: &str = "/run/warren-site-make";
 /// Whether the machine passed packets on before.
 const FORWARDED: &str = "/run/warren-tunnels.forwarded";
 const UNIT: &str = "[Unit]
@@ -36,6 +39,25 @@ fn places(file: &File, backend: Backend) -> [String; 3] {
     }
 }
 
+/// What cloud-init installs for it.
+const fn packages(backend: Backend) -> &'static [&'static str] {
+    match backend {
+        Backend::OpenVpn => &["openvpn"],
+        _ => &["charon-systemd", "strongswan-swanctl"],
+    }
+}
+
+/// The user data of a gateway at a cloud: what it needs is installed, then [`make`]'s `script`
+/// makes it one, with its key on standard input.
+pub(crate) fn user_data(backend: Backend, script: &str, key: &str) -> String {
+    let run = format!(
+        "#!/bin/sh\nset -eu\nsh {MAKE_FILE} <{KEY_FILE}\nrm -f {KEY_FILE} {MAKE_FILE}\n"
+    );
+    let files =
+        [(KEY_FILE, "0600", key), (MAKE_FILE, "0700", script), (JOIN_FILE, "0700", run.as_str())];
+    cloud_config(packages(backend), &files)
+}
+
 /// Refuses a machine without the program, and says how to get it.
 const fn needed(backend: Backend) -> &'static str {
     match backend {
@@ -56,7 +78,7 @@ const fn needed(backend: Backend) -> &'static str {
 
 /// What runs for ever: it starts the programs, and starts them again.
 fn watch(file: &File, backend: Backend) -> String {
-    match backend {
+    let carriers = match backend {
         // A charon of others is used as it is, for there can be but one.
         Backend::Ipsec => "charon=$(command -v charon || command -v charon-systemd || true)
 for at in /usr/lib/ipsec/charon /usr/libexec/ipsec/charon; do
@@ -84,7 +106,18 @@ wait
 ",
             openvpn_folder(file)
         ),
-    }
+    };
+    // Also after the machine's own restart.
+    format!("{}{carriers}", forward())
+}
+
+/// Has the machine pass packets on, and keeps whether it did before.
+fn forward() -> String {
+    format!(
+        "if [ ! -e {FORWARDED} ]; then cat /proc/sys/net/ipv4/ip_forward > {FORWARDED}; fi
+echo 1 > /proc/sys/net/ipv4/ip_forward
+"
+    )
 }
 
 /// Makes a machine the gateway; the key comes on standard input.
@@ -116,9 +149,7 @@ pub(crate) fn make(
         + &format!(
             "mkdir -p $(dirname {key})
 cat > {key}
-if [ ! -e {FORWARDED} ]; then cat /proc/sys/net/ipv4/ip_forward > {FORWARDED}; fi
-echo 1 > /proc/sys/net/ipv4/ip_forward
-printf '%s\\n' '{tag}' > {TAG_FILE}
+{}printf '%s\\n' '{tag}' > {TAG_FILE}
 if [ -d /run/systemd/system ]; then
   cat > /etc/systemd/system/warren-tunnels.service <<'UNIT'
 {UNIT}UNIT
@@ -128,7 +159,8 @@ if [ -d /run/systemd/system ]; then
 else
   setsid -f sh -c 'echo $$ > {WATCH_PID}; exec sh {WATCH}' </dev/null >/dev/null 2>&1 9>&-
 fi
-"
+",
+            forward()
         )
 }
 
@@ -212,5 +244,9 @@ mod tests {
             let checked = std::process::Command::new("sh").args(["-nc", &script]).output().unwrap();
             assert!(checked.status.success() && checked.stderr.is_empty(), "{checked:?}\n{script}");
         }
+        let data = user_data(Backend::Ipsec, "set -eu\necho 1\n", "the key");
+        assert!(data.contains("packages: [charon-systemd, strongswan-swanctl]\n"), "{data}");
+        assert!(data.contains("0600'\n  content: |\n    the key\n"), "{data}");
+        assert_eq!(data.matches("the key").count(), 1, "in its own file and in no command");
     }
 }

@@ -81,8 +81,9 @@ pub(crate) fn make(
         maker.set(step).map_err(told)?;
         return wait(maker, step);
     }
+    // What it does at its first start cannot be changed.
     let is_replaced = matches!(&step.action, Action::Change(list)
-        if list.iter().any(|(key, ..)| key == "member"));
+        if list.iter().any(|(key, ..)| key == "member" || key == "tunnels"));
     if step.id.kind == Kind::Machine && is_replaced {
         remove(maker, &step.id)?;
     }

@@ -128,7 +128,8 @@ impl Survey {
                 active.insert(site.name.clone(), leads);
             }
         }
-        let outside = self.outside.clone();
+        let mut outside = self.outside.clone();
+        outside.extend(self.clouds.outside(file));
         Known { program: digest.to_owned(), active, outside, authority: authority.to_owned() }
     }
 
@@ -233,7 +234,11 @@ impl Survey {
                 let facts = host.and_then(|host| self.machines.get(&host));
                 let mut status = facts.map(|facts| facts.status.clone()).unwrap_or_default();
                 if site.backend != Backend::Warren {
-                    status = facts.map(|facts| joined(file, index, facts)).unwrap_or_default();
+                    status = match site.provider {
+                        Provider::Ssh => facts.map(|facts| joined(file, index, facts)),
+                        _ => Some(self.heard_of(file, index)),
+                    }
+                    .unwrap_or_default();
                 }
                 let state = match site.provider {
                     Provider::Ssh => status["state"].as_str().unwrap_or("no answer").to_owned(),
@@ -248,6 +253,28 @@ impl Survey {
             }
         }
         gateways
+    }
+}
+
+impl Survey {
+    /// What a gateway of another backend would say of itself that is at a cloud, where nobody asks
+    /// it: who has a tunnel to it says so.
+    fn heard_of(&self, file: &File, index: usize) -> Value {
+        let name = node_name(file, index, 0);
+        let word = file.sites[index].backend.word();
+        let has_one = |host: &Host| {
+            let facts = self.machines.get(&host.to_string());
+            facts.is_some_and(|facts| facts.reaches.contains(&name))
+        };
+        let ends = foreign_ends(file, index).into_iter();
+        let site = |end: &str| (0..file.sites.len()).find(|at| node_name(file, *at, 0) == *end);
+        let host = |end: &str| file.sites[site(end)?].hosts.first();
+        let peers: Vec<Value> = ends
+            .filter(|end| host(end).is_some_and(has_one))
+            .map(|end| json!({ "name": end, "path": { "kind": word } }))
+            .collect();
+        let state = if peers.is_empty() { "down" } else { "running" };
+        json!({ "state": state, "peers": peers })
     }
 }
 

@@ -11,9 +11,9 @@ use crate::{Lead, machine};
 /// Bytes that every provider takes.
 pub const USER_DATA_BYTES_MAX: usize = 16 * 1024;
 /// Where the key lies until it is used.
-const KEY_FILE: &str = "/run/warren-site.key";
+pub(crate) const KEY_FILE: &str = "/run/warren-site.key";
 /// What joins.
-const JOIN_FILE: &str = "/run/warren-site-join";
+pub(crate) const JOIN_FILE: &str = "/run/warren-site-join";
 
 /// A gateway that is to start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,12 +36,22 @@ pub struct Start<'s> {
 #[must_use]
 pub fn user_data(file: &File, start: &Start<'_>) -> String {
     let join = script(file, start);
-    let mut text = "#cloud-config\nwrite_files:\n".to_owned();
-    for (path, mode, content) in [
+    let files = [
         (TAG_FILE, "0644", start.tag),
         (KEY_FILE, "0600", start.token),
         (JOIN_FILE, "0700", join.as_str()),
-    ] {
+    ];
+    cloud_config(&[], &files)
+}
+
+/// What cloud-init installs and writes, each file with its mode; then it runs [`JOIN_FILE`].
+pub(crate) fn cloud_config(packages: &[&str], files: &[(&str, &str, &str)]) -> String {
+    let mut text = "#cloud-config\n".to_owned();
+    if !packages.is_empty() {
+        text += &format!("package_update: true\npackages: [{}]\n", packages.join(", "));
+    }
+    text += "write_files:\n";
+    for (path, mode, content) in files {
         text += &format!("- path: {path}\n  permissions: '{mode}'\n  content: |\n");
         for line in content.lines() {
             text += &if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") };

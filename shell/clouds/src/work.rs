@@ -12,7 +12,7 @@ use crate::machine::{self, Member};
 use crate::place::Boot;
 use crate::server::{self, Place, Server};
 use crate::survey::forwards;
-use crate::user_data::{Start, user_data};
+use crate::user_data::{Start, USER_DATA_BYTES_MAX, user_data};
 use crate::{Authority, Clouds, Error, Lead, Ssh, foreign};
 
 /// A gateway passes packets on so long after its routes were approved, at most.
@@ -125,6 +125,9 @@ impl Work<'_> {
             (Action::Refuse, _) => Err(Error::new(&step.id, step.why.clone())),
             (Action::Delete, kind) => self.delete(step, kind),
             (_, Kind::Approval) => self.approve(step),
+            (_, Kind::Machine) if step.properties.contains_key("tunnels") => {
+                self.make_foreign_machine(step)
+            }
             _ if self.clouds.has(&step.id) => self.make(step),
             (_, Kind::Program) => self.install(step),
             (_, Kind::Member) => self.join(step),
@@ -202,10 +205,8 @@ impl Work<'_> {
                 digest: &program.digest,
                 lead: lead.as_ref(),
             };
-            let words = format!("{} {} {key}", file.network, step.id.name);
-            let token = digest(&SHA256, words.as_bytes());
-            let token = token.as_ref().iter().take(16).map(|byte| format!("{byte:02x}"));
-            Ok(Boot { user_data: user_data(file, &start), token: token.collect() })
+            let token = word_of(&format!("{} {} {key}", file.network, step.id.name));
+            Ok(Boot { user_data: user_data(file, &start), token })
         };
         let done = clouds.place(&step.id)?.make(step, place.number, &mut boot);
         if done.is_err()
@@ -314,17 +315,67 @@ impl Work<'_> {
         joined.map(drop)
     }
 
+    /// What is known now that a gateway's tunnels are made: addresses at clouds are there by then.
+    fn known_now(&self, step: &Step, index: usize) -> Result<Known, Error> {
+        let mut known = self.known.clone();
+        known.outside.extend(self.clouds.outside(self.file));
+        match sites::unknown_end(self.file, index, &known) {
+            None => Ok(known),
+            Some(other) => {
+                let what = format!("the gateway of {other} has no address yet; apply it first");
+                Err(Error::new(&step.id, what))
+            }
+        }
+    }
+
+    /// The machine of a gateway of another backend at a cloud: its user data has all that it needs.
+    fn make_foreign_machine(&mut self, step: &Step) -> Result<(), Error> {
+        let authority = self.authority.ok_or_else(|| no_authority(step))?;
+        let index = self.file.index(&step.id.site).unwrap_or_default();
+        let known = self.known_now(step, index)?;
+        let Self { file, numbering, server, clouds, .. } = self;
+        let backend = file.sites[index].backend;
+        let number = numbering.places[index].number;
+        let mut step = step.clone();
+        let tunnels = sites::tunnels(file, numbering, index, &known);
+        step.properties.insert("tunnels".to_owned(), tunnels);
+        let tag = json!({ "network": file.network, "site": step.id.site, "number": number,
+                          "provider": file.sites[index].provider.word(), "installed": false });
+        let name = step.id.name.clone();
+        let mut boot = || {
+            // It is no node, whatever stood there before.
+            server::remove(*server, &name)?;
+            let identity = authority.issue(&name)?;
+            let texts = sites::texts(file, numbering, index, &known);
+            let given = &authority.certificate;
+            let script = foreign::make(file, backend, &texts, given, &identity, &tag.to_string());
+            let user_data = foreign::user_data(backend, &script, &identity.key);
+            if user_data.len() > USER_DATA_BYTES_MAX {
+                let what = format!(
+                    "what its machine begins with is {} bytes, and a cloud takes \
+                     {USER_DATA_BYTES_MAX}; a star has fewer tunnels",
+                    user_data.len()
+                );
+                return Err(Error::new(&name, what));
+            }
+            Ok(Boot { user_data, token: word_of(&identity.certificate) })
+        };
+        clouds.place(&step.id)?.make(&step, number, &mut boot)
+    }
+
     /// Makes a machine a gateway of another backend. One that was there before goes first.
     fn make_foreign(&self, step: &Step) -> Result<(), Error> {
         let host = self.host(step)?;
         let index = self.file.index(&step.id.site).unwrap_or_default();
-        let no = || Error::new(&step.id, "there is no authority to give it a certificate");
-        let authority = self.authority.ok_or_else(no)?;
+        let authority = self.authority.ok_or_else(|| no_authority(step))?;
         let identity = authority.issue(&step.id.name)?;
-        let texts = sites::texts(self.file, self.numbering, index, self.known);
-        let words = ["backend", "config", "authority"].map(|key| (key, json!(property(step, key))));
+        let known = self.known_now(step, index)?;
+        let texts = sites::texts(self.file, self.numbering, index, &known);
         let mut tag = self.tag_of(step, false);
-        words.into_iter().for_each(|(key, word)| tag[key] = word);
+        for key in ["backend", "authority"] {
+            tag[key] = json!(property(step, key));
+        }
+        tag["config"] = json!(sites::config(self.file, self.numbering, index, &known));
         let backend = self.file.sites[index].backend;
         let given = &authority.certificate;
         let made = foreign::make(self.file, backend, &texts, given, &identity, &tag.to_string());
@@ -352,6 +403,16 @@ impl Work<'_> {
             std::thread::sleep(ASK_EVERY);
         }
     }
+}
+
+/// A short word for a long one, the same each time and no other's.
+fn word_of(text: &str) -> String {
+    let digest = digest(&SHA256, text.as_bytes());
+    digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn no_authority(step: &Step) -> Error {
+    Error::new(&step.id, "there is no authority to give it a certificate")
 }
 
 /// The words of a property that is a list.

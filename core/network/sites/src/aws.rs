@@ -2,7 +2,7 @@
 //! address, and the less specific route of all sites to the gateway's interface.
 
 use crate::file::File;
-use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, of_cloud};
+use crate::graph::{Id, Kind, Known, Resource, list, node_name, of_cloud};
 use crate::number::Numbering;
 
 /// Adds the resources of one site.
@@ -32,8 +32,7 @@ pub(crate) fn desired(
     let why = "the gateway is reached from outside";
     add(internet.clone(), &[("attached", "yes")], &[&network], why);
     add(subnet.clone(), &[("cidr", &cidr)], &[&network], "the site's machines are in it");
-    // In the order in which a provider's answer is written, too.
-    let ports = format!("all {cidr},udp {PORT} 0.0.0.0/0");
+    let ports = site.backend.ingress(&cidr);
     let why = "links of other gateways come in, and what the site's machines send out";
     add(group.clone(), &[("ingress", &ports)], &[&network], why);
     let why = "machines in the default group answer other sites; without it they are silent";

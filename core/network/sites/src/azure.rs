@@ -5,7 +5,7 @@
 //! `VirtualNetwork`, which machines let in unless their own group says otherwise.
 
 use crate::file::File;
-use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, of_cloud};
+use crate::graph::{Id, Kind, Known, Resource, list, node_name, of_cloud};
 use crate::number::Numbering;
 
 /// The kind of a gateway's machine where the file names none.
@@ -35,7 +35,7 @@ pub(crate) fn desired(
     let why = "the site's own private network";
     add(network.clone(), &[("cidr", &cidr)], &[&holder], why);
     add(subnet.clone(), &[("cidr", &cidr)], &[&network], "the site's machines are in it");
-    let ports = format!("all {cidr},udp {PORT} 0.0.0.0/0");
+    let ports = site.backend.ingress(&cidr);
     let why = "links of other gateways come in, and what the site's machines send out";
     let properties = [("egress", "all"), ("ingress", ports.as_str()), ("rest", "denied")];
     add(group.clone(), &properties, &[&holder], why);

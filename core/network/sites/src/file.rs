@@ -16,7 +16,7 @@
 //! shared = "10.9.0.3"              # what gateways of a pair share, else 252 of the plan
 //! parent = "lyon"                  # in a tree: a site above, else one of its own provider
 //! role = "gateways"                # of a pair at aws or azure, which then moves its own routes
-//! backend = "warren"               # or "ipsec", "openvpn": the same for all sites, of ssh
+//! backend = "warren"               # or "ipsec", "openvpn": the same for all sites
 //! ```
 
 use core::fmt;

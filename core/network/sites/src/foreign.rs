@@ -4,19 +4,20 @@
 //! its own is joined, and knows it by a certificate of the authority that the operator keeps. By
 //! IPsec each end may begin. By OpenVPN every gateway has a server, and is a client of those that
 //! stand above it in the file, as source 001 has it (`client-config-dir`, `iroute`).
+//!
+//! A machine at a cloud is made with all that it is to have, since nobody logs into it. What it was
+//! made with is one word, which its tag keeps; with another word it is made again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use wire::prefix::Prefix;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, OPENVPN_PORT};
 use crate::file::{File, Host, Topology};
 use crate::graph::{Id, Kind, Known, Resource, links, list, node_name, resource};
 use crate::number::{Numbering, Place};
 
-/// Where OpenVPN's servers listen.
-const OPENVPN_PORT: u16 = 1194;
 /// Silence after which an end is taken for dead, s.
 const DEAD_S: u8 = 5;
 
@@ -52,6 +53,50 @@ pub fn foreign_ends(file: &File, site: usize) -> Vec<String> {
     neighbours(file, site).into_iter().map(|other| node_name(file, other, 0)).collect()
 }
 
+/// The mark of all files of a site's gateway.
+#[must_use]
+pub fn config(file: &File, numbering: &Numbering, site: usize, known: &Known) -> String {
+    let all = texts(file, numbering, site, known);
+    let all: String = all.iter().map(|file| format!("{}\n{}", file.path, file.text)).collect();
+    mark(&all)
+}
+
+/// What the machine of a site's gateway is made with, where it is at a cloud: the backend, and the
+/// marks of its configuration and of the authority.
+#[must_use]
+pub fn tunnels(file: &File, numbering: &Numbering, site: usize, known: &Known) -> String {
+    let config = config(file, numbering, site, known);
+    format!("{} {config} {}", file.sites[site].backend.word(), known.authority)
+}
+
+/// Makes of what a site at a cloud must be one whose gateway runs another program: it is no node
+/// that joins, and has no routes that anybody approves.
+pub(crate) fn at_cloud(
+    file: &File,
+    numbering: &Numbering,
+    site: usize,
+    known: &Known,
+    all: &mut Vec<Resource>,
+) {
+    let own = &file.sites[site];
+    all.retain(|one| one.id.site != own.name || one.id.kind != Kind::Approval);
+    let is_machine = |one: &&mut Resource| one.id.site == own.name && one.id.kind == Kind::Machine;
+    for machine in all.iter_mut().filter(is_machine) {
+        machine.properties.remove("member");
+        let tunnels = tunnels(file, numbering, site, known);
+        machine.properties.insert("tunnels".to_owned(), tunnels);
+        machine.why = format!("the gateway; it begins with {}", own.backend.program());
+    }
+}
+
+/// A site with which one is joined and whose gateway's address is not known, if there is one.
+#[must_use]
+pub fn unknown_end<'f>(file: &'f File, site: usize, known: &Known) -> Option<&'f str> {
+    let ends = neighbours(file, site).into_iter();
+    let mut names = ends.map(|other| file.sites[other].name.as_str());
+    names.find(|name| !known.outside.contains_key(*name))
+}
+
 /// Adds what the gateway of a site must be.
 pub(crate) fn desired(
     file: &File,
@@ -63,15 +108,12 @@ pub(crate) fn desired(
     let own = &file.sites[site];
     let host = own.hosts.first().map(Host::to_string)?;
     let id = Id::new(Kind::Foreign, &own.name, node_name(file, site, 0));
-    let joined = texts(file, numbering, site, known);
-    let joined: String =
-        joined.iter().map(|file| format!("{}\n{}", file.path, file.text)).collect();
     all.push(resource(
         id.clone(),
         [
             ("host", host.clone()),
             ("backend", own.backend.word().to_owned()),
-            ("config", mark(&joined)),
+            ("config", config(file, numbering, site, known)),
             ("authority", known.authority.clone()),
             ("forwards", "on".to_owned()),
             ("state", "running".to_owned()),

@@ -2,7 +2,7 @@
 //! gateway has two interfaces: one in a network of its own that leads out, one in the site's.
 
 use crate::file::File;
-use crate::graph::{Id, Kind, Known, PORT, Resource, list, node_name, of_cloud};
+use crate::graph::{Id, Kind, Known, Resource, list, node_name, of_cloud};
 use crate::number::Numbering;
 
 /// The network between gateway and router; nobody else is in it, and no other network meets it.
@@ -37,7 +37,7 @@ pub(crate) fn desired(
     add(router.clone(), &[("external", "yes")], &[], "the gateway is reached from outside");
     add(subnet.clone(), &[("cidr", &cidr)], &[&inside], "the site's machines are in it");
     add(dmz.clone(), &[("cidr", DMZ)], &[&outside], "the gateway's outer interface is in it");
-    let ports = format!("all {cidr},udp {PORT} 0.0.0.0/0");
+    let ports = site.backend.ingress(&cidr);
     let why = "links of other gateways come in, and what the site's machines send out";
     add(group.clone(), &[("ingress", &ports)], &[], why);
     let why = "machines in the default group answer other sites; without it they are silent";

@@ -333,6 +333,37 @@ fn source_001_6_gateways_at_clouds_are_told_their_place_with_their_routes() {
 }
 
 #[test]
+fn source_001_a_gateway_at_a_cloud_runs_another_program_and_is_made_again_with_other_words() {
+    for (backend, ports) in [
+        ("ipsec", "all 10.1.0.0/24,udp 4500 0.0.0.0/0,udp 500 0.0.0.0/0"),
+        ("openvpn", "all 10.1.0.0/24,udp 1194 0.0.0.0/0"),
+    ] {
+        let text = mixed().replace("gateways = 2\n", "");
+        let text = text.replace("provider", &format!("backend = \"{backend}\"\nprovider"));
+        let (file, numbering) = read(&text);
+        let all = |outside: &[(&str, &str)]| {
+            let outside = outside.iter().map(|(site, at)| ((*site).to_owned(), (*at).to_owned()));
+            let known = Known { outside: outside.collect(), ..Known::default() };
+            desired(&file, &numbering, &known)
+        };
+        let first = all(&[("s0", "192.0.2.1"), ("s1", "192.0.2.2"), ("cloud", "192.0.2.3")]);
+        let of = |kind: Kind| first.iter().find(|one| one.id.kind == kind);
+        assert!(of(Kind::Approval).is_none() && of(Kind::Member).is_none(), "nobody joins");
+        assert_eq!(of(Kind::Group).unwrap().properties["ingress"], ports);
+        let machine = of(Kind::Machine).unwrap();
+        assert!(!machine.properties.contains_key("member"));
+        assert!(machine.properties["tunnels"].starts_with(backend), "{machine:?}");
+        let report = done(&Report::default(), &steps(&first, &Report::default(), None));
+        assert_eq!(steps(&first, &report, None), []);
+        // Another address of somebody else's is one of its words.
+        let moved = all(&[("s0", "192.0.2.9"), ("s1", "192.0.2.2"), ("cloud", "192.0.2.3")]);
+        let told = steps(&moved, &report, None);
+        let is_told = |step: &Step| step.id.kind == Kind::Machine && step.id.site == "cloud";
+        assert!(told.iter().any(is_told), "{told:?}");
+    }
+}
+
+#[test]
 fn a_month_is_the_sum_of_what_the_file_says_and_what_it_does_not_say_is_told() {
     let site = |name: &str, more: &str| {
         format!("[[site]]\nname = \"{name}\"\nprovider = \"aws\"\nregion = \"r\"\n{more}\n")

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use sites::{Id, Kind, Step};
 
 use super::query::Parameters;
-use super::read::{self, TAG_NETWORK, TAG_NUMBER, TAG_ROLE, TAG_SITE};
+use super::read::{self, TAG_NETWORK, TAG_NUMBER, TAG_ROLE, TAG_SITE, TAG_TUNNELS};
 use super::{Region, filter, pair};
 use crate::make::{Maker, Meaning};
 use crate::place::Boot;
@@ -76,7 +76,7 @@ impl Maker for Region {
             _ => ("RunInstances", self.instance(step, boot)?),
         };
         let Some(words) = read::words(*kind) else { return Err(missing(*kind)) };
-        parameters.extend(self.tags(&step.id, number, words.tagged));
+        parameters.extend(self.tags(step, number, words.tagged));
         let answer = self.client.call(action, &parameters)?;
         let made = answer.children.iter().filter_map(|node| node.as_element());
         let mut ids = made.map(|one| read::text(one, words.id));
@@ -174,7 +174,8 @@ impl Region {
         })
     }
 
-    fn tags(&self, id: &Id, number: Option<u32>, resource: &str) -> Parameters {
+    fn tags(&self, step: &Step, number: Option<u32>, resource: &str) -> Parameters {
+        let id = &step.id;
         let name = format!("{} {} {}", self.network, id.site, id.name);
         let mut tags = vec![
             (TAG_NETWORK, self.network.clone()),
@@ -185,6 +186,7 @@ impl Region {
         if let Some(number) = number.filter(|_| id.kind == Kind::Network) {
             tags.push((TAG_NUMBER, number.to_string()));
         }
+        tags.extend(step.properties.get("tunnels").map(|word| (TAG_TUNNELS, word.clone())));
         let mut parameters = vec![pair("TagSpecification.1.ResourceType", resource)];
         for (at, (key, value)) in tags.into_iter().enumerate() {
             let stem = format!("TagSpecification.1.Tag.{}", at + 1);

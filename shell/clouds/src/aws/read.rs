@@ -9,6 +9,8 @@ pub(crate) const TAG_NETWORK: &str = "warren:net";
 pub(crate) const TAG_SITE: &str = "warren:site";
 /// Which one of its kind, by its name in the plan.
 pub(crate) const TAG_ROLE: &str = "warren:role";
+/// What the machine of a gateway that runs another program was made with.
+pub(crate) const TAG_TUNNELS: &str = "warren:tunnels";
 /// The site's number in the plan.
 pub(crate) const TAG_NUMBER: &str = "warren:number";
 
@@ -150,7 +152,10 @@ pub(crate) fn properties(
             let at = at.map(|one| name_of(&text(one, "subnetId")));
             set("subnet", at.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(","));
         }
-        Kind::Address => set("at", name_of(&text(element, "networkInterfaceId"))),
+        Kind::Address => {
+            set("at", name_of(&text(element, "networkInterfaceId")));
+            set("public", text(element, "publicIp"));
+        }
         Kind::Machine => {
             set("image", text(element, "imageId"));
             set("machine", text(element, "instanceType"));
@@ -158,6 +163,7 @@ pub(crate) fn properties(
             let name = profile.map(|profile| text(profile, "arn")).unwrap_or_default();
             set("role", name.rsplit('/').next().unwrap_or_default().to_owned());
             set("state", state(element));
+            set("tunnels", tag(element, TAG_TUNNELS).unwrap_or_default());
         }
         _ => {}
     }

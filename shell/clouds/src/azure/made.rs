@@ -10,7 +10,7 @@ use sites::{Id, Kind, Step};
 use super::Subscription;
 use super::read::{
     self, COMPUTE_API, NETWORK_API, RESOURCES_API, TAG_BEGUN, TAG_IDENTITY, TAG_IMAGE, TAG_NETWORK,
-    TAG_NUMBER, TAG_ROLE, TAG_SITE,
+    TAG_NUMBER, TAG_ROLE, TAG_SITE, TAG_TUNNELS,
 };
 use crate::make::{Maker, Meaning};
 use crate::place::Boot;
@@ -207,6 +207,9 @@ impl Subscription {
         let interface = self.id_of(Kind::Interface, site, name)?;
         if let Some(image) = step.properties.get("image") {
             tags[TAG_IMAGE] = json!(image);
+        }
+        if let Some(word) = step.properties.get("tunnels") {
+            tags[TAG_TUNNELS] = json!(word);
         }
         tags[TAG_BEGUN] = json!(now_s().to_string());
         let image = step.properties.get("image").map_or(IMAGE, String::as_str);

@@ -11,6 +11,8 @@ pub(super) const TAG_SITE: &str = "warren:site";
 pub(super) const TAG_ROLE: &str = "warren:role";
 /// The site's number in the plan.
 pub(super) const TAG_NUMBER: &str = "warren:number";
+/// What the machine of a gateway that runs another program was made with.
+pub(super) const TAG_TUNNELS: &str = "warren:tunnels";
 /// When a machine was made, in seconds since 1970.
 pub(super) const TAG_BEGUN: &str = "warren:begun";
 /// The image that a machine was asked for, by the file's word.
@@ -159,7 +161,10 @@ pub(super) fn properties(kind: Kind, value: &Value) -> Properties {
             set("forwarding", if is_on { "on" } else { "off" }.to_owned());
             set("group", part(&of["networkSecurityGroup"]["id"], "networkSecurityGroups"));
         }
-        Kind::Address => set("at", part(&of["ipConfiguration"]["id"], "networkInterfaces")),
+        Kind::Address => {
+            set("at", part(&of["ipConfiguration"]["id"], "networkInterfaces"));
+            set("public", text(&of["ipAddress"]));
+        }
         Kind::Table => {
             let subnets = list(&of["subnets"]).map(|one| part(&one["id"], "subnets"));
             set("subnet", subnets.collect::<Vec<String>>().join(","));
@@ -167,6 +172,7 @@ pub(super) fn properties(kind: Kind, value: &Value) -> Properties {
         Kind::Machine => {
             set("machine", text(&of["hardwareProfile"]["vmSize"]));
             set("state", state(of).to_owned());
+            set("tunnels", text(&value["tags"][TAG_TUNNELS]));
             for (tag, key) in [(TAG_IMAGE, "image"), (TAG_IDENTITY, "role")] {
                 if let Some(word) = value["tags"][tag].as_str() {
                     set(key, word.to_owned());

@@ -187,7 +187,7 @@ impl Project {
         let image = self.image(wanted("image").as_deref())?;
         let flavor = self.flavor(wanted("machine").as_deref())?;
         let mut metadata = json!({ "warren": description });
-        for key in ["image", "machine"] {
+        for key in read::ASKED {
             if let Some(word) = wanted(key) {
                 metadata[format!("warren-{key}")] = json!(word);
             }

@@ -28,6 +28,9 @@ pub(super) fn collection(kind: Kind) -> Option<(&'static str, &'static str)> {
     })
 }
 
+/// What of a machine stands in its metadata.
+pub(super) const ASKED: [&str; 3] = ["image", "machine", "tunnels"];
+
 /// By which something is known as ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
@@ -113,7 +116,10 @@ pub(super) fn properties(
             let is_open = value["port_security_enabled"] == false;
             set("passes", if is_open { "everything".to_owned() } else { sorted(pairs) });
         }
-        Kind::Address => set("at", name_of(&text(&value["port_id"]))),
+        Kind::Address => {
+            set("at", name_of(&text(&value["port_id"])));
+            set("public", text(&value["floating_ip_address"]));
+        }
         _ => {}
     }
     found
@@ -128,7 +134,7 @@ pub(super) fn machine(server: &Value) -> Properties {
         _ => "broken",
     };
     let mut found: Properties = [("state".to_owned(), state.to_owned())].into();
-    for key in ["image", "machine"] {
+    for key in ASKED {
         if let Some(word) = server["metadata"][format!("warren-{key}")].as_str() {
             found.insert(key.to_owned(), word.to_owned());
         }
