@@ -147,7 +147,8 @@ fn lives_at_aws(id: &str, word: &str, charon: Option<&Path>) -> Result<()> {
             let told: Value = serde_json::from_str(&told).unwrap_or_default();
             let gateways = told["gateways"].as_array().map_or(&[][..], Vec::as_slice);
             let is_up = |gateway: &Value| {
-                gateway["online"] == true && gateway["paths"].as_array().is_some_and(|p| !p.is_empty())
+                gateway["online"] == true
+                    && gateway["paths"].as_array().is_some_and(|p| !p.is_empty())
             };
             gateways.len() == 2 && gateways.iter().all(is_up)
         };
@@ -155,8 +156,7 @@ fn lives_at_aws(id: &str, word: &str, charon: Option<&Path>) -> Result<()> {
 
         // With another authority both get another certificate; the machine is made again for it.
         std::fs::remove_file(world.path("acme-authority.pem"))?;
-        let told: Value =
-            serde_json::from_str(&cloud.booting(&["apply", "--yes", "--json"])?)?;
+        let told: Value = serde_json::from_str(&cloud.booting(&["apply", "--yes", "--json"])?)?;
         let kinds = told["steps"].as_array().into_iter().flatten().map(|step| &step["kind"]);
         ensure!(kinds.eq(["machine", "tunnels"]), "{told}");
         cloud.joined()?;

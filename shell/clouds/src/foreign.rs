@@ -50,9 +50,8 @@ const fn packages(backend: Backend) -> &'static [&'static str] {
 /// The user data of a gateway at a cloud: what it needs is installed, then [`make`]'s `script`
 /// makes it one, with its key on standard input.
 pub(crate) fn user_data(backend: Backend, script: &str, key: &str) -> String {
-    let run = format!(
-        "#!/bin/sh\nset -eu\nsh {MAKE_FILE} <{KEY_FILE}\nrm -f {KEY_FILE} {MAKE_FILE}\n"
-    );
+    let run =
+        format!("#!/bin/sh\nset -eu\nsh {MAKE_FILE} <{KEY_FILE}\nrm -f {KEY_FILE} {MAKE_FILE}\n");
     let files =
         [(KEY_FILE, "0600", key), (MAKE_FILE, "0700", script), (JOIN_FILE, "0700", run.as_str())];
     cloud_config(packages(backend), &files)

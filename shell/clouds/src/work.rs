@@ -241,9 +241,7 @@ impl Work<'_> {
             }
             // It ends with the daemon, which puts back what was there.
             Kind::Forwarding => Ok(()),
-            Kind::Approval => {
-                server::approve(self.server, &step.id.name, &[], &Place::default())
-            }
+            Kind::Approval => server::approve(self.server, &step.id.name, &[], &Place::default()),
             Kind::Member => {
                 // First at the server: an administrator's word frees the name, a logout holds it.
                 server::remove(self.server, &step.id.name)?;

@@ -54,10 +54,7 @@ pub(crate) fn rows() -> BTreeMap<(&'static str, &'static str), (Value, u16)> {
         (("POST", "/api/v1/nodes/{id}/approve"), (nothing.clone(), 404)),
         (("POST", "/api/v1/nodes/{id}/expire"), (nothing.clone(), 404)),
         (("POST", "/api/v1/nodes/{id}/routes"), (json!({ "routes": [] }), 404)),
-        (
-            ("POST", "/api/v1/nodes/{id}/ways"),
-            (json!({ "passes_on": false, "through": [] }), 404),
-        ),
+        (("POST", "/api/v1/nodes/{id}/ways"), (json!({ "passes_on": false, "through": [] }), 404)),
         (("GET", "/api/v1/peers"), (nothing.clone(), 200)),
         (("POST", "/api/v1/peers"), (json!({ "name": "a", "key": "no", "gateway": 1 }), 400)),
         (("DELETE", "/api/v1/peers/{id}"), (nothing.clone(), 404)),
