@@ -125,7 +125,7 @@ impl Work<'_> {
             (Action::Refuse, _) => Err(Error::new(&step.id, step.why.clone())),
             (Action::Delete, kind) => self.delete(step, kind),
             (_, Kind::Approval) => self.approve(step),
-            (_, Kind::Machine) if step.properties.contains_key("tunnels") => {
+            (_, Kind::Machine) if step.properties.contains_key("made") => {
                 self.make_foreign_machine(step)
             }
             _ if self.clouds.has(&step.id) => self.make(step),
@@ -335,8 +335,8 @@ impl Work<'_> {
         let backend = file.sites[index].backend;
         let number = numbering.places[index].number;
         let mut step = step.clone();
-        let tunnels = sites::tunnels(file, numbering, index, &known);
-        step.properties.insert("tunnels".to_owned(), tunnels);
+        let made = sites::made(file, numbering, index, &known);
+        step.properties.insert("made".to_owned(), made);
         let tag = json!({ "network": file.network, "site": step.id.site, "number": number,
                           "provider": file.sites[index].provider.word(), "installed": false });
         let name = step.id.name.clone();

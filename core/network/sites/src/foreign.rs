@@ -64,7 +64,7 @@ pub fn config(file: &File, numbering: &Numbering, site: usize, known: &Known) ->
 /// What the machine of a site's gateway is made with, where it is at a cloud: the backend, and the
 /// marks of its configuration and of the authority.
 #[must_use]
-pub fn tunnels(file: &File, numbering: &Numbering, site: usize, known: &Known) -> String {
+pub fn made(file: &File, numbering: &Numbering, site: usize, known: &Known) -> String {
     let config = config(file, numbering, site, known);
     format!("{} {config} {}", file.sites[site].backend.word(), known.authority)
 }
@@ -83,8 +83,8 @@ pub(crate) fn at_cloud(
     let is_machine = |one: &&mut Resource| one.id.site == own.name && one.id.kind == Kind::Machine;
     for machine in all.iter_mut().filter(is_machine) {
         machine.properties.remove("member");
-        let tunnels = tunnels(file, numbering, site, known);
-        machine.properties.insert("tunnels".to_owned(), tunnels);
+        let made = made(file, numbering, site, known);
+        machine.properties.insert("made".to_owned(), made);
         machine.why = format!("the gateway; it begins with {}", own.backend.program());
     }
 }

@@ -352,7 +352,7 @@ fn source_001_a_gateway_at_a_cloud_runs_another_program_and_is_made_again_with_o
         assert_eq!(of(Kind::Group).unwrap().properties["ingress"], ports);
         let machine = of(Kind::Machine).unwrap();
         assert!(!machine.properties.contains_key("member"));
-        assert!(machine.properties["tunnels"].starts_with(backend), "{machine:?}");
+        assert!(machine.properties["made"].starts_with(backend), "{machine:?}");
         let report = done(&Report::default(), &steps(&first, &Report::default(), None));
         assert_eq!(steps(&first, &report, None), []);
         // Another address of somebody else's is one of its words.

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use sites::{Id, Kind, Step};
 
 use super::query::Parameters;
-use super::read::{self, TAG_NETWORK, TAG_NUMBER, TAG_ROLE, TAG_SITE, TAG_TUNNELS};
+use super::read::{self, TAG_MADE, TAG_NETWORK, TAG_NUMBER, TAG_ROLE, TAG_SITE};
 use super::{Region, filter, pair};
 use crate::make::{Maker, Meaning};
 use crate::place::Boot;
@@ -186,7 +186,7 @@ impl Region {
         if let Some(number) = number.filter(|_| id.kind == Kind::Network) {
             tags.push((TAG_NUMBER, number.to_string()));
         }
-        tags.extend(step.properties.get("tunnels").map(|word| (TAG_TUNNELS, word.clone())));
+        tags.extend(step.properties.get("made").map(|word| (TAG_MADE, word.clone())));
         let mut parameters = vec![pair("TagSpecification.1.ResourceType", resource)];
         for (at, (key, value)) in tags.into_iter().enumerate() {
             let stem = format!("TagSpecification.1.Tag.{}", at + 1);

@@ -10,7 +10,7 @@ pub(crate) const TAG_SITE: &str = "warren:site";
 /// Which one of its kind, by its name in the plan.
 pub(crate) const TAG_ROLE: &str = "warren:role";
 /// What the machine of a gateway that runs another program was made with.
-pub(crate) const TAG_TUNNELS: &str = "warren:tunnels";
+pub(crate) const TAG_MADE: &str = "warren:made";
 /// The site's number in the plan.
 pub(crate) const TAG_NUMBER: &str = "warren:number";
 
@@ -163,7 +163,7 @@ pub(crate) fn properties(
             let name = profile.map(|profile| text(profile, "arn")).unwrap_or_default();
             set("role", name.rsplit('/').next().unwrap_or_default().to_owned());
             set("state", state(element));
-            set("tunnels", tag(element, TAG_TUNNELS).unwrap_or_default());
+            set("made", tag(element, TAG_MADE).unwrap_or_default());
         }
         _ => {}
     }

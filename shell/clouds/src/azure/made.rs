@@ -9,8 +9,8 @@ use sites::{Id, Kind, Step};
 
 use super::Subscription;
 use super::read::{
-    self, COMPUTE_API, NETWORK_API, RESOURCES_API, TAG_BEGUN, TAG_IDENTITY, TAG_IMAGE, TAG_NETWORK,
-    TAG_NUMBER, TAG_ROLE, TAG_SITE, TAG_TUNNELS,
+    self, COMPUTE_API, NETWORK_API, RESOURCES_API, TAG_BEGUN, TAG_IDENTITY, TAG_IMAGE, TAG_MADE,
+    TAG_NETWORK, TAG_NUMBER, TAG_ROLE, TAG_SITE,
 };
 use crate::make::{Maker, Meaning};
 use crate::place::Boot;
@@ -208,8 +208,8 @@ impl Subscription {
         if let Some(image) = step.properties.get("image") {
             tags[TAG_IMAGE] = json!(image);
         }
-        if let Some(word) = step.properties.get("tunnels") {
-            tags[TAG_TUNNELS] = json!(word);
+        if let Some(word) = step.properties.get("made") {
+            tags[TAG_MADE] = json!(word);
         }
         tags[TAG_BEGUN] = json!(now_s().to_string());
         let image = step.properties.get("image").map_or(IMAGE, String::as_str);

@@ -12,7 +12,7 @@ pub(super) const TAG_ROLE: &str = "warren:role";
 /// The site's number in the plan.
 pub(super) const TAG_NUMBER: &str = "warren:number";
 /// What the machine of a gateway that runs another program was made with.
-pub(super) const TAG_TUNNELS: &str = "warren:tunnels";
+pub(super) const TAG_MADE: &str = "warren:made";
 /// When a machine was made, in seconds since 1970.
 pub(super) const TAG_BEGUN: &str = "warren:begun";
 /// The image that a machine was asked for, by the file's word.
@@ -172,7 +172,7 @@ pub(super) fn properties(kind: Kind, value: &Value) -> Properties {
         Kind::Machine => {
             set("machine", text(&of["hardwareProfile"]["vmSize"]));
             set("state", state(of).to_owned());
-            set("tunnels", text(&value["tags"][TAG_TUNNELS]));
+            set("made", text(&value["tags"][TAG_MADE]));
             for (tag, key) in [(TAG_IMAGE, "image"), (TAG_IDENTITY, "role")] {
                 if let Some(word) = value["tags"][tag].as_str() {
                     set(key, word.to_owned());

@@ -29,7 +29,7 @@ pub(super) fn collection(kind: Kind) -> Option<(&'static str, &'static str)> {
 }
 
 /// What of a machine stands in its metadata.
-pub(super) const ASKED: [&str; 3] = ["image", "machine", "tunnels"];
+pub(super) const ASKED: [&str; 3] = ["image", "machine", "made"];
 
 /// By which something is known as ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
