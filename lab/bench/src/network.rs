@@ -5,13 +5,12 @@ mod ground;
 mod steps;
 
 use anyhow::Result;
-use lab::sys;
 use serde::Serialize;
 
 use crate::facts::{Facts, Origin};
-use crate::progress::Progress;
 use crate::ratio::Spread;
 use crate::report::{Mark, SCHEMA, Skipped};
+use crate::rounds;
 use crate::row::{Bound, Row};
 use crate::sheet::Sheet;
 use steps::Step;
@@ -98,37 +97,14 @@ const FIGURES: [Figure; 32] = {
 /// Measures everything, round after round.
 ///
 /// # Errors
-/// Returns an error when the prefix is in use or a signal asks this process to end; all that was
+/// Returns an error when there are no rounds or a signal asks this process to end; all that was
 /// made is removed. A step that fails is in the report.
 pub fn run(settings: &Settings) -> Result<Report> {
-    sys::catch_interrupts();
     let facts = Facts::gather(&settings.origin);
     let (steps, skipped) = Step::all(settings, &settings.origin.program);
-    let whole: f64 = steps.iter().map(Step::expected_s).sum::<f64>() * f64::from(settings.rounds);
-    let mut progress = Progress::new(whole);
-    for one in &skipped {
-        progress.note(&format!("skipped: {} ({}); {}", one.name, one.why, one.hint));
-    }
-    let mut found: Vec<(&'static str, f64)> = Vec::new();
-    let mut failures = Vec::new();
-    for round in 1..=settings.rounds {
-        for step in &steps {
-            progress.begin_step(&format!("round {round} of {}: {}", settings.rounds, step.title()));
-            let measured = step.measure();
-            sys::check_interrupted()?;
-            match measured {
-                Ok(values) => found.extend(values),
-                Err(why) => {
-                    progress.note(&format!("failed: {}: {why:#}", step.title()));
-                    failures.push(format!("round {round}, {}: {why:#}", step.title()));
-                }
-            }
-            progress.end_step(step.expected_s());
-        }
-    }
-    drop(progress);
+    let found = rounds::steps(settings.rounds, &steps, &skipped, Step::measure)?;
     let values: Vec<(&str, Vec<f64>)> =
-        FIGURES.iter().map(|f| (f.0, series(f.0, &found))).collect();
+        FIGURES.iter().map(|f| (f.0, series(f.0, &found.values))).collect();
     Ok(Report {
         schema: SCHEMA,
         kind: "network",
@@ -137,7 +113,7 @@ pub fn run(settings: &Settings) -> Result<Report> {
         skipped,
         rows: FIGURES.iter().zip(&values).map(|(f, v)| row(f, &v.1, settings.rounds)).collect(),
         values,
-        failures,
+        failures: found.failures,
     })
 }
 

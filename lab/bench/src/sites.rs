@@ -20,9 +20,9 @@ use lab::sys;
 use serde_json::{Value, json};
 
 use crate::facts::{Facts, Origin};
-use crate::progress::Progress;
 use crate::ratio::Spread;
 use crate::report::{Mark, Skipped};
+use crate::rounds;
 use crate::row::{Bound, Row};
 use crate::sheet::Sheet;
 
@@ -67,25 +67,6 @@ impl Step {
         clouds.into_iter().chain([Self::Ssh, Self::Plan]).chain(stars).collect()
     }
 
-    fn title(self) -> String {
-        match self {
-            Self::Clouds => "three sites, two in clouds that are played".to_owned(),
-            Self::Ssh => "three sites of ssh".to_owned(),
-            Self::Star(1) => "a hub with one edge".to_owned(),
-            Self::Star(edges) => format!("a hub with {edges} edges"),
-            Self::Plan => "a plan of 200 sites".to_owned(),
-        }
-    }
-
-    /// About how long it takes, for the time that is left.
-    fn expected_s(self) -> f64 {
-        match self {
-            Self::Clouds | Self::Ssh => 60.0,
-            Self::Star(edges) => 20.0 + 2.0 * f64::from(edges),
-            Self::Plan => 1.0,
-        }
-    }
-
     fn measure(self, settings: &Settings, tools: &Tools) -> Result<Found> {
         match self {
             Self::Clouds => three::measure(settings, tools.clone(), "clouds"),
@@ -95,6 +76,26 @@ impl Step {
             }
             Self::Star(edges) => star::measure(settings, tools, edges),
             Self::Plan => three::plan(settings),
+        }
+    }
+}
+
+impl rounds::Step for Step {
+    fn title(&self) -> String {
+        match *self {
+            Self::Clouds => "three sites, two in clouds that are played".to_owned(),
+            Self::Ssh => "three sites of ssh".to_owned(),
+            Self::Star(1) => "a hub with one edge".to_owned(),
+            Self::Star(edges) => format!("a hub with {edges} edges"),
+            Self::Plan => "a plan of 200 sites".to_owned(),
+        }
+    }
+
+    fn expected_s(&self) -> f64 {
+        match *self {
+            Self::Clouds | Self::Ssh => 60.0,
+            Self::Star(edges) => 20.0 + 2.0 * f64::from(edges),
+            Self::Plan => 1.0,
         }
     }
 }
@@ -116,9 +117,7 @@ pub struct Report {
 /// Returns an error without root or without a server of OpenSSH, or when a signal asks this process
 /// to end. What fails of a step is in the report.
 pub fn run(settings: &Settings) -> Result<Report> {
-    ensure!((1..=100).contains(&settings.rounds), "there must be 1 to 100 rounds");
     ensure!(sys::is_root(), "hosts are network namespaces, and only root may make them");
-    sys::catch_interrupts();
     let tools = Tools::find(&settings.tools);
     let known = lab::sites::three::sites(&tools)?;
     let is_here = |provider| known.iter().any(|site| site.provider == provider);
@@ -137,27 +136,16 @@ pub fn run(settings: &Settings) -> Result<Report> {
     let short = (settings.rounds < HONEST_ROUNDS)
         .then(|| format!("{} rounds; a claim takes {HONEST_ROUNDS}", settings.rounds));
     let marks = Mark::all(&facts, short);
-    let whole: f64 = steps.iter().map(|step| step.expected_s()).sum();
-    let mut progress = Progress::new(whole * f64::from(settings.rounds));
-    let mut found = Found::new();
-    let mut failures = Vec::new();
-    for round in 1..=settings.rounds {
-        for step in &steps {
-            let title = step.title();
-            progress.begin_step(&format!("round {round} of {}: {title}", settings.rounds));
-            let measured = step.measure(settings, &tools);
-            sys::check_interrupted()?;
-            match measured {
-                Ok(values) => found.extend(values),
-                Err(why) => {
-                    progress.note(&format!("failed: {title}: {why:#}"));
-                    failures.push(format!("round {round}, {title}: {why:#}"));
-                }
-            }
-            progress.end_step(step.expected_s());
-        }
-    }
-    Ok(Report { facts, marks, settings: settings.clone(), skipped, found, failures })
+    let measure = |step: &Step| step.measure(settings, &tools);
+    let found = rounds::steps(settings.rounds, &steps, &skipped, measure)?;
+    Ok(Report {
+        facts,
+        marks,
+        settings: settings.clone(),
+        skipped,
+        found: found.values,
+        failures: found.failures,
+    })
 }
 
 impl Report {

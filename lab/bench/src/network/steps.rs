@@ -12,6 +12,7 @@ use super::ground::Ground;
 use crate::crowd;
 use crate::load::{self, Outcome};
 use crate::report::Skipped;
+use crate::rounds;
 use crate::scenario::Load;
 use crate::vpn::{Headscale, Network, Running, Vpn};
 
@@ -93,34 +94,6 @@ impl Step {
             warren: warren.to_owned(),
         };
         (kinds.into_iter().map(step).collect(), absent.into_iter().collect())
-    }
-
-    pub(super) fn title(&self) -> String {
-        match self.kind {
-            Kind::Join => "joining, resting and starting again".to_owned(),
-            Kind::JoinHttps => "joining where only HTTPS passes".to_owned(),
-            Kind::Lost => "a direct path is lost".to_owned(),
-            Kind::Roam => "an address changes".to_owned(),
-            Kind::Relayed(way) => format!("one relayed stream, {way:?}"),
-            Kind::Crowd => format!("{CROWD} nodes"),
-            Kind::RelayedHeadscale => "one relayed stream, Headscale".to_owned(),
-            Kind::Loaded(way) => format!("round trips under relayed streams, {way:?}"),
-            Kind::Pairs(Study { pairs, relays, .. }) => {
-                format!("relayed pairs: {pairs}, relays: {}", relays + 1)
-            }
-        }
-    }
-
-    pub(super) fn expected_s(&self) -> f64 {
-        let transfer = f64::from(self.seconds) + 3.0;
-        match self.kind {
-            Kind::Join => REST.as_secs_f64() + 8.0,
-            Kind::JoinHttps => 4.0,
-            Kind::Lost | Kind::Roam => 8.0,
-            Kind::RelayedHeadscale => transfer + 15.0,
-            Kind::Crowd => 35.0,
-            Kind::Relayed(_) | Kind::Loaded(_) | Kind::Pairs(..) => transfer + 6.0,
-        }
     }
 
     pub(super) fn measure(&self) -> Result<Values> {
@@ -286,6 +259,36 @@ impl Step {
             values.push(("relay-rss", running.rss_kib()[0] as f64 / 1024.0));
         }
         Ok(values)
+    }
+}
+
+impl rounds::Step for Step {
+    fn title(&self) -> String {
+        match self.kind {
+            Kind::Join => "joining, resting and starting again".to_owned(),
+            Kind::JoinHttps => "joining where only HTTPS passes".to_owned(),
+            Kind::Lost => "a direct path is lost".to_owned(),
+            Kind::Roam => "an address changes".to_owned(),
+            Kind::Relayed(way) => format!("one relayed stream, {way:?}"),
+            Kind::Crowd => format!("{CROWD} nodes"),
+            Kind::RelayedHeadscale => "one relayed stream, Headscale".to_owned(),
+            Kind::Loaded(way) => format!("round trips under relayed streams, {way:?}"),
+            Kind::Pairs(Study { pairs, relays, .. }) => {
+                format!("relayed pairs: {pairs}, relays: {}", relays + 1)
+            }
+        }
+    }
+
+    fn expected_s(&self) -> f64 {
+        let transfer = f64::from(self.seconds) + 3.0;
+        match self.kind {
+            Kind::Join => REST.as_secs_f64() + 8.0,
+            Kind::JoinHttps => 4.0,
+            Kind::Lost | Kind::Roam => 8.0,
+            Kind::RelayedHeadscale => transfer + 15.0,
+            Kind::Crowd => 35.0,
+            Kind::Relayed(_) | Kind::Loaded(_) | Kind::Pairs(..) => transfer + 6.0,
+        }
     }
 }
 
