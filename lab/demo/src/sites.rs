@@ -5,18 +5,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::sites::Tools;
 use lab::sites::three::{self, MACHINES, NETWORK, Provider, RANGE, SERVER, Site, Three};
+use lab::sites::{APPLY, NOTHING, Tools, command, serve};
 
 use crate::Options;
 use crate::report;
 use crate::screen::time_text;
-use crate::stage::Stage;
+use crate::stage::{COMMAND_MAX, Stage};
 
 /// The site whose gateway dies: the first, which has two.
 const PAIR: usize = 0;
-/// What `apply` says when all is as the file wants it.
-const NOTHING: &str = "nothing is to be done";
 
 /// Lines of the summary: what, and how much.
 type Summary = Vec<(String, String)>;
@@ -31,14 +29,14 @@ pub(crate) fn all(stage: &mut Stage<'_>, options: &Options) -> Result<Summary> {
     let tools = Tools::find(&options.tools);
     let sites = three::sites(&tools)?;
     let begin = Instant::now();
-    let folder = stage.folder().to_owned();
-    let mut three = Three::build(stage.lab(), sites, tools, &folder, &options.program)?;
+    let room = &stage.room;
+    let mut three = Three::build(room.lab(), sites, tools, room.folder(), &options.program)?;
     let what = "servers of ssh and machines of clouds, all without Warren";
     stage.screen.done(what, Some(begin.elapsed()))?;
     let mut summary = Summary::new();
-    serve(stage)?;
+    open_server(stage)?;
     open(stage, &three)?;
-    let before = three.census(stage.lab())?;
+    let before = three.census(stage.room.lab())?;
     show_file(stage)?;
     bring_up(stage, &mut three, &mut summary)?;
     matrix(stage, &three, &mut summary)?;
@@ -49,19 +47,11 @@ pub(crate) fn all(stage: &mut Stage<'_>, options: &Options) -> Result<Summary> {
     Ok(summary)
 }
 
-/// A command of `warren sites`, with the operator's accounts.
-fn line(words: &str) -> String {
-    format!(". ./accounts && warren sites {words} sites.toml --data .")
-}
-
 /// The server, at which gateways find each other.
-fn serve(stage: &mut Stage<'_>) -> Result<()> {
+fn open_server(stage: &mut Stage<'_>) -> Result<()> {
     stage.screen.heading("A server, which carries nothing of theirs")?;
     let begin = Instant::now();
-    let at = format!("{SERVER}:8443");
-    let line =
-        format!("warren serve --data . --listen {at} --url https://{at} --stun {SERVER}:3478");
-    stage.stay("server", &line, "serving on")?;
+    stage.stay("server", &serve(SERVER), "serving on")?;
     Ok(stage.screen.done("serving", Some(begin.elapsed()))?)
 }
 
@@ -115,16 +105,15 @@ fn progress(log: &str) -> Option<(u64, u64)> {
 
 /// Applies the file; what the clouds run starts. What was said last.
 fn apply(stage: &mut Stage<'_>, three: &mut Three) -> Result<String> {
-    let said = stage.run_reading("server", &line("apply --yes"), |stage, process| {
-        three.boot(stage.lab())?;
-        match progress(&process.log()) {
-            Some((at, of)) => Ok(stage.screen.progress("apply", at.saturating_sub(1), of)?),
-            None => Ok(()),
+    stage.screen.command("server", &command(APPLY))?;
+    let applied = three.apply(&stage.room, COMMAND_MAX, |process| {
+        if let Some((at, of)) = progress(&process.log()) {
+            stage.screen.progress("apply", at.saturating_sub(1), of)?;
         }
+        Ok(())
     })?;
     stage.screen.clear_progress()?;
-    three.settle(stage.lab())?;
-    let last = said.lines().last().unwrap_or_default().to_owned();
+    let last = applied.said.lines().last().unwrap_or_default().to_owned();
     stage.screen.said(&last)?;
     Ok(last)
 }
@@ -201,7 +190,7 @@ fn matrix(stage: &mut Stage<'_>, three: &Three, summary: &mut Summary) -> Result
 /// The map of quality.
 fn quality(stage: &mut Stage<'_>) -> Result<()> {
     stage.screen.heading("The map of quality, as the gateways' links measure it")?;
-    let said = stage.run("server", &line("quality"))?;
+    let said = stage.run("server", &command("quality"))?;
     stage.screen.said(&said)?;
     let found = said.lines().filter(|line| line.contains(&format!("{NETWORK}-"))).count();
     ensure!(found > 0, "no path is measured:\n{said}");
@@ -212,7 +201,7 @@ fn quality(stage: &mut Stage<'_>) -> Result<()> {
 fn again(stage: &mut Stage<'_>, summary: &mut Summary) -> Result<()> {
     stage.screen.heading("The same once more")?;
     let begin = Instant::now();
-    let said = stage.run("server", &line("apply --yes"))?;
+    let said = stage.run("server", &command(APPLY))?;
     let time = begin.elapsed();
     stage.screen.said(&said)?;
     ensure!(said.contains(NOTHING), "a second apply changes something:\n{said}");
@@ -229,14 +218,14 @@ fn fail_over(stage: &mut Stage<'_>, three: &mut Three, summary: &mut Summary) ->
     let before = stage.ask(&pair.machine(1), &show)?;
     // A pair that shares an address needs no command; else machines are told whom to use.
     let is_told = before.contains(&format!("via {}.254", pair.net));
-    let command = line(&format!("failover {}", pair.name));
+    let fail_over = command(&format!("failover {}", pair.name));
     stage.run(&pair.gateway(1), "kill -9 $(cat /run/warren-site.pid)")?;
     let begin = Instant::now();
     let ends = [(other.machine(1), pair.address(1)), (pair.machine(1), other.address(1))];
     ensure!(!reaches(stage, &ends[1].0, &ends[1].1), "a site is reached without a gateway");
     stage.screen.done(&format!("{} reaches no other site any more", pair.machine(1)), None)?;
     if is_told {
-        stage.run("server", &command)?;
+        stage.run("server", &fail_over)?;
     }
     for (from, to) in &ends {
         stage.wait_until(&format!("{from} reaches {to}"), |stage| Ok(reaches(stage, from, to)))?;
@@ -265,13 +254,13 @@ fn away(
 ) -> Result<()> {
     stage.screen.heading("Taken away")?;
     let begin = Instant::now();
-    let said = stage.run("server", &line("destroy --yes"))?;
+    let said = stage.run("server", &command("destroy --yes"))?;
     let time = begin.elapsed();
     let last = said.lines().last().context("destroy said nothing")?.to_owned();
     stage.screen.said(&last)?;
     let nodes = stage.run("server", "warren node list --data .")?;
     ensure!(!nodes.contains(&format!("{NETWORK}-")), "nodes are left:\n{nodes}");
-    let after = three.census(stage.lab())?;
+    let after = three.census(stage.room.lab())?;
     ensure!(after == before, "clouds had {before:?}, and have {after:?}");
     let all = machines(&three.sites);
     let apart = usize::from(MACHINES);

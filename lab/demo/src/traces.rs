@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lab::netns::STATE_ROOT;
+use lab::room::folder_of;
 
-use crate::stage::{Stage, folder_of};
+use crate::stage::Stage;
 
 /// Interfaces that exist inside the hosts, and must not come out.
 const INTERFACES: [&str; 3] = ["wg0", "eth0", "eth1"];

@@ -27,15 +27,17 @@
 //!
 //! In order of use: [`netns`] makes hosts, [`process`] holds what runs in them, [`topology`]
 //! plans and builds whole networks, [`wire`] impairs them, [`proxy`] reads what passes, [`tls`] has
-//! both ends of what is secret to nobody in particular, [`sites`] has clouds that are played,
-//! [`standing`] leaves them up between two commands, [`sys`] is the few system calls that the
-//! standard library lacks, and the only place with unsafe code.
+//! both ends of what is secret to nobody in particular, [`room`] gives hosts folders and runs what
+//! a user would type, [`sites`] has clouds that are played, [`standing`] leaves labs up between two
+//! commands, [`sys`] is the few system calls that the standard library lacks, and the only place
+//! with unsafe code.
 
 pub mod guest;
 pub mod machine;
 pub mod netns;
 pub mod process;
 pub mod proxy;
+pub mod room;
 pub mod sites;
 pub mod standing;
 pub mod sys;

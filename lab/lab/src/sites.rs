@@ -29,6 +29,25 @@ const AWS: [(&str, &str); 2] = [
 const AZURE: [(&str, &str); 2] =
     [("arm.py", include_str!("../sites/arm.py")), ("asked.py", include_str!("../sites/asked.py"))];
 
+/// What an `apply` says that finds everything as it must be.
+pub const NOTHING: &str = "nothing is to be done";
+
+/// The words of an `apply` that asks nothing.
+pub const APPLY: &str = "apply --yes";
+
+/// A command of `warren sites` in the server's folder, with the operator's accounts.
+#[must_use]
+pub fn command(words: &str) -> String {
+    format!(". ./accounts && warren sites {words} sites.toml --data .")
+}
+
+/// The server at which gateways find each other, in its folder; `address` is its own.
+#[must_use]
+pub fn serve(address: &str) -> String {
+    let at = format!("{address}:8443");
+    format!("warren serve --data . --listen {at} --url https://{at} --stun {address}:3478")
+}
+
 /// What is needed beside Debian's usual programs, where it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tools {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lab::process::{cpu_s, rss_kib};
-use lab::sites::{Tools, start_sshds};
+use lab::sites::{APPLY, Tools, command, start_sshds};
 
-use super::ground::{self, Ground};
+use super::ground::Ground;
 use super::{Found, Settings};
 
 const SERVER: &str = "198.51.100.254";
@@ -23,7 +23,7 @@ pub(super) fn measure(settings: &Settings, tools: &Tools, edges: u8) -> Result<F
     topology.extend(gateways.iter().map(|name| format!("[hosts.{name}]\n")));
     let mut ground = Ground::lay(settings, &topology)?;
     join(&ground, edges)?;
-    let own = ground.folder().join("server");
+    let own = ground.room.folder().join("server");
     let mut hosts = vec![ground.host("app")?];
     for name in &gateways {
         hosts.push(ground.host(name)?);
@@ -35,7 +35,7 @@ pub(super) fn measure(settings: &Settings, tools: &Tools, edges: u8) -> Result<F
     fs::write(own.join("ssh_config"), config(edges, &own.display().to_string()))?;
     fs::write(own.join("accounts"), "export TMPDIR=/run\n")?;
     ground.serve(SERVER)?;
-    ground.run("server", &ground::sites("apply --yes"))?;
+    ground.run("server", &command(APPLY))?;
     let mut echoes = String::new();
     for number in 1..=edges {
         let to = format!("10.4.{number}.254");
@@ -60,7 +60,7 @@ fn gateway(number: u8) -> String {
 /// Everybody on one Internet; each gateway has a network of its own, the first one a machine in it.
 fn join(ground: &Ground, edges: u8) -> Result<()> {
     let internet = ground.host("internet")?;
-    let net = ground.lab.net();
+    let net = ground.room.lab().net();
     let wan = |name: &str, port: &str, address: &str| -> Result<()> {
         let end = (ground.host(name)?, "wan0", &[address][..]);
         net.veth((internet, port, &[]), end)?;

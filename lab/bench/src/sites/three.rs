@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use lab::sites::Tools;
 use lab::sites::three::{MACHINES, Provider, SERVER, Site, Three, sites, topology};
+use lab::sites::{Tools, command};
 use serde_json::Value;
 
-use super::ground::{self, Ground};
+use super::ground::{Ground, PATIENCE};
 use super::{Found, Settings};
 use crate::ping;
 use crate::ratio::Spread;
@@ -26,8 +26,9 @@ const SITES: usize = 200;
 pub(super) fn measure(settings: &Settings, tools: Tools, way: &str) -> Result<Found> {
     let known = sites(&tools)?;
     let mut ground = Ground::lay(settings, &topology(&known))?;
-    let folder = ground.folder().to_owned();
-    let mut three = Three::build(&ground.lab, known, tools, &folder, &settings.origin.program)?;
+    let room = &ground.room;
+    let program = &settings.origin.program;
+    let mut three = Three::build(room.lab(), known, tools, room.folder(), program)?;
     ground.serve(SERVER)?;
     if three.sites.iter().any(|site| site.provider != Provider::Ssh) {
         ground.run("server", "warren sites export --rights sites.toml > rights.json")?;
@@ -56,18 +57,13 @@ pub(super) fn measure(settings: &Settings, tools: Tools, way: &str) -> Result<Fo
         apply(&ground, &mut three)?;
         until_joined(&ground, &three.sites)?;
     }
-    ground.run("server", &ground::sites("destroy --yes"))?;
+    ground.run("server", &command("destroy --yes"))?;
     Ok(found)
 }
 
 /// Seconds of an `apply`; machines that clouds run meanwhile start.
 fn apply(ground: &Ground, three: &mut Three) -> Result<f64> {
-    let begin = Instant::now();
-    let process = ground.start("server", &ground::sites("apply --yes"))?;
-    ground.end(&process, || three.boot(&ground.lab))?;
-    let took = begin.elapsed();
-    three.settle(&ground.lab)?;
-    Ok(took.as_secs_f64())
+    Ok(three.apply(&ground.room, PATIENCE, |_| Ok(()))?.took.as_secs_f64())
 }
 
 /// Machines of each site reach all others.

@@ -13,14 +13,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
-use super::{AWS, AZURE, Port, Tools, boots, fabric, give_image, start, start_sshds};
+use super::{
+    APPLY, AWS, AZURE, Port, Tools, boots, command, fabric, give_image, start, start_sshds,
+};
 use crate::netns::Host;
 use crate::process::Process;
+use crate::room::Room;
 use crate::topology::Lab;
 
 /// Where everybody finds the server.
@@ -176,6 +179,15 @@ pub struct Three {
 /// Something of a cloud that is to be started before the sites: in which host, what, and what it
 /// prints when it is there.
 pub type Stay = (String, String, &'static str);
+
+/// An `apply` that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// What it printed.
+    pub said: String,
+    /// How long it took.
+    pub took: Duration,
+}
 
 impl Three {
     /// Joins the hosts of a [`topology`] and writes the files into `folder`, which has a folder
@@ -390,12 +402,31 @@ export TMPDIR=/run AWS_EC2_METADATA_DISABLED=true
         self.write_files()
     }
 
-    /// Starts the machines that the clouds have run since; to be called again and again while
-    /// something is applied.
+    /// Applies the file. Machines that the clouds run meanwhile start, and `glance` is called until
+    /// it ends; then the fabrics become what their clouds believe.
     ///
     /// # Errors
-    /// If a machine did not do what its user data says.
-    pub fn boot(&mut self, lab: &Lab) -> Result<()> {
+    /// If it fails or takes longer than `limit`, or a machine did not do what its user data says;
+    /// and what `glance` says.
+    pub fn apply(
+        &mut self,
+        room: &Room,
+        limit: Duration,
+        mut glance: impl FnMut(&Process) -> Result<()>,
+    ) -> Result<Applied> {
+        let begin = Instant::now();
+        let running = room.start("server", &command(APPLY))?;
+        let said = running.end(limit, |process| {
+            self.boot(room.lab())?;
+            glance(process)
+        })?;
+        let took = begin.elapsed();
+        self.settle(room.lab())?;
+        Ok(Applied { said, took })
+    }
+
+    /// Starts the machines that the clouds have run since.
+    fn boot(&mut self, lab: &Lab) -> Result<()> {
         for at in 0..self.sites.len() {
             let site = self.sites[at].clone();
             if !site.is_cloud() {
@@ -424,10 +455,7 @@ export TMPDIR=/run AWS_EC2_METADATA_DISABLED=true
     }
 
     /// Makes of the fabrics what their clouds believe now.
-    ///
-    /// # Errors
-    /// If a cloud does not answer, or a rule is refused.
-    pub fn settle(&self, lab: &Lab) -> Result<()> {
+    fn settle(&self, lab: &Lab) -> Result<()> {
         self.clouds().try_for_each(|site| self.settle_one(lab, site))
     }
 
