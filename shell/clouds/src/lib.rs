@@ -63,7 +63,7 @@ pub use lead::Lead;
 pub use leader::Leader;
 pub use measure::measure;
 pub use rights::rights;
-pub use server::{Server, TAG};
+pub use server::Server;
 pub use ssh::Ssh;
 pub use survey::{Gateway, Survey};
 pub use terraform::terraform;

@@ -1,11 +1,10 @@
 //! The coordination server as sites see it: keys, nodes, approved routes.
 
+use control::name::SITES_TAG;
 use serde_json::{Value, json};
 
 use crate::Error;
 
-/// The tag of every gateway; another one names its site.
-pub const TAG: &str = "tag:warren-sites";
 /// A join key ends after so many seconds, used or not.
 pub(crate) const KEY_S: u64 = 900;
 /// What errors call the server.
@@ -56,7 +55,7 @@ pub(crate) fn nodes(server: &mut dyn Server) -> Result<Vec<Node>, Error> {
         Some(Node {
             id: node["id"].as_u64()?,
             name: node["name"].as_str()?.to_owned(),
-            is_ours: texts(&node["tags"]).iter().any(|tag| tag == TAG),
+            is_ours: texts(&node["tags"]).iter().any(|tag| tag == SITES_TAG),
             online: node["online"] == true,
             approved: texts(&node["routes"]["approved"]),
             place: Place {
@@ -71,7 +70,7 @@ pub(crate) fn nodes(server: &mut dyn Server) -> Result<Vec<Node>, Error> {
 /// A join key that works once: its number and its token.
 pub(crate) fn key(server: &mut dyn Server, site: &str) -> Result<(u64, String), Error> {
     let body = json!({ "reusable": false, "ephemeral": false, "expires_in_s": KEY_S, "user": null,
-                       "tags": [TAG, format!("tag:site-{site}")] });
+                       "tags": [SITES_TAG, format!("tag:site-{site}")] });
     let answer = call(server, "POST", "/api/v1/keys", &body)?;
     match (answer["id"].as_u64(), answer["token"].as_str()) {
         (Some(id), Some(token)) => Ok((id, token.to_owned())),

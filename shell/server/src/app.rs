@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use ::policy::Finding;
+use control::name::SITES_TAG;
 use control::{Kind, LinkReport, Poll, ServerUrl, Signed, Token};
 use noise::PublicKey;
 use tokio::sync::{Semaphore, watch};
@@ -26,7 +27,7 @@ use crate::limits::{self, Limits};
 use crate::links::Links;
 use crate::network::{Network, News};
 use crate::oidc::Oidc;
-use crate::paths::{GATEWAY, Hours};
+use crate::paths::Hours;
 use crate::policy::{self, Checked};
 use crate::relay::{Members, Relay};
 use crate::resolvers::Resolvers;
@@ -377,8 +378,8 @@ impl App {
     /// Notes what a gateway of sites says of its paths to others.
     pub(crate) fn note_paths(&self, node: u64, links: &[LinkReport], now: u64) {
         let network = self.network();
-        if network.bears(node, GATEWAY) {
-            self.hours().take(node, links, |peer| network.bears(peer, GATEWAY), now);
+        if network.bears(node, SITES_TAG) {
+            self.hours().take(node, links, |peer| network.bears(peer, SITES_TAG), now);
         }
     }
 

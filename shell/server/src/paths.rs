@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 use control::LinkReport;
 use serde::Serialize;
 
-/// The tag of a gateway of sites, which `warren sites` gives it.
-pub(crate) const GATEWAY: &str = "tag:warren-sites";
 /// Directed paths of which there is a history. What is beyond has none.
 pub(crate) const PATHS_MAX: usize = 1024;
 /// How long it lasts, in days.

@@ -11,6 +11,8 @@ const RESERVED: [&str; 6] =
     ["localhost", "local", "wpad", "isatap", "broadcasthost", "autodiscover"];
 /// What a tag begins with.
 pub const TAG_PREFIX: &str = "tag:";
+/// The tag that `warren sites` gives every gateway; another one names its site.
+pub const SITES_TAG: &str = "tag:warren-sites";
 
 /// Whether `label` is a lower-case DNS label: 1 to 63 letters, digits and hyphens, none at either
 /// end.
@@ -265,7 +267,8 @@ mod tests {
 
     #[test]
     fn tags_and_domains_are_labels_too() {
-        assert!(is_tag("tag:robot") && !is_tag("robot") && !is_tag("tag:") && !is_tag("tag:A"));
+        assert!(is_tag("tag:robot") && is_tag(SITES_TAG));
+        assert!(!is_tag("robot") && !is_tag("tag:") && !is_tag("tag:A"));
         assert!(is_domain("warren.internal") && !is_domain("a..b") && !is_domain(""));
         assert!(!is_domain(&vec!["a".repeat(60); 5].join(".")));
     }

@@ -8,11 +8,12 @@ mod aws;
 mod azure;
 mod openstack;
 
+use control::name::SITES_TAG;
 use serde_json::{Map, Value, json};
 use sites::{File, Id, Kind, Known, Numbering, Provider, Resource, Site};
 
 use crate::Lead;
-use crate::server::{KEY_S, TAG};
+use crate::server::KEY_S;
 use crate::user_data::{Start, user_data};
 
 /// What stands in user data until Terraform knows the key.
@@ -205,8 +206,8 @@ fn keyed(
     .to_string();
     let start = Start { name, routes, tag: &tag, token: KEY, digest, lead };
     let told = format!(
-        "a join key that works once, for {name}: warren key create --tag {TAG} --tag \
-         tag:site-{site} --expires {KEY_S}s"
+        "a join key that works once, for {name}: warren key create --tag {SITES_TAG} \
+         --tag tag:site-{site} --expires {KEY_S}s"
     );
     let variable = format!("join_key_{}", plain(name));
     sheet.variable(&variable, &told, true);

@@ -418,7 +418,7 @@ fn co_19_links_are_told_to_those_who_see_the_node() {
 #[test]
 fn source_001_11_a_month_is_kept_of_paths_between_gateways_and_of_no_others() {
     let stage = Stage::new();
-    let tagged = json!({ "reusable": true, "tags": ["tag:warren-sites"] });
+    let tagged = json!({ "reusable": true, "tags": [control::name::SITES_TAG] });
     let token = stage.token(&tagged);
     let plain = stage.token(&json!({}));
     let names = [("one", &token), ("two", &token), ("other", &plain)];
