@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use lab::netns::Host;
 use serde_json::Value;
+use wire::fnv;
 
 use crate::daemons::{INSIDE, Network, SERVER};
 use crate::support::{Scene, eventually, inside, seconds, traffic};
@@ -135,16 +136,6 @@ struct Steady {
 const PIECE_LEN: usize = 5_000;
 const PIECE_EVERY: Duration = Duration::from_millis(10);
 
-/// FNV-1a, of as many bytes as came so far.
-fn sum(mut hash: u64, bytes: &[u8]) -> u64 {
-    for byte in bytes {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    hash
-}
-
-const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
-
 impl Steady {
     fn start(from: &Host, to: &Host, address: &'static str) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -154,32 +145,32 @@ impl Steady {
         let sender = inside::start(from, move || {
             let mut stream = TcpStream::connect((address, port))?;
             stream.set_write_timeout(Some(seconds(60)))?;
-            let (mut hash, mut sent, mut next) = (FIRST, 0_u64, Instant::now());
+            let (mut sum, mut sent, mut next) = (fnv::sum([]), 0_u64, Instant::now());
             while !told.load(Ordering::Acquire) {
                 let piece: Vec<u8> = (0..PIECE_LEN as u64)
                     .map(|n| ((sent + n).wrapping_mul(31) >> 3) as u8)
                     .collect();
                 stream.write_all(&piece).with_context(|| format!("sending at {sent}"))?;
-                hash = sum(hash, &piece);
                 sent += piece.len() as u64;
+                sum = fnv::go_on(sum, piece);
                 next += PIECE_EVERY;
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }
-            Ok((sent, hash))
+            Ok((sent, sum))
         })?;
         let receiver = inside::start(to, move || {
             let (mut stream, _) = listener.accept()?;
             stream.set_read_timeout(Some(seconds(60)))?;
-            let (mut hash, mut came, mut buffer) = (FIRST, 0_u64, vec![0; 65_536]);
+            let (mut sum, mut came, mut buffer) = (fnv::sum([]), 0_u64, vec![0; 65_536]);
             let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
             loop {
                 let len = stream.read(&mut buffer).with_context(|| format!("reading at {came}"))?;
                 if len == 0 {
-                    return Ok((came, hash, longest));
+                    return Ok((came, sum, longest));
                 }
                 longest = longest.max(last.elapsed());
                 last = Instant::now();
-                hash = sum(hash, &buffer[..len]);
+                sum = fnv::go_on(sum, buffer[..len].iter().copied());
                 came += len as u64;
             }
         })?;
@@ -188,9 +179,9 @@ impl Steady {
 
     fn end(self) -> Result<(u64, Duration)> {
         self.stop.store(true, Ordering::Release);
-        let (sent, hash) = inside::join(self.sender)?;
+        let (sent, ours) = inside::join(self.sender)?;
         let (came, theirs, longest) = inside::join(self.receiver)?;
-        ensure!(sent == came && hash == theirs, "{sent} bytes were sent, {came} came");
+        ensure!(sent == came && ours == theirs, "{sent} bytes were sent, {came} came");
         Ok((sent, longest))
     }
 }

@@ -175,10 +175,7 @@ pub fn run_tuned(setting: &Setting, tuning: &'static Tuning, life: u64) -> Found
 impl Ground {
     fn new(setting: &Setting, tuning: &'static Tuning, life: u64) -> Self {
         // Keys of their own for each setting: no two runs of one process may share a key.
-        let seed = format!("{setting:?}").bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::new(wire::fnv::sum(format!("{setting:?}").bytes()));
         let keys = [0, 1].map(|_| {
             let mut bytes = [0; 32];
             rng.fill(&mut bytes);

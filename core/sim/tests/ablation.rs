@@ -45,12 +45,10 @@ impl Store {
     /// That of the numbers of today over these lines: other numbers have another file.
     fn open() -> Self {
         let today = format!("{:?}", Tuning::DEFAULT);
-        let hash = today.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let sum = wire::fnv::sum(today.bytes());
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/ablation");
         std::fs::create_dir_all(&folder).expect("a folder");
-        Self::read(folder.join(format!("{hash:016x}.txt")))
+        Self::read(folder.join(format!("{sum:016x}.txt")))
     }
 
     fn read(path: PathBuf) -> Self {

@@ -96,10 +96,9 @@ pub fn load_averages_now() -> [f64; 3] {
     load_averages(&loadavg).unwrap_or([0.0; 3])
 }
 
-/// FNV-1a of 64 bits: builds are told apart, and nobody is to be deceived.
+/// Builds are told apart by it, and nobody is to be deceived.
 fn digest(bytes: &[u8]) -> String {
-    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
+    format!("{:016x}", wire::fnv::sum(bytes.iter().copied()))
 }
 
 /// What a command prints, trimmed; none when it fails.
@@ -170,8 +169,7 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_with_the_same_program_on_the_same_machine() {
-        // Of the authors of FNV.
-        assert_eq!(digest(b"foobar"), "85944171f73967e8");
+        assert_eq!(digest(b"foobar"), "85944171f73967e8", "in the form of runs of before");
         let then = Facts::gather(&Origin::of_nothing());
         let now = Facts { date: String::new(), load_before: [9.0; 3], ..then.clone() };
         assert!(then.ensure_same(&now).is_ok());

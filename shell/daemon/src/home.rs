@@ -59,14 +59,12 @@ impl Home {
     }
 }
 
-/// How much a relay is this node's: FNV-1a over key and number, mixed so that neighbouring numbers
+/// How much a relay is this node's: a sum of key and number, mixed so that neighbouring numbers
 /// are far apart. Who chooses a key to be on a certain relay does no harm.
 fn rank(own: &PublicKey, relay: u32) -> u64 {
     let bytes = own.0.iter().copied().chain(relay.to_le_bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let sum = wire::fnv::sum(bytes);
+    let mixed = (sum ^ (sum >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
 }
 

@@ -184,10 +184,8 @@ impl Reflector {
     }
 
     fn note_told(&mut self, told: &[u8], now_ms: u64) -> Result<(), Kept> {
-        // FNV-1a: who makes two messages with one sum suppresses his own.
-        let sum = told.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-            (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        // Who makes two messages with one sum suppresses his own.
+        let sum = wire::fnv::sum(told.iter().copied());
         self.recent.retain(|(_, at)| now_ms.saturating_sub(*at) < RECENT_MS);
         if self.recent.iter().any(|(known, _)| *known == sum) {
             return Err(Kept::Again);

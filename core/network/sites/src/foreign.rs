@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use wire::fnv;
 use wire::prefix::Prefix;
 
 use crate::backend::{Backend, OPENVPN_PORT};
@@ -124,11 +125,10 @@ pub(crate) fn desired(
     Some(id)
 }
 
-/// By which a change of a text is seen; FNV-1a, for nobody is deceived by it.
+/// By which a change of a text is seen; nobody is deceived by it.
 #[must_use]
 pub fn mark(text: &str) -> String {
-    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+    format!("{:016x}", fnv::sum(text.bytes()))
 }
 
 /// The sites with which one is joined.

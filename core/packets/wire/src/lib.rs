@@ -26,8 +26,8 @@
 //! [`udp`] and [`icmp`], all of which borrow and none of which copy, [`stun`], by which a server
 //! tells from where it sees us, [`prefix`], the text form of a network, [`relay`], the frames on a
 //! stream between a node and a relay, [`websocket`], in which they ride where a proxy passes
-//! nothing else, [`ping`], what rides in echoes of ICMP, and [`arp`], by which gateways of a pair
-//! share an address.
+//! nothing else, [`ping`], what rides in echoes of ICMP, [`arp`], by which gateways of a pair
+//! share an address, and [`fnv`], a sum by which bytes are told apart.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +35,7 @@ pub mod arp;
 pub mod checksum;
 pub mod circuits;
 pub mod coalesce;
+pub mod fnv;
 pub mod frame;
 pub mod icmp;
 pub mod ip;
