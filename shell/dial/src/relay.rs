@@ -25,7 +25,9 @@ mod quic;
 mod race;
 
 pub use self::ask::{NoUpgrade, Way};
+pub(crate) use self::quic::connect_if as connect_quic_if;
 pub use self::quic::{Answered, connect_quic};
+pub(crate) use self::race::race_if;
 pub use self::race::{HEAD_START, Ways, race, race_by};
 
 /// From the connection to the relay's welcome.
@@ -47,13 +49,13 @@ pub struct Connected {
 }
 
 /// Which of two attempts may be the one: a relay keeps one connection of a key, so only one may
-/// prove the key.
+/// prove the key. Who no longer wants any of them takes it as well.
 #[derive(Debug, Default)]
-struct Claim(AtomicBool);
+pub(crate) struct Claim(AtomicBool);
 
 impl Claim {
     /// Whether the caller is the first one who wants it.
-    fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 

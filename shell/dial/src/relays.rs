@@ -4,7 +4,8 @@
 //! A relay that answers QUIC is dialled by QUIC and HTTPS at once (`race`). If HTTPS was the
 //! quicker one, or QUIC ended, a connection by HTTPS carries on, and QUIC is tried again after
 //! pauses that grow (`tries`); when it answers, it takes over. Where neither answers and pings do,
-//! a connection by ping carries on, and both others are tried again beside it.
+//! a connection by ping carries on, and both others are tried again beside it. What is tried beside
+//! a stream has a thread of its own: when the stream ends meanwhile, another one is sought at once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +24,9 @@ use crate::SystemRandom;
 use crate::pings::Pings;
 use crate::proxy::Proxies;
 use crate::random::since;
-use crate::relay::{Admitted, Failed, Way, Ways, connect, connect_quic, race_by};
+use crate::relay::{
+    Admitted, Claim, Failed, Way, Ways, connect, connect_quic_if, race_by, race_if,
+};
 
 mod tries;
 
@@ -99,6 +102,8 @@ pub struct Relays {
 enum Order {
     /// The stream with this number has ended, and why.
     Ended(u64, Option<Notice>),
+    /// The try with this number is over, and what came of it.
+    Tried(u64, Option<Admitted>),
     /// The network changed: connect at once, or see whether the stream still answers.
     Changed,
     Stop,
@@ -123,6 +128,8 @@ struct Keeper {
     state: Arc<Mutex<RelayState>>,
     /// How many streams were handed over.
     number: u64,
+    /// How many tries were begun beside one.
+    tried: u64,
     quic: Tries,
     /// When something better than ping is tried beside it.
     better: Tries,
@@ -136,6 +143,21 @@ struct Current {
     number: u64,
     begin: Instant,
     by: By,
+}
+
+/// What is tried beside a stream; it is given up on drop.
+struct Try {
+    number: u64,
+    /// Beside what.
+    by: By,
+    with_quic: bool,
+    claim: Arc<Claim>,
+}
+
+impl Drop for Try {
+    fn drop(&mut self) {
+        let _ = self.claim.take();
+    }
 }
 
 /// By what.
@@ -214,6 +236,7 @@ impl Relays {
             own: orders.clone(),
             state: Arc::clone(&state),
             number: 0,
+            tried: 0,
             // A proxy passes on TCP alone.
             quic: Tries::new(relay.quic && self.proxies.proxy(relay.url.host()).is_none()),
             better: Tries::new(true).at_most(BETTER_EVERY),
@@ -271,7 +294,7 @@ impl Keeper {
                     self.quic.begin_anew();
                     self.better.begin_anew();
                 }
-                Some(Order::Ended(..)) | None => {}
+                Some(Order::Ended(..) | Order::Tried(..)) | None => {}
             }
         }
     }
@@ -317,8 +340,12 @@ impl Keeper {
         let Some(mut current) = self.hand_over(admitted) else {
             return Ok(Ended { lasted: Duration::ZERO, is_quic: false, by_itself: false });
         };
+        let mut trying: Option<Try> = None;
+        // It has ended, and why, while what is tried proves the key.
+        let mut ended = None;
         let why = loop {
             let left = match current.by {
+                _ if trying.is_some() => None,
                 By::Quic => None,
                 By::Https => self.quic.left(Instant::now()),
                 By::Icmp => self.better.left(Instant::now()),
@@ -328,11 +355,25 @@ impl Keeper {
                 None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match order {
-                Err(RecvTimeoutError::Timeout) => {
-                    current = self.upgrade(current.by).unwrap_or(current);
+                Err(RecvTimeoutError::Timeout) => trying = self.try_better(current.by),
+                Ok(Order::Tried(number, admitted)) => {
+                    let Some(this) = trying.take_if(|this| this.number == number) else { continue };
+                    match self.upgrade(&this, admitted) {
+                        Some(next) => {
+                            current = next;
+                            ended = None;
+                        }
+                        None if ended.is_some() => break ended.flatten(),
+                        None => {}
+                    }
                 }
                 Ok(Order::Ended(which, _)) if which != current.number => {}
+                Ok(Order::Ended(_, why)) => match &trying {
+                    Some(this) if !this.claim.take() => ended = Some(why),
+                    _ => break why,
+                },
                 Ok(Order::Changed) => {
+                    trying = None;
                     self.hand.check_relay(self.relay.id);
                     self.quic.begin_anew();
                     self.better.begin_anew();
@@ -341,7 +382,6 @@ impl Keeper {
                         break None;
                     }
                 }
-                Ok(Order::Ended(_, why)) => break why,
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     self.note(false, None);
                     self.hand.remove_relay(self.relay.id);
@@ -377,25 +417,51 @@ impl Keeper {
         taken.ok().map(|()| Current { number, begin: Instant::now(), by })
     }
 
-    /// Tries QUIC beside a stream of HTTPS that works, and both beside one by ping; if one answers,
-    /// the relay ends the older one.
-    fn upgrade(&mut self, by: By) -> Option<Current> {
-        if by == By::Icmp {
-            let quic = self.quic.is_due(Instant::now());
-            let ways = Ways { quic, first: self.way, ping: None };
-            let Ok(admitted) = race_by(&self.relay, &self.node, &self.proxies, ways) else {
-                self.better.put_off(Instant::now());
-                return None;
+    /// Begins to try QUIC beside a stream of HTTPS that works, and both beside one by ping.
+    fn try_better(&mut self, by: By) -> Option<Try> {
+        self.tried += 1;
+        let with_quic = by != By::Icmp || self.quic.is_due(Instant::now());
+        let this = Try { number: self.tried, by, with_quic, claim: Arc::default() };
+        let ways = Ways { quic: with_quic, first: self.way, ping: None };
+        let number = this.number;
+        let claim = Arc::clone(&this.claim);
+        let theirs = (self.relay.clone(), self.node.clone(), self.proxies.clone());
+        let own = self.own.clone();
+        let run = move || {
+            let (relay, node, proxies) = theirs;
+            let admitted = match by {
+                By::Icmp => race_if(&relay, &node, &proxies, ways, &claim),
+                By::Https | By::Quic => connect_quic_if(&relay, &node, proxies.mark(), &claim)
+                    .map(|answered| Admitted::Quic(Box::new(answered))),
             };
-            self.learn(&admitted, quic);
-            return self.hand_over(admitted);
+            // Whoever has ended meanwhile wants it no more.
+            let _ = own.send(Order::Tried(number, admitted.ok()));
+        };
+        let name = format!("relay-{}-better", self.relay.id);
+        if thread::Builder::new().name(name).spawn(run).is_err() {
+            self.put_off(by);
+            return None;
         }
-        match connect_quic(&self.relay, &self.node, self.proxies.mark()) {
-            Ok(answered) => self.hand_over(Admitted::Quic(Box::new(answered))),
-            Err(_) => {
-                self.put_off_quic();
-                None
-            }
+        Some(this)
+    }
+
+    /// Takes what came of a try. If it is a stream, the relay ends the older one.
+    fn upgrade(&mut self, this: &Try, admitted: Option<Admitted>) -> Option<Current> {
+        let Some(admitted) = admitted else {
+            self.put_off(this.by);
+            return None;
+        };
+        if this.by == By::Icmp {
+            self.learn(&admitted, this.with_quic);
+        }
+        self.hand_over(admitted)
+    }
+
+    /// What is better than this did not answer.
+    fn put_off(&mut self, by: By) {
+        match by {
+            By::Icmp => self.better.put_off(Instant::now()),
+            By::Https | By::Quic => self.put_off_quic(),
         }
     }
 
@@ -415,10 +481,15 @@ impl Keeper {
     }
 
     fn wait(&self, pause: Duration) -> Option<Order> {
-        match self.orders.recv_timeout(pause) {
-            Ok(order) => Some(order),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Order::Stop),
+        let until = Instant::now() + pause;
+        loop {
+            match self.orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                // It was given up.
+                Ok(Order::Tried(..)) => {}
+                Ok(order) => return Some(order),
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => return Some(Order::Stop),
+            }
         }
     }
 

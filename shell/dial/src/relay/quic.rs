@@ -51,7 +51,7 @@ pub fn connect_quic(
 }
 
 /// The same, unless another way was quicker.
-pub(super) fn connect_if(
+pub(crate) fn connect_if(
     relay: &Relay,
     node: &PrivateKey,
     mark: Option<u32>,

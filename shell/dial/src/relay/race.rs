@@ -65,12 +65,22 @@ pub fn race_by(
     proxies: &Proxies,
     ways: Ways,
 ) -> Result<Admitted, Failed> {
+    race_if(relay, node, proxies, ways, &Arc::default())
+}
+
+/// The same, unless somebody else takes the claim.
+pub(crate) fn race_if(
+    relay: &Relay,
+    node: &PrivateKey,
+    proxies: &Proxies,
+    ways: Ways,
+    claim: &Arc<Claim>,
+) -> Result<Admitted, Failed> {
     let https = if ways.quic { HEAD_START } else { Duration::ZERO };
     let mut ahead = VecDeque::new();
     ahead.extend(ways.quic.then_some((Duration::ZERO, Rider::Quic)));
     ahead.push_back((https, Rider::Https));
     ahead.extend(ways.ping.map(|after| (after, Rider::Ping)));
-    let claim = Arc::new(Claim::default());
     let (told, came) = sync_channel(ahead.len());
     let begin = Instant::now();
     let mut open = 0;
@@ -84,7 +94,7 @@ pub fn race_by(
             && let Some((_, rider)) = ahead.pop_front()
         {
             let theirs = (relay.clone(), node.clone(), proxies.clone());
-            start(rider, theirs, (ways.first, Arc::clone(&claim)), told.clone())?;
+            start(rider, theirs, (ways.first, Arc::clone(claim)), told.clone())?;
             open += 1;
             continue;
         }

@@ -1,5 +1,8 @@
 //! The relay over QUIC: members, strangers, what is no frame, and the other way beside it.
 
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use control::Relay;
@@ -7,13 +10,14 @@ use control::relay::{Caller, Refused};
 use dial::SystemRandom;
 use dial::proxy::Proxies;
 use dial::relay::{Admitted, Answered, Failed, Way, connect_quic, race};
+use dial::relays::{Hand, OnEnd, Relays};
 use noise::{PrivateKey, PublicKey};
 use quic::{Line, LineEnd};
 use serde_json::Value;
 use wire::relay::{Frame, Notice};
 
 use crate::relay::{self, Joined, join, last_word, soon};
-use crate::stage::{Folder, Stage, config};
+use crate::stage::{Folder, PATIENCE, Stage, config};
 
 /// A server that has the UDP port of its TCP port; by chance somebody else may have that.
 fn stage() -> Stage {
@@ -277,6 +281,64 @@ fn is_retry(answer: &[u8]) -> bool {
     answer[0] & 0xb0 == 0xb0
 }
 
+/// The same relay at a port that passes on TCP and swallows UDP.
+fn without_udp(relay: Relay, stage: &Stage) -> Relay {
+    let silent = UdpSocket::bind("127.0.0.2:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let listener = TcpListener::bind(("127.0.0.2", port)).unwrap();
+    let to = stage.address;
+    std::thread::spawn(move || {
+        let _silent = silent;
+        for from in listener.incoming().flatten() {
+            // The server ends with its test.
+            let Ok(to) = TcpStream::connect(to) else { return };
+            let forth = [from.try_clone().unwrap(), to.try_clone().unwrap()];
+            for [mut from, mut to] in [forth, [to, from]] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    Relay { url: format!("https://127.0.0.2:{port}").parse().unwrap(), ..relay }
+}
+
+/// Where streams go.
+struct Taken(SyncSender<(Admitted, OnEnd)>);
+
+impl Hand for Taken {
+    fn set_relay(&self, _: u32, admitted: Admitted, on_end: OnEnd) -> std::io::Result<()> {
+        self.0.send((admitted, on_end)).map_err(|_| std::io::Error::other("the test is over"))
+    }
+
+    fn check_relay(&self, _: u32) {}
+
+    fn remove_relay(&self, _: u32) {}
+}
+
+#[test]
+fn a_stream_that_ends_while_quic_is_tried_beside_it_has_a_successor_at_once() {
+    let stage = stage();
+    let a = join(&stage, "a");
+    let relay = without_udp(a.relay(&stage), &stage);
+    let (take, taken) = sync_channel(1);
+    let mut kept = Relays::new(Arc::new(Taken(take)), Proxies::default());
+    kept.set(&[relay], &a.key).unwrap();
+    let (admitted, on_end) = taken.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(admitted, Admitted::Https(_)), "{admitted:?}");
+    // After 5 s QUIC is tried again, for 5 s.
+    std::thread::sleep(Duration::from_secs(6));
+    let begin = Instant::now();
+    drop(admitted);
+    on_end(None);
+    let (admitted, _) = taken.recv_timeout(PATIENCE).unwrap();
+    let took = begin.elapsed();
+    assert!(matches!(admitted, Admitted::Https(_)), "{admitted:?}");
+    println!("another one after {took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
 #[test]
 fn the_first_of_quic_and_https_is_used_and_quic_has_a_head_start() {
     let stage = stage();
@@ -285,22 +347,9 @@ fn the_first_of_quic_and_https_is_used_and_quic_has_a_head_start() {
     let admitted = race(&relay, &a.key, &Proxies::default(), Way::Own).unwrap();
     assert!(matches!(admitted, Admitted::Quic(_)), "{admitted:?}");
     drop(admitted);
-    // A UDP port that swallows everything: the same TCP port, and another host's silence.
-    let silent = std::net::UdpSocket::bind("127.0.0.2:0").unwrap();
-    let port = silent.local_addr().unwrap().port();
-    let listener = std::net::TcpListener::bind(("127.0.0.2", port)).unwrap();
-    let to = stage.address;
-    std::thread::spawn(move || {
-        for from in listener.incoming().take(1) {
-            let (mut from, mut to) = (from.unwrap(), std::net::TcpStream::connect(to).unwrap());
-            let (mut back, mut out) = (to.try_clone().unwrap(), from.try_clone().unwrap());
-            std::thread::spawn(move || std::io::copy(&mut back, &mut out));
-            let _ = std::io::copy(&mut from, &mut to);
-        }
-    });
-    let url = format!("https://127.0.0.2:{port}").parse().unwrap();
+    let relay = without_udp(relay, &stage);
     let begin = Instant::now();
-    let admitted = race(&Relay { url, ..relay }, &a.key, &Proxies::default(), Way::Own).unwrap();
+    let admitted = race(&relay, &a.key, &Proxies::default(), Way::Own).unwrap();
     let took = begin.elapsed();
     assert!(matches!(admitted, Admitted::Https(_)), "{admitted:?}");
     println!("by HTTPS after {took:?}");
