@@ -16,7 +16,7 @@ use wire::prefix::Prefix;
 
 use crate::backend::{Backend, OPENVPN_PORT};
 use crate::file::{File, Host, Topology};
-use crate::graph::{Id, Kind, Known, Resource, links, list, node_name, resource};
+use crate::graph::{Id, Kind, Known, Resource, list, neighbours, node_name, resource};
 use crate::number::{Numbering, Place};
 
 /// Silence after which an end is taken for dead, s.
@@ -129,18 +129,6 @@ pub(crate) fn desired(
 #[must_use]
 pub fn mark(text: &str) -> String {
     format!("{:016x}", fnv::sum(text.bytes()))
-}
-
-/// The sites with which one is joined.
-fn neighbours(file: &File, site: usize) -> Vec<usize> {
-    let other = |link: &crate::graph::Link| match (link.from == site, link.to == site) {
-        (true, _) => Some(link.to),
-        (_, true) => Some(link.from),
-        _ => None,
-    };
-    let mut all: Vec<usize> = links(file).iter().filter_map(other).collect();
-    all.sort_unstable();
-    all
 }
 
 /// A site that is configured, and all that is known of the others.

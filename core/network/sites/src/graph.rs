@@ -122,6 +122,18 @@ pub fn links(file: &File) -> Vec<Link> {
     }
 }
 
+/// The sites with which one is joined.
+pub(crate) fn neighbours(file: &File, site: usize) -> Vec<usize> {
+    let other = |link: &Link| match (link.from == site, link.to == site) {
+        (true, _) => Some(link.to),
+        (_, true) => Some(link.from),
+        _ => None,
+    };
+    let mut all: Vec<usize> = links(file).iter().filter_map(other).collect();
+    all.sort_unstable();
+    all
+}
+
 /// How a gateway is called in the network; they count from 1.
 #[must_use]
 pub fn node_name(file: &File, site: usize, gateway: usize) -> String {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use wire::prefix::Prefix;
 
 use crate::file::{File, Topology};
-use crate::graph::{Kind, Resource, links, node_name};
+use crate::graph::{Kind, Resource, links, neighbours, node_name};
 use crate::number::Numbering;
 
 /// Each site's parent; none of the first, and of all in a mesh.
@@ -35,16 +35,10 @@ fn child(parents: &[Option<usize>], site: usize, below: usize) -> Option<usize> 
     }
 }
 
-/// With how many sites one is joined.
-fn neighbours(parents: &[Option<usize>], site: usize) -> usize {
-    let children = parents.iter().filter(|parent| **parent == Some(site)).count();
-    children + usize::from(parents[site].is_some())
-}
-
-/// Whether a site's gateways pass on what sites send to each other.
+/// Whether a site's gateways pass on what sites send to each other; in a mesh nobody needs that.
 #[must_use]
 pub fn is_hub(file: &File, site: usize) -> bool {
-    neighbours(&parents(file), site) > 1
+    file.topology != Topology::Mesh && neighbours(file, site).len() > 1
 }
 
 /// Through which gateways a site reaches networks, as `--routes-through` has it:
