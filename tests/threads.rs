@@ -88,7 +88,7 @@ const SHARED: &[(&str, &str, &str)] = &[
     (
         "shell/host/src/names/mdns.rs",
         "std::sync",
-        "a flag that ends it, and counters; it owns both sockets",
+        "a flag that ends it, and counters; it owns all its sockets",
     ),
     (
         "shell/host/src/names/mdns.rs",

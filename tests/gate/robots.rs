@@ -139,15 +139,16 @@ fn pf_17_multicast_reaches_whom_the_policy_names_at_its_rate_and_robots_find_eac
 
 /// A printer that says on its LAN that it is there, or one who looks for it, by python-zeroconf.
 const ZEROCONF: &str = r"
-import socket, sys, time
-from zeroconf import ServiceBrowser, ServiceInfo, Zeroconf, IPVersion
+import sys, time
+from zeroconf import ServiceBrowser, ServiceInfo, Zeroconf
 
+# It speaks the version of IP that the address is of.
 role, address = sys.argv[1:3]
-zeroconf = Zeroconf(interfaces=[address], ip_version=IPVersion.V4Only)
+zeroconf = Zeroconf(interfaces=[address])
 if role == 'offer':
     for kind in ['_ipp._tcp.local.', '_ssh._tcp.local.']:
         zeroconf.register_service(ServiceInfo(kind, 'Hall.' + kind, port=631, server='hall.local.',
-            addresses=[socket.inet_aton(address)], properties={'rp': 'one'}))
+            parsed_addresses=sys.argv[2:], properties={'rp': 'one'}))
     print('ready', flush=True)
     time.sleep(60)
 else:
@@ -164,8 +165,25 @@ else:
 ";
 
 const POLICY_OF_MDNS: &str = r#"{ "acls": [], "multicast": [
-    { "src": ["*"], "dst": ["*"], "groups": ["224.0.0.251:5353"] },
+    { "src": ["*"], "dst": ["*"], "groups": ["224.0.0.251:5353", "[ff02::fb]:5353"] },
 ] }"#;
+
+/// python-zeroconf at `host`, with these words.
+fn zeroconf(python: &str, host: &Host, words: &[&str]) -> Command {
+    let mut command = host.command(&[python, "-c", ZEROCONF]);
+    command.args(words).stdout(Stdio::piped());
+    command
+}
+
+/// Looks for `line` as python-zeroconf at `host` finds things from `address` on; nothing that was
+/// not chosen is found.
+fn find(python: &str, host: &Host, address: &str, line: &str) -> Result<()> {
+    let found = zeroconf(python, host, &["look", address, "8"]).output()?;
+    let told = String::from_utf8_lossy(&found.stdout);
+    ensure!(told.lines().any(|own| own == line), "no {line:?} among {told:?}: {found:?}");
+    ensure!(!told.contains("_ssh"), "what was not chosen: {told}");
+    Ok(())
+}
 
 #[test]
 fn chosen_services_of_a_gateways_lan_are_found_by_nodes_and_others_are_not() -> Result<()> {
@@ -180,18 +198,10 @@ fn chosen_services_of_a_gateways_lan_are_found_by_nodes_and_others_are_not() -> 
         std::fs::write(&file, POLICY_OF_MDNS)?;
         world.admin(&["policy", "set", &file])?;
         let own = world.node(0, &["ip", "-4"])?.trim().to_owned();
-        let program = |host: &Host, words: &[&str]| {
-            let mut command = host.command(&[&python, "-c", ZEROCONF]);
-            command.args(words).stdout(Stdio::piped());
-            command
-        };
-        let offer = program(&world.lan, &["offer", "192.168.5.9"]).stdout(Stdio::null()).spawn()?;
+        let words = ["offer", "192.168.5.9"];
+        let offer = zeroconf(&python, &world.lan, &words).stdout(Stdio::null()).spawn()?;
         let _offer = Running(offer);
-        let found = program(&world.a, &["look", &own, "8"]).output()?;
-        let told = String::from_utf8_lossy(&found.stdout);
-        let printer = "found Hall._ipp._tcp.local. 192.168.5.9 631";
-        ensure!(told.lines().any(|line| line == printer), "{told}{found:?}");
-        ensure!(!told.contains("_ssh"), "what was not chosen: {told}");
+        find(&python, &world.a, &own, "found Hall._ipp._tcp.local. 192.168.5.9 631")?;
         let status = world.node(1, &["status", "--json"])?;
         let status: serde_json::Value = serde_json::from_str(&status)?;
         let counts = &status["mdns"];
@@ -200,8 +210,34 @@ fn chosen_services_of_a_gateways_lan_are_found_by_nodes_and_others_are_not() -> 
             "{counts}"
         );
         world.node(1, &["set", "--mdns", ""])?;
-        let found = program(&world.a, &["look", &own, "4"]).output()?;
+        let found = zeroconf(&python, &world.a, &["look", &own, "4"]).output()?;
         ensure!(found.stdout.is_empty(), "nothing is told any more: {found:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn services_are_found_by_ipv6_on_both_sides_with_the_addresses_that_lead_there() -> Result<()> {
+    scene("gate8r", |scene| {
+        let mut world = World::new(scene, "46")?;
+        let Some(python) = python() else {
+            eprintln!("SKIPPED: no python-zeroconf: run `make setup`");
+            return Ok(());
+        };
+        world.join("", &["--mdns", "lan0:_ipp._tcp"], &[])?;
+        let file = world.folder.path("policy.json");
+        std::fs::write(&file, POLICY_OF_MDNS)?;
+        world.admin(&["policy", "set", &file])?;
+        let own = world.node(0, &["ip", "-6"])?.trim().to_owned();
+        let start = |host: &Host, words: &[&str]| -> Result<Running> {
+            Ok(Running(zeroconf(&python, host, words).stdout(Stdio::null()).spawn()?))
+        };
+        // Its link-local address would lead a node into a link of its own.
+        let printer = start(&world.lan, &["offer", "fd05::9", "fe80::9"])?;
+        find(&python, &world.a, &own, "found Hall._ipp._tcp.local. fd05::9 631")?;
+        drop(printer);
+        let _offer = start(&world.a, &["offer", &own])?;
+        find(&python, &world.lan, "fd05::9", &format!("found Hall._ipp._tcp.local. {own} 631"))?;
         Ok(())
     })
 }

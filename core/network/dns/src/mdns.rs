@@ -4,7 +4,9 @@
 //! A gateway hears what machines on its LAN ask and tell each other, and what nodes do. Whatever
 //! concerns a chosen service is told on the other side: questions for it, its instances, where
 //! they are, and the addresses of the machines that they are on. All other records are left out,
-//! and a message in which nothing is left is not told at all.
+//! and a message in which nothing is left is not told at all. Addresses that lead somewhere on
+//! their own link alone (169.254.0.0/16, fe80::/10) are left out, too: whoever tried one first
+//! would wait for nothing (RFC 8766 section 5.5.2).
 //!
 //! Several gateways may stand between the same two networks. What was told lately is not told
 //! again, so that no message goes in a circle.
@@ -178,7 +180,7 @@ impl Reflector {
                     && (self.is_chosen(&record.name) || is_list_of_services(&record.name))
             }),
             SRV | TXT => self.is_chosen(&record.name),
-            A | AAAA => self.is_host(&record.name),
+            A | AAAA => self.is_host(&record.name) && !is_of_its_link(&record.data),
             _ => false,
         }
     }
@@ -193,6 +195,15 @@ impl Reflector {
         self.recent.truncate(RECENT_MAX - 1);
         self.recent.push_front((sum, now_ms));
         Ok(())
+    }
+}
+
+/// Whether these are the bytes of an address that is of use on its own link alone.
+fn is_of_its_link(address: &[u8]) -> bool {
+    match address {
+        [169, 254, _, _] => true,
+        [0xfe, second, ..] => address.len() == 16 && second & 0xc0 == 0x80,
+        _ => false,
     }
 }
 

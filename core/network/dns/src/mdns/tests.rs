@@ -66,6 +66,17 @@ fn chosen_services_are_told_with_their_machines_and_all_else_is_left_out() {
 }
 
 #[test]
+fn addresses_that_lead_nowhere_beyond_their_link_are_left_out() {
+    let mut reflector = reflector();
+    let six = |first: [u8; 2]| entry("printer.local", AAAA, &[&first[..], &[9; 14]].concat());
+    let told = [&printer()[..], &[six([0xfd, 5]), six([0xfe, 0xc0])]].concat();
+    let near = [six([0xfe, 0x80]), six([0xfe, 0xbf]), entry("printer.local", A, &[169, 254, 1, 9])];
+    let all = [&told[..], &near].concat();
+    assert_eq!(reflector.handle(&response(&all), 0), Ok(response(&told)));
+    assert_eq!(reflector.handle(&response(&near), 0), Err(Kept::Others), "nothing is left");
+}
+
+#[test]
 fn questions_for_chosen_services_and_for_their_machines_pass_to_all() {
     let mut reflector = reflector();
     for (name, kind, passes) in [
