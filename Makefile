@@ -46,6 +46,8 @@ FOR_TEST := $(FOR_BENCH) dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 \
 
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/bin/cargo-deny
+MUTANTS_VERSION := 27.1.0
+MUTANTS := $(TARGET)/tools/bin/cargo-mutants
 MITM_VERSION := 11.0.2
 MITM := $(TARGET)/tools/mitmproxy
 # The middleware of robots and a program for multicast DNS, out of Python's package index.
@@ -98,7 +100,7 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites chart grid ablation soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages home clean
+.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages home clean
 
 help:
 	printf '%s\n' \
@@ -116,6 +118,7 @@ help:
 	  'make chart    the chart of the README, out of committed runs' \
 	  'make grid     one stream over delay, loss and rate, likewise; an hour' \
 	  'make ablation  what each tuned number of repair and frames is worth, in the model; an hour' \
+	  'make mutants  does a test notice each change of policy, replay, lock and sign-in? hours (PARTS, SHARD)' \
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
   'make soak-sites  sites for $(SOAK_MINUTES) minutes: no link drops by itself' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
@@ -482,6 +485,21 @@ grid: setup-bench build
 # target/ablation, so a run that was stopped goes on.
 ablation:
 	cargo test --workspace --locked --profile $(PROFILE) --test ablation -- --ignored --nocapture
+
+# Changes code one thing at a time, and says which changes no test noticed. By hand, for it takes
+# hours: PARTS='lock replay' tries these alone, and SHARD=0/8 every eighth change.
+PARTS ?=
+SHARD ?=
+
+$(MUTANTS):
+	mkdir -p $(TARGET)/tools
+	printf 'mutants: cargo-mutants %s, compiled in some minutes\n' '$(MUTANTS_VERSION)'
+	CARGO_TARGET_DIR=$(TARGET)/tools/build \
+	  cargo install --quiet --locked --root $(TARGET)/tools --version $(MUTANTS_VERSION) cargo-mutants
+	rm -rf $(TARGET)/tools/build
+
+mutants: $(MUTANTS)
+	TARGET=$(abspath $(TARGET)) MUTANTS=$(abspath $(MUTANTS)) SHARD='$(SHARD)' bash tests/mutants.sh $(PARTS)
 
 soak: setup
 	WARREN_SEEDS=$(SOAK_SEEDS) $(AS_ROOT) cargo test --workspace --locked --no-fail-fast \
