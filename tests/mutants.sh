@@ -65,7 +65,8 @@ part() {
     signature) tried signature warren-control --lib '' core/network/control/src/signed.rs ;;
     policy) tried policy warren-policy '' '' $policy/*.rs $policy/{compile,read}/[!t]*.rs ;;
     sign-in)
-      tried sign-in warren-server --lib 'oidc passwords roles origin store' \
+      tried sign-in warren-server '--lib --test service' \
+        'oidc passwords roles origin people secrets signin provider browser' \
         $server/oidc/{jwt,person}.rs $server/{passwords,roles,origin}.rs \
         $server/store/{sessions,persons,secrets}.rs
       ;;

@@ -82,6 +82,7 @@ mod tests {
         let (_listener, first) = SocketFile::bind(&path, 0o600).expect("free");
         let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(first.path(), path, "as those who ask at it are told");
         // Another program takes the place of one that it found silent.
         let (_other, second) = SocketFile::bind(&path, 0o666).expect("a socket makes room");
         drop(first);

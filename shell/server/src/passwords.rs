@@ -140,8 +140,40 @@ mod tests {
     }
 
     #[test]
+    fn sc_05_bytes_are_equal_if_none_differs_and_none_is_missing() {
+        assert!(is_equal(b"", b"") && is_equal(b"ab", b"ab"));
+        for other in [&b"aa"[..], b"bb", b"", b"a", b"abc"] {
+            assert!(!is_equal(b"ab", other) && !is_equal(other, b"ab"), "{other:?}");
+        }
+        assert!(!is_equal(&[1, 1], &[0, 0]), "differences do not make up for each other");
+    }
+
+    #[test]
+    fn sc_05_a_kept_hash_asks_for_so_much_and_no_more() {
+        let hash = "CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
+        let kept = |costs: &str, more: &str| {
+            read(&format!("$argon2id$v=19${costs}$c29tZXNhbHQ${hash}{more}"))
+        };
+        let most = kept("m=1048576,t=64,p=1", "").expect("as much as it may");
+        assert_eq!((most.memory, most.passes, most.salt), (1_048_576, 64, b"somesalt".to_vec()));
+        for costs in [
+            "m=1048577,t=2,p=1",
+            "m=19456,t=65,p=1",
+            "m=19456,t=2,p=2",
+            "m=19456,t=2",
+            "t=2,m=19456,p=1",
+        ] {
+            assert!(kept(costs, "").is_none(), "{costs}");
+        }
+        assert!(kept("m=19456,t=2,p=1", "$").is_none(), "something is behind it");
+        assert!(read(&format!("$argon2id$v=19$m=19456,t=2,p=1$c2FsdA${hash}")).is_none(), "salt");
+    }
+
+    #[test]
     fn what_is_no_password_is_told_and_why() {
         assert!(fault("short").unwrap().contains("12 characters"));
+        assert!(fault("twelve chars").is_none() && fault(&"xy".repeat(128)).is_none());
+        assert!(fault(&"xy".repeat(129)).unwrap().contains("256 bytes"));
         assert!(fault(&"x".repeat(20)).is_some() && fault(&"xy".repeat(200)).is_some());
         assert_eq!(fault("correct horse battery"), None);
         assert_eq!(fault("пароль-пароль"), None, "characters, not bytes");

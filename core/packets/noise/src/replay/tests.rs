@@ -106,6 +106,18 @@ fn a_leap_of_any_size_forgets_exactly_what_is_too_old() {
     }
 }
 
+#[test]
+fn the_newest_is_the_highest_that_was_accepted_and_no_other() {
+    let mut replay = Replay::new();
+    assert!(!replay.is_newest(0) && !replay.is_newest(u64::MAX), "nothing was accepted");
+    for (counter, newest) in [(0, 0), (7, 7), (5, 7), (8, 8)] {
+        assert!(replay.accept(counter));
+        for other in 0..10 {
+            assert_eq!(replay.is_newest(other), other == newest, "{other} after {counter}");
+        }
+    }
+}
+
 /// The obvious filter.
 #[derive(Default)]
 struct Model {

@@ -226,6 +226,50 @@ fn wb_07_a_set_of_keys_is_bounded_and_what_is_no_key_is_none() {
     assert_eq!(verify(RSA_TOKEN, &keys, &expected()).unwrap_err(), BadToken::Signature);
 }
 
+#[test]
+fn sc_05_clocks_may_differ_by_a_minute_and_every_bound_is_where_it_is_said() {
+    let signer = Signer::new();
+    let keys = signer.read();
+    let head = json!({ "alg": "EdDSA", "kid": "e" });
+    let judged =
+        |other: &Value| verify(&signer.token(&head, &with(other)), &keys, &expected()).map(|_| ());
+    for (other, verdict) in [
+        (json!({ "exp": NOW - 59 }), Ok(())),
+        (json!({ "exp": NOW - 60 }), Err(BadToken::Expired)),
+        (json!({ "iat": NOW + 60, "nbf": NOW + 60 }), Ok(())),
+        (json!({ "sub": "x".repeat(SUBJECT_BYTES_MAX) }), Ok(())),
+        (json!({ "aud": ["warren"] }), Ok(())),
+    ] {
+        assert_eq!(judged(&other), verdict, "{other}");
+    }
+    let all = json!({ "keys": vec![json!({ "kty": "none" }); KEYS_MAX] });
+    assert!(Keys::read(all.to_string().as_bytes()).is_ok());
+    // Half of a point is none.
+    let half = to_base64url(&[1; 32]);
+    for [x, y] in [[half.as_str(), "AA"], ["AA", half.as_str()]] {
+        let set = json!({ "keys": [{ "kty": "EC", "crv": "P-256", "x": x, "y": y }] });
+        assert!(Keys::read(set.to_string().as_bytes()).unwrap().0.is_empty(), "{x} {y}");
+    }
+}
+
+#[test]
+fn every_reason_is_told_in_words_of_its_own() {
+    let all = [
+        BadToken::Form,
+        BadToken::Encrypted,
+        BadToken::Key,
+        BadToken::Signature,
+        BadToken::Issuer,
+        BadToken::Audience,
+        BadToken::Expired,
+        BadToken::Early,
+        BadToken::Nonce,
+        BadToken::Subject,
+    ];
+    let words: std::collections::BTreeSet<String> = all.map(|why| why.to_string()).into();
+    assert!(words.len() == all.len() && !words.contains(""), "{words:?}");
+}
+
 proptest::proptest! {
     #[test]
     fn any_text_is_a_token_or_a_reason(text in "[A-Za-z0-9_.-]{0,200}") {
