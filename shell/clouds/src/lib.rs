@@ -53,6 +53,8 @@ mod server;
 mod ssh;
 mod survey;
 mod terraform;
+#[cfg(test)]
+mod tests;
 mod time;
 mod user_data;
 mod work;

@@ -178,10 +178,8 @@ fn place(endpoint: &str) -> Option<(String, u16)> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
-
     use super::*;
+    use crate::tests::answering;
 
     fn found(list: &[(&str, &str)]) -> Result<Keys, String> {
         let all: BTreeMap<&str, &str> = list.iter().copied().collect();
@@ -226,29 +224,11 @@ mod tests {
 
     #[test]
     fn an_instance_is_asked_by_a_conversation_of_its_own() {
-        let listening = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = format!("http://{}", listening.local_addr().unwrap());
-        let serving = std::thread::spawn(move || {
-            let mut asked = Vec::new();
-            for answer in [
-                "word",
-                "gateways",
-                "{\"AccessKeyId\": \"I\", \"SecretAccessKey\": \"S\", \"Token\": \"T\"}",
-            ] {
-                let (mut stream, _) = listening.accept().unwrap();
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let mut byte = [0];
-                    stream.read_exact(&mut byte).unwrap();
-                    head.push(byte[0]);
-                }
-                asked.push(String::from_utf8(head).unwrap());
-                let len = answer.len();
-                let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len}");
-                write!(stream, "{head}\r\n\r\n{answer}").unwrap();
-            }
-            asked
-        });
+        let (at, serving) = answering(&[
+            "word",
+            "gateways",
+            "{\"AccessKeyId\": \"I\", \"SecretAccessKey\": \"S\", \"Token\": \"T\"}",
+        ]);
         let keys = of_instance(&at).unwrap();
         assert_eq!((keys.id.as_str(), keys.session.as_deref()), ("I", Some("T")));
         let asked = serving.join().unwrap();

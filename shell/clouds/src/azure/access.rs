@@ -224,10 +224,9 @@ fn of_tool(audience: &str) -> Result<Access, String> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
 
     use super::*;
+    use crate::tests::answering;
 
     const API: &str = "https://management.azure.com";
 
@@ -265,28 +264,10 @@ mod tests {
 
     #[test]
     fn a_machines_identity_is_asked_of_its_metadata_service() {
-        let listening = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = format!("http://{}", listening.local_addr().unwrap());
-        let serving = std::thread::spawn(move || {
-            let mut asked = Vec::new();
-            for answer in [
-                "{\"access_token\": \"T\", \"expires_in\": \"3600\"}",
-                "{\"subscriptionId\": \"s-1\"}",
-            ] {
-                let (mut stream, _) = listening.accept().unwrap();
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let mut byte = [0];
-                    stream.read_exact(&mut byte).unwrap();
-                    head.push(byte[0]);
-                }
-                asked.push(String::from_utf8(head).unwrap());
-                let len = answer.len();
-                let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len}");
-                write!(stream, "{head}\r\n\r\n{answer}").unwrap();
-            }
-            asked
-        });
+        let (at, serving) = answering(&[
+            "{\"access_token\": \"T\", \"expires_in\": \"3600\"}",
+            "{\"subscriptionId\": \"s-1\"}",
+        ]);
         let environment =
             |name: &str| (name == "AZURE_POD_IDENTITY_AUTHORITY_HOST").then(|| at.clone());
         let access = of_machine(&environment, API).unwrap();
