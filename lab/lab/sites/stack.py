@@ -15,6 +15,8 @@ import urllib.request, datetime
 word, folder, *rest = sys.argv[1:]
 FOLDER = pathlib.Path(folder)
 DEFAULT, OUT = "sg-default", "net-out"
+# It answers no more than so many of a kind at once, as providers set it.
+PAGE = 3
 
 
 def fresh():
@@ -186,10 +188,14 @@ def compute(method, path, body):
 def network(method, path, query, body):
     match method, path:
         case "GET", [kind]:
-            all = [shown(kind, one) for one in state[kind].values()]
+            [marker] = query.pop("marker", [""])
+            all = sorted((shown(kind, one) for one in state[kind].values()), key=lambda one: one["id"])
             for key, value in query.items():
                 all = [one for one in all if str(one.get(key, "")).lower() == value[0].lower()]
-            return {kind.replace("-", "_"): all}
+            page = [one for one in all if one["id"] > marker][:PAGE]
+            key = kind.replace("-", "_")
+            links = [{"rel": "next", "href": f"?marker={page[-1]['id']}"}] if len(page) == PAGE else []
+            return {key: page, f"{key}_links": links}
         case "GET", [kind, id] if id in state[kind]:
             return {ONE[kind]: shown(kind, state[kind][id])}
         case "POST", [kind]:
@@ -262,6 +268,8 @@ class Cloud(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+        # All but neutron stand behind a server that closes without a word.
+        self.close_connection = not self.path.startswith("/net/")
 
     do_GET = do_POST = do_PUT = do_DELETE = answer
 

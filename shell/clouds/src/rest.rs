@@ -111,7 +111,11 @@ impl Rest {
         let (place, path) = split(url).ok_or_else(|| {
             Failure::new("Address", format!("{url:?} is no address of a service"))
         })?;
-        let kept = self.open.remove(&place).filter(Connection::is_usable);
+        // A server may be about to close what it kept, and a POST cannot be sent a second time.
+        let may = |kept: &Connection| {
+            call.method != "POST" && kept.is_usable() && !kept.is_closed()
+        };
+        let kept = self.open.remove(&place).filter(may);
         let mut connection = match kept {
             Some(connection) => connection,
             None => {
@@ -222,6 +226,8 @@ fn message(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
     use super::*;
 
     #[test]
@@ -235,6 +241,30 @@ mod tests {
         for bad in ["", "ftp://h", "https://", "https://u@h/", "https://h/a b", "https://h/\n"] {
             assert_eq!(told(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_server_that_closes_without_a_word_gets_each_call_once() {
+        let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listening.local_addr().unwrap());
+        let serving = std::thread::spawn(move || {
+            let serve = |_| {
+                let (mut theirs, _) = listening.accept().unwrap();
+                let mut head = [0; 1024];
+                let len = theirs.read(&mut head).unwrap();
+                theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").unwrap();
+                let text = String::from_utf8_lossy(&head[..len]);
+                text.split(' ').next().map(str::to_owned)
+            };
+            (0..3).filter_map(serve).collect::<Vec<String>>()
+        });
+        let mut rest = Rest::new(None).unwrap();
+        let methods = ["GET", "POST", "GET"];
+        for method in methods {
+            let call = Call { method, url: &url, fields: &[], body: Body::Json(&Value::Null) };
+            assert!(rest.call(&call).is_ok(), "{method}");
+        }
+        assert_eq!(serving.join().unwrap(), methods);
     }
 
     #[test]

@@ -226,6 +226,21 @@ impl Connection {
         self.is_usable
     }
 
+    /// Whether the other end closed it since the last answer, or said what nobody asked for. A
+    /// server may close without a word, and what is sent then has no answer.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        let socket = match self.stream.get_ref() {
+            Stream::Tls(stream) => &stream.sock,
+            Stream::Plain(socket) => socket,
+            Stream::Local(_) | Stream::Pipe(_) => return false,
+        };
+        let waits = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        let is_quiet =
+            socket.set_nonblocking(true).is_ok() && socket.peek(&mut [0]).is_err_and(waits);
+        !is_quiet || socket.set_nonblocking(false).is_err()
+    }
+
     /// Makes one request and reads its answer, of at most `len_max` bytes, `within` a time.
     /// After an error the connection is of no use. `fields` are the caller's, without line ends.
     ///

@@ -26,6 +26,9 @@ use crate::retry::{Failure, now_s};
 use crate::time::read_answer;
 use crate::{Error, make};
 
+/// Pages of a list.
+const PAGES_MAX: usize = 1000;
+
 /// One project of a cloud.
 pub(crate) struct Project {
     network: String,
@@ -157,10 +160,18 @@ impl Project {
         }
     }
 
-    /// A list of neutron's, all pages.
+    /// A list of neutron's, all pages: a provider may bound how many it answers at once.
     fn list(&mut self, path: &str, key: &str) -> Result<Vec<Value>, Failure> {
-        let reply = self.call(Service::Network, "GET", path, &Value::Null)?;
-        Ok(reply.value[key].as_array().cloned().unwrap_or_default())
+        let mut all: Vec<Value> = Vec::new();
+        let mut page = path.to_owned();
+        for _ in 0..PAGES_MAX {
+            let reply = self.call(Service::Network, "GET", &page, &Value::Null)?;
+            all.extend(reply.value[key].as_array().cloned().unwrap_or_default());
+            let Some(marker) = read::next(&reply.value, key) else { return Ok(all) };
+            let sign = if path.contains('?') { '&' } else { '?' };
+            page = format!("{path}{sign}marker={marker}");
+        }
+        Err(Failure::new("Pages", format!("its list of {key} has more than {PAGES_MAX} pages")))
     }
 
     fn delete(&mut self, path: &str, its: &str) -> Result<(), Failure> {

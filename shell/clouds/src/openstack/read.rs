@@ -28,8 +28,18 @@ pub(super) fn collection(kind: Kind) -> Option<(&'static str, &'static str)> {
     })
 }
 
+<<<<<<< HEAD
 /// What of a machine stands in its metadata.
 pub(super) const ASKED: [&str; 3] = ["image", "machine", "made"];
+=======
+/// After what a list of neutron's goes on, if this is not all of it.
+pub(super) fn next(value: &Value, key: &str) -> Option<String> {
+    let mut links = value[format!("{key}_links")].as_array()?.iter();
+    let link = links.find(|link| link["rel"] == "next")?;
+    let (_, query) = link["href"].as_str()?.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix("marker=")).map(str::to_owned)
+}
+>>>>>>> 4da0ccc (wip)
 
 /// By which something is known as ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -158,6 +168,15 @@ mod tests {
         for other in ["", "warren acme", "my warren acme a inside", "warren acme a b c d"] {
             assert_eq!(Mark::read(other, "acme"), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_list_that_goes_on_says_after_what() {
+        let list = json!({ "ports": [], "ports_links": [
+            { "rel": "previous", "href": "http://c/v2.0/ports?marker=a&page_reverse=True" },
+            { "rel": "next", "href": "http://c/v2.0/ports?limit=5&marker=b" } ] });
+        assert_eq!(next(&list, "ports").unwrap(), "b");
+        assert_eq!(next(&json!({ "ports": [] }), "ports"), None);
     }
 
     #[test]
