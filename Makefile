@@ -100,7 +100,7 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-sites setup-bench build ui test-ui test-keycloak demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages home clean
+.PHONY: help setup setup-demo setup-sites setup-bench setup-openstack build ui test-ui test-keycloak test-openstack demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages home clean
 
 help:
 	printf '%s\n' \
@@ -111,6 +111,7 @@ help:
 	  'make ui       the web interface, built again into shell/ui/built; needs Node and npm' \
 	  'make test-ui  its pages in a browser: Chromium is installed, 700 MB' \
 	  'make test-keycloak  signing in by Keycloak, which is fetched, 177 MB' \
+	  'make test-openstack  a site at a real OpenStack, which gets a root of its own, 2 GB' \
 	  'make lint     format, clippy, rustdoc, licences, advisories' \
 	  'make bench    the measurements, written to docs/measurements' \
 	  'make bench-all  every peer that is here, all tests, four kinds of weather; hours' \
@@ -199,6 +200,17 @@ setup-sites:
 
 setup-bench:
 	$(call installed,$(FOR_BENCH))
+
+# Keystone, nova, neutron and what they need, in a root of Debian's below the target's folder.
+OPENSTACK := $(TARGET)/tools/openstack
+
+setup-openstack: setup-sites
+	if ! test -e $(OPENSTACK)/installed; then
+	  $(call installed,debootstrap:debootstrap)
+	  mkdir -p $(OPENSTACK)
+	  $(ROOT) sh tests/openstack/install.sh $(abspath $(OPENSTACK)) \
+	    || printf '\n*** NO OPENSTACK: see the logs in $(OPENSTACK); its test will be skipped ***\n\n' >&2
+	fi
 
 setup: $(DENY)
 	if ! test -x $(MITM)/bin/mitmdump; then
@@ -315,6 +327,10 @@ $(KEYCLOAK)/bin/kc.sh:
 test-keycloak: $(KEYCLOAK)/bin/kc.sh
 	$(call installed,$(FOR_KEYCLOAK))
 	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test browser -- --include-ignored keycloak
+
+# A site at that OpenStack, with its own agents between real packets: about five minutes.
+test-openstack: setup-openstack
+	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test sites -- --include-ignored --nocapture a_real_openstack
 
 demo: setup-demo build
 	printf 'demo: a server and six nodes, for less than a minute\n'
