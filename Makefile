@@ -459,9 +459,6 @@ endef
 # downloads that it does not end, 5 minutes each, and slow floods). Who is not here is named; `warren
 # bench run` without words measures everybody who is.
 RING ?= --peers none,warren,warren-plain,wireguard-go,easytier,easytier-kcp --seconds 10 --links 3 --repeat 1
-# And one TCP stream of 30 s each way, as source 002 has it, half an hour to an hour: a flow's first
-# second weighs less in it.
-THIRTY ?= --peers none,warren,wireguard-go,easytier-kcp --tests tcp --links 3 --repeat 1
 
 bench: setup-bench build rivals
 	$(newest_rivals)
@@ -470,8 +467,6 @@ bench: setup-bench build rivals
 	$(ROOT) $(LAB) bench network --out $(TARGET)/bench
 	install -m 644 -t docs/measurements $(TARGET)/bench/link.md $(TARGET)/bench/link-frames.md $(TARGET)/bench/network.md
 	$(call measured,ring,$(RING))
-	$(call measured,thirty,$(THIRTY))
-	$(MAKE) chart
 
 # Everybody who is here, on one link of the ring, three rounds: a peer takes an hour. The report
 # names who is not here. ALL chooses less, as `--tests tcp`, which takes five minutes a peer.
@@ -480,6 +475,7 @@ ALL ?= --seconds 10 --links 1 --repeat 3
 bench-all: setup-bench build rivals-all
 	$(newest_rivals)
 	$(call measured,all,$(ALL))
+	$(MAKE) chart
 
 # Sites: five rounds take half an hour.
 SITES ?= --rounds 5 --edges 1 --edges 10 --edges 100
@@ -489,7 +485,7 @@ bench-sites: setup-bench setup-sites build
 
 # The chart of the README, out of the medians of committed runs.
 chart: build
-	$(LAB) bench chart docs/measurements/thirty docs/measurements/ring --out docs/measurements/stream.svg
+	$(LAB) bench chart docs/measurements/all --out docs/measurements/stream.svg
 
 # One stream over 48 lines, without a VPN and with Warren, with repair and without: an hour.
 GRID ?= --peers none,warren,warren-plain --grid-only --seconds 10

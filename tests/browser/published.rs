@@ -14,7 +14,7 @@ fn a_published_page_is_read_without_a_network_on_a_phone_and_on_a_desk() {
     let folder = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&folder).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/measurements");
-    let runs = ["ring", "thirty", "grid"].map(|run| root.join(run));
+    let runs = ["ring", "all", "grid"].map(|run| root.join(run));
     let page = bench::page::publish(&runs, &folder).unwrap();
     let figures = drive("published", &[&format!("file://{}", page.display())], |what, _| {
         panic!("the script asks for {what}")
