@@ -75,7 +75,8 @@ impl<'w> Cloud<'w> {
         let app = scene.host("stackapp")?;
         let server = &world.server;
         server.sh("ip link set lo up")?;
-        scene.veth((server, "api0", &["203.0.113.1/24"]), (&fabric, "api0", &["203.0.113.2/24"]))?;
+        scene
+            .veth((server, "api0", &["203.0.113.1/24"]), (&fabric, "api0", &["203.0.113.2/24"]))?;
         scene.veth((server, "p79", &[]), (&fabric, "ext0", &[]))?;
         server.sh("ip link set p79 master br0")?;
         give_image(&gateway, Path::new(env!("CARGO_BIN_EXE_warren")))?;

@@ -112,9 +112,8 @@ impl Rest {
             Failure::new("Address", format!("{url:?} is no address of a service"))
         })?;
         // A server may be about to close what it kept, and a POST cannot be sent a second time.
-        let may = |kept: &Connection| {
-            call.method != "POST" && kept.is_usable() && !kept.is_closed()
-        };
+        let may =
+            |kept: &Connection| call.method != "POST" && kept.is_usable() && !kept.is_closed();
         let kept = self.open.remove(&place).filter(may);
         let mut connection = match kept {
             Some(connection) => connection,

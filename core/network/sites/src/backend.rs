@@ -1,7 +1,7 @@
 //! Which program carries packets between two gateways.
 
-use crate::graph::PORT;
-
+/// Where links between gateways of ours are taken.
+const PORT: u16 = 41_820;
 /// Where OpenVPN's servers listen.
 pub(crate) const OPENVPN_PORT: u16 = 1194;
 

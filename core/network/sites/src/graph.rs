@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 
 use crate::file::{File, Provider, Topology};
 
-/// Where links between gateways are taken.
-pub(crate) const PORT: u16 = 41_820;
-
 /// What a resource is. The order is the one of creation: each needs only what stands above it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {

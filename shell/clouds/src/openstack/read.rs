@@ -28,10 +28,9 @@ pub(super) fn collection(kind: Kind) -> Option<(&'static str, &'static str)> {
     })
 }
 
-<<<<<<< HEAD
 /// What of a machine stands in its metadata.
 pub(super) const ASKED: [&str; 3] = ["image", "machine", "made"];
-=======
+
 /// After what a list of neutron's goes on, if this is not all of it.
 pub(super) fn next(value: &Value, key: &str) -> Option<String> {
     let mut links = value[format!("{key}_links")].as_array()?.iter();
@@ -39,7 +38,6 @@ pub(super) fn next(value: &Value, key: &str) -> Option<String> {
     let (_, query) = link["href"].as_str()?.split_once('?')?;
     query.split('&').find_map(|pair| pair.strip_prefix("marker=")).map(str::to_owned)
 }
->>>>>>> 4da0ccc (wip)
 
 /// By which something is known as ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
