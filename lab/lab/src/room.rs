@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use crate::netns::Host;
 use crate::process::Process;
 use crate::sys;
 use crate::topology::{Lab, Plan, Topology};
