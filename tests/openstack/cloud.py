@@ -171,10 +171,11 @@ def start_broker():
 
 
 def start_wsgi(name, program, port, count):
+    # As Debian's own settings have it, an answer has no length and ends with its connection.
     start(name, "uwsgi_python311", "--http-socket", f"{ADDRESS}:{port}", "--wsgi-file",
           f"/usr/bin/{program}", "--master", "--processes", str(count), "--enable-threads",
           "--lazy-apps", "--need-app", "--die-on-term", "--buffer-size", "65535",
-          "--post-buffering", "65536")
+          "--post-buffering", "65536", "--rem-header", "Content-Length")
 
 
 def prepare():
@@ -186,9 +187,11 @@ def prepare():
     run("ip", "ip", "link", "set", "lo", "up")
     run("ip", "ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo")
     start_database()
-    sql = [f"CREATE DATABASE {name} CHARACTER SET utf8mb3;" for name in DATABASES]
-    sql += [f"CREATE USER cloud@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO cloud@'%';"]
-    run("mariadb-client", "mariadb", "-e", " ".join(sql))
+    # What a try that was stopped has left makes room.
+    sql = [f"CREATE OR REPLACE DATABASE {name} CHARACTER SET utf8mb3" for name in DATABASES]
+    sql += [f"CREATE OR REPLACE USER cloud@'%' IDENTIFIED BY '{PASSWORD}'",
+            "GRANT ALL ON *.* TO cloud@'%'"]
+    run("mariadb-client", "mariadb", "-e", "; ".join(sql))
     run("keystone-manage", "keystone-manage", "db_sync")
     for word in ["fernet_setup", "credential_setup"]:
         run("keystone-manage", "keystone-manage", word, "--keystone-user", "root",
@@ -240,7 +243,8 @@ def serve():
     start("neutron-server", "neutron-server", *config)
     start_wsgi("nova-api", "nova-api-wsgi", 8774, 2)
     for name in ["nova-conductor", "nova-scheduler", "nova-compute"]:
-        start(name, name)
+        # Nothing but this: Debian's own file for nova-compute names another driver.
+        start(name, name, "--config-file", "/etc/nova/nova.conf")
     answers("neutron-server", 9696, ADDRESS)
     for name in ["linuxbridge", "l3", "dhcp"]:
         start(f"neutron-{name}-agent", f"neutron-{name}-agent", *config)

@@ -146,10 +146,11 @@ impl Rest {
         if let Some(rest) = place.strip_prefix("http://") {
             let (host, port) = rest.rsplit_once(':').unwrap_or((rest, "80"));
             let port = port.parse().map_err(std::io::Error::other)?;
-            return Connection::open_plain(host, port, WITHIN);
+            return Connection::open_plain(host, port, WITHIN).map(Connection::until_end);
         }
         let url: ServerUrl = place.parse().map_err(std::io::Error::other)?;
-        Connection::open_verified(&url, &self.proxies, self.ca_file.as_deref())
+        let ca_file = self.ca_file.as_deref();
+        Connection::open_verified(&url, &self.proxies, ca_file).map(Connection::until_end)
     }
 }
 
@@ -191,10 +192,15 @@ fn retry_after(answer: &Answer) -> Option<Duration> {
 /// What an answer says.
 fn read(answer: Answer) -> Result<Reply, Failure> {
     let status = answer.status;
-    let value: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let parsed = serde_json::from_slice(&answer.body);
     if (200..300).contains(&status) {
-        return Ok(Reply { value, answer });
+        // One without a length may be cut off, and half of a JSON text is none.
+        if parsed.is_err() && !answer.body.is_empty() {
+            return Err(Failure::lost("reading", "it is no JSON, or cut off"));
+        }
+        return Ok(Reply { value: parsed.unwrap_or_default(), answer });
     }
+    let value: Value = parsed.unwrap_or_default();
     let code = match status {
         429 => "Throttling".to_owned(),
         503 => "ServiceUnavailable".to_owned(),
@@ -280,5 +286,6 @@ mod tests {
         assert!(failed(500, "<html>").is_lost && !refused.is_lost);
         assert_eq!(failed(429, "{}").code, "Throttling");
         assert!(read(answer(204, "")).is_ok());
+        assert!(read(answer(200, "{\"servers\": [")).is_err_and(|cut| cut.is_lost));
     }
 }

@@ -17,12 +17,14 @@ use crate::families::{self, Trying};
 use crate::proxy::{Proxies, Proxy};
 use crate::{pings, tls};
 
+mod stream;
+
+use stream::Stream;
+
 /// A connection has so long to be made, through a proxy or not.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// The shortest wait that a socket can be given; zero would mean for ever.
-const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// One answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +65,8 @@ pub struct Connection {
     stream: BufReader<Stream>,
     host: String,
     is_usable: bool,
+    /// Whether an answer may go on to the end of the connection.
+    takes_end: bool,
     said: Said,
 }
 
@@ -73,13 +77,6 @@ pub(crate) struct Said {
     pub(crate) accept: String,
     /// `Server`: what a proxy in front calls itself.
     pub(crate) server: String,
-}
-
-enum Stream {
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
-    Plain(TcpStream),
-    Local(UnixStream),
-    Pipe(Box<Pipe>),
 }
 
 impl Connection {
@@ -179,7 +176,8 @@ impl Connection {
     }
 
     fn on(stream: Stream, host: String) -> Self {
-        Self { stream: BufReader::new(stream), host, is_usable: true, said: Said::default() }
+        let stream = BufReader::new(stream);
+        Self { stream, host, is_usable: true, takes_end: false, said: Said::default() }
     }
 
     /// What the latest answer said beside its body.
@@ -230,15 +228,14 @@ impl Connection {
     /// server may close without a word, and what is sent then has no answer.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        let socket = match self.stream.get_ref() {
-            Stream::Tls(stream) => &stream.sock,
-            Stream::Plain(socket) => socket,
-            Stream::Local(_) | Stream::Pipe(_) => return false,
-        };
-        let waits = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        let is_quiet =
-            socket.set_nonblocking(true).is_ok() && socket.peek(&mut [0]).is_err_and(waits);
-        !is_quiet || socket.set_nonblocking(false).is_err()
+        self.stream.get_ref().has_news()
+    }
+
+    /// From now on an answer may have no length: it goes on to the end of the connection. Who reads
+    /// it must be able to tell whether it is whole.
+    #[must_use]
+    pub fn until_end(self) -> Self {
+        Self { takes_end: true, ..self }
     }
 
     /// Makes one request and reads its answer, of at most `len_max` bytes, `within` a time.
@@ -271,11 +268,12 @@ impl Connection {
         // In one piece, so that head and body share a packet.
         let sent = stream.write_all(&[head.as_bytes(), body].concat());
         sent.and_then(|()| stream.flush()).map_err(gone)?;
-        let mut reader = Reader { stream: &mut self.stream, deadline };
+        let takes_end = self.takes_end;
+        let mut reader = Reader { stream: &mut self.stream, deadline, takes_end, has_ended: false };
         let head = reader.head()?;
         let (status, body) = reader.body(&head, method, len_max)?;
+        self.is_usable = !head.closes && !reader.has_ended && status != 101;
         self.said = head.said;
-        self.is_usable = !head.closes && status != 101;
         Ok(Answer { status, fields: head.fields, body })
     }
 }
@@ -307,6 +305,8 @@ fn gone(error: io::Error) -> io::Error {
 struct Reader<'a> {
     stream: &'a mut BufReader<Stream>,
     deadline: Instant,
+    takes_end: bool,
+    has_ended: bool,
 }
 
 impl Reader<'_> {
@@ -328,6 +328,21 @@ impl Reader<'_> {
             }
         }
         Ok(())
+    }
+
+    /// All that comes before the end of the connection (RFC 9112, section 6.3).
+    fn rest(&mut self, len_max: usize) -> io::Result<Vec<u8>> {
+        self.has_ended = true;
+        let mut body = Vec::new();
+        let mut part = [0; 4096];
+        loop {
+            self.stream.get_mut().limit(self.deadline)?;
+            match self.stream.read(&mut part)? {
+                0 => return Ok(body),
+                len if body.len() + len > len_max => return Err(broken("the answer is too long")),
+                len => body.extend_from_slice(&part[..len]),
+            }
+        }
     }
 
     fn line(&mut self, len_max: usize) -> io::Result<String> {
@@ -421,6 +436,9 @@ impl Reader<'_> {
                 }
             }
         }
+        if head.len.is_none() && self.takes_end {
+            return Ok((head.status, self.rest(len_max)?));
+        }
         let len = head.len.ok_or_else(|| broken("the answer has no length"))?;
         if len > len_max {
             return Err(too_long());
@@ -485,66 +503,6 @@ fn through(proxy: &Proxy, url: &ServerUrl, way: &Way<'_>) -> io::Result<TcpStrea
     }
 }
 
-impl Stream {
-    /// Reads and writes from now on end at `deadline`.
-    fn limit(&mut self, deadline: Instant) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let left = Some(left.max(WAIT_MIN));
-        match self {
-            Self::Tls(stream) => {
-                stream.sock.set_read_timeout(left)?;
-                stream.sock.set_write_timeout(left)
-            }
-            Self::Plain(stream) => {
-                stream.set_read_timeout(left)?;
-                stream.set_write_timeout(left)
-            }
-            Self::Local(stream) => {
-                stream.set_read_timeout(left)?;
-                stream.set_write_timeout(left)
-            }
-            Self::Pipe(pipe) => {
-                pipe.limit(deadline);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tls(stream) => stream.read(bytes),
-            Self::Plain(stream) => stream.read(bytes),
-            Self::Local(stream) => stream.read(bytes),
-            Self::Pipe(pipe) => pipe.read(bytes),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tls(stream) => stream.write(bytes),
-            Self::Plain(stream) => stream.write(bytes),
-            Self::Local(stream) => stream.write(bytes),
-            Self::Pipe(pipe) => pipe.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Tls(stream) => stream.flush(),
-            Self::Plain(stream) => stream.flush(),
-            Self::Local(stream) => stream.flush(),
-            Self::Pipe(pipe) => pipe.flush(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -566,6 +524,20 @@ mod tests {
         let wait = Duration::from_millis(200);
         let error = connection.request(("POST", "/"), &[], b"{}", 100, wait).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+    }
+
+    #[test]
+    fn an_answer_without_a_length_is_read_to_the_end_where_that_was_said() {
+        for (len_max, is_taken) in [(5, true), (4, false)] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").unwrap();
+            theirs.shutdown(Shutdown::Write).unwrap();
+            let mut connection = Connection::on(Stream::Local(ours), "x".to_owned()).until_end();
+            let wait = Duration::from_millis(200);
+            let answer = connection.request(("GET", "/"), &[], b"", len_max, wait);
+            assert_eq!(answer.ok().map(|answer| answer.body), is_taken.then(|| b"hello".to_vec()));
+            assert!(!connection.is_usable());
+        }
     }
 
     #[test]
