@@ -155,15 +155,26 @@ fn lives_at_aws(id: &str, word: &str, charon: Option<&Path>) -> Result<()> {
         eventually("status tells of the tunnel at both ends", seconds(20), is_told)?;
 
         // With another authority both get another certificate; the machine is made again for it.
+        // The way there is the same whatever runs: one of both programs is enough.
+        if charon.is_none() {
+            return away(&world, &cloud, &before);
+        }
         std::fs::remove_file(world.path("acme-authority.pem"))?;
         let told: Value = serde_json::from_str(&cloud.booting(&["apply", "--yes", "--json"])?)?;
         let kinds = told["steps"].as_array().into_iter().flatten().map(|step| &step["kind"]);
         ensure!(kinds.eq(["machine", "tunnels"]), "{told}");
         cloud.joined()?;
-        cloud.sites(&["destroy", "--yes"])?;
-        ensure!(cloud.census()? == before, "what is left: {}", cloud.census()?);
-        Ok(())
+        away(&world, &cloud, &before)
     })
+}
+
+/// Everything is taken away.
+fn away(world: &World, cloud: &Cloud<'_>, before: &Value) -> Result<()> {
+    cloud.sites(&["destroy", "--yes"])?;
+    ensure!(cloud.census()? == *before, "what is left: {}", cloud.census()?);
+    let left = world.gateways[0].sh("ls /etc/swanctl/conf.d /etc/openvpn 2>/dev/null || true")?;
+    ensure!(!left.contains("warren"), "what is left: {left}");
+    Ok(())
 }
 
 #[test]

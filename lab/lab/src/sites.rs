@@ -195,7 +195,7 @@ pub fn boots(folder: &Path) -> Result<Vec<PathBuf>> {
 /// If its user data is none that cloud-init would take.
 pub fn start(machine: &Host, python: &Path, asked: &Path, boot: &Path) -> Result<Process> {
     machine.sh("[ ! -e /run/warren-site.pid ] || kill -9 $(cat /run/warren-site.pid) || true
-         [ ! -e /run/warren-tunnels.pid ] || kill -9 -- -$(cat /run/warren-tunnels.pid) || true
+         [ ! -e /run/warren-tunnels.pid ] || kill -9 -$(cat /run/warren-tunnels.pid) || true
          sleep 0.2; rm -rf /run/warren-state /run/warren /run/warren-site* /etc/warren-site*
          rm -rf /run/warren-tunnels* /run/charon.* /etc/openvpn/warren-*
          ip link del warren0 2>/dev/null || true")?;
