@@ -75,8 +75,11 @@ impl<'w> Azure<'w> {
         let [asked, told] = METADATA;
         for machine in [&gateway].into_iter().chain(&second).filter(|_| is_pair) {
             machine.sh(&format!(
-                "nft 'table ip metadata {{ chain out {{ type nat hook output priority -100;
-                 ip daddr {asked} tcp dport 80 dnat to {told}; }} }}'"
+                "nft -f - <<'RULES'
+table ip metadata {{
+chain out {{ type nat hook output priority -100; ip daddr {asked} tcp dport 80 dnat to {told}; }}
+}}
+RULES"
             ))?;
         }
         let python = python.display().to_string();
