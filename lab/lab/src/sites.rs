@@ -109,11 +109,7 @@ pub fn start_sshds(folder: &Path, sshd: &Path, hosts: &[&Host]) -> Result<Vec<Pr
         );
         fs::write(&config, text)?;
         let passwd = host.etc().join("passwd");
-        let users = fs::read_to_string(&passwd)?;
-        if !users.contains("\nsshd:") {
-            let user = "sshd:x:199:65534::/run/sshd:/usr/sbin/nologin\n";
-            fs::write(&passwd, users + user)?;
-        }
+        fs::write(&passwd, users(&fs::read_to_string(&passwd)?))?;
         host.sh("mkdir -p /run/sshd && chmod 755 /run/sshd")?;
         let program = sshd.display().to_string();
         let mut command =
@@ -129,6 +125,19 @@ pub fn start_sshds(folder: &Path, sshd: &Path, hosts: &[&Host]) -> Result<Vec<Pr
     }
     fs::write(folder.join("known_hosts"), known)?;
     Ok(running)
+}
+
+/// A machine's users: one for the server of OpenSSH, and root with a shell that reads no file of
+/// its own before each command. What such a file does, and how long that takes, is the machine's
+/// on which this runs.
+fn users(passwd: &str) -> String {
+    let user = |line: &str| match line.strip_prefix("root:").and_then(|_| line.rsplit_once(':')) {
+        Some((root, _)) => format!("{root}:/bin/sh\n"),
+        None => format!("{line}\n"),
+    };
+    let others = passwd.lines().filter(|line| !line.starts_with("sshd:"));
+    let all: String = others.map(user).collect();
+    all + "sshd:x:199:65534::/run/sshd:/usr/sbin/nologin\n"
 }
 
 /// A machine of a cloud: its host, its port at the fabric, and the last part of its address.
@@ -221,6 +230,15 @@ mod tests {
         }
         assert_eq!(boots(&folder).unwrap(), [folder.join("boot-1")]);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn root_has_a_plain_shell_and_sshd_a_user() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nrooty:x:1:1::/:/bin/bash\n";
+        let plain = "root:x:0:0:root:/root:/bin/sh\nrooty:x:1:1::/:/bin/bash\n\
+                     sshd:x:199:65534::/run/sshd:/usr/sbin/nologin\n";
+        assert_eq!(users(passwd), plain);
+        assert_eq!(users(plain), plain);
     }
 
     #[test]
