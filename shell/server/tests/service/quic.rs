@@ -124,7 +124,7 @@ fn where_the_udp_port_is_taken_the_relay_goes_on_over_https_and_the_map_says_so(
     // The TCP port of the same number may by chance be somebody else's.
     let (_taken, folder, server) = (0..10)
         .find_map(|_| {
-            let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
             let (folder, port) = (Folder::new(), taken.local_addr().unwrap().port());
             let server = server::Server::start(config(&folder.0, port)).ok()?;
             Some((taken, folder, server))
@@ -140,7 +140,7 @@ fn where_the_udp_port_is_taken_the_relay_goes_on_over_https_and_the_map_says_so(
 
 /// A connection that has proven nothing.
 fn unproven(relay: &Relay, from: &str) -> Answered {
-    let socket = std::net::UdpSocket::bind((from, 0)).unwrap();
+    let socket = UdpSocket::bind((from, 0)).unwrap();
     socket.connect((relay.url.host(), relay.url.port())).unwrap();
     let mut line = Line::open(socket, dial::tls::quic_config(), relay.url.host()).unwrap();
     while !line.is_ready() {
@@ -262,14 +262,14 @@ fn rl_15_while_many_have_proven_nothing_an_address_shows_first_that_it_receives(
 
 /// The first datagram of a connection: how long it is, and the answer.
 fn first_answer(relay: &Relay) -> (usize, Vec<u8>) {
-    let sink = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(sink.local_addr().unwrap()).unwrap();
     let mut line = Line::open(socket, dial::tls::quic_config(), relay.url.host()).unwrap();
     line.flush(Instant::now());
     let mut bytes = [0; 1500];
     let asked = sink.recv(&mut bytes).unwrap();
-    let asking = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let asking = UdpSocket::bind("127.0.0.1:0").unwrap();
     asking.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     asking.send_to(&bytes[..asked], (relay.url.host(), relay.url.port())).unwrap();
     let len = asking.recv(&mut bytes).unwrap();
