@@ -185,7 +185,7 @@ def shown(one):
     return value
 
 
-def port(address):
+def side(address):
     """What a fabric calls the side of a gateway: 254 is the first one."""
     return f"gw{254 - int(address.rsplit('.', 1)[1])}"
 
@@ -195,7 +195,7 @@ def follow():
     with open(FOLDER / "moved", "a") as file:
         for route in all_of(NET + "routetables/routes"):
             to, hop = route["properties"]["addressPrefix"], route["properties"]["nextHopIpAddress"]
-            file.write(f"ip route replace {to} via {hop} dev {port(hop)} onlink proto 200\n")
+            file.write(f"ip route replace {to} via {hop} dev {side(hop)} onlink proto 200\n")
 
 
 def put(kind, path, body, host):
