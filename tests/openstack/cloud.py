@@ -238,6 +238,8 @@ def make_accounts(admin):
 
 def serve():
     begin = time.monotonic()
+    for log in LOGS.glob("*.log"):
+        log.unlink()
     for path in ["/run/neutron", "/run/nova", "/var/lib/neutron/lock", "/var/lib/nova/lock"]:
         pathlib.Path(path).mkdir(parents=True, exist_ok=True)
     first = pathlib.Path("/usr/local/sbin/ebtables")

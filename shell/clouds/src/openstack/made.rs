@@ -66,7 +66,8 @@ impl Maker for Project {
                 if !is_outer {
                     fixed["ip_address"] = json!(get("address"));
                 }
-                json!({ "network_id": network, "fixed_ips": [fixed], "security_groups": [group] })
+                json!({ "network_id": network, "fixed_ips": [fixed], "security_groups": [group],
+                        "extra_dhcp_opts": dhcp_opts(is_outer) })
             }
             Kind::Address => json!({ "floating_network_id": self.external()? }),
             other => return Err(missing(*other, name)),
@@ -100,7 +101,9 @@ impl Maker for Project {
             Kind::Group => self.set_rules(its, &get("ingress")),
             Kind::Interface => {
                 let group = self.need(Kind::Group, site, "gateway")?;
-                let mut port = json!({ "security_groups": [group] });
+                let is_outer = !step.properties.contains_key("address");
+                let mut port = json!({ "security_groups": [group],
+                                       "extra_dhcp_opts": dhcp_opts(is_outer) });
                 let passes = get("passes");
                 if !passes.is_empty() && is(self, "passes") != passes {
                     let pairs: Vec<Value> =
@@ -343,6 +346,14 @@ impl Project {
         }
         self.put(&path, &json!({ "subnet": { "host_routes": routes } }))
     }
+}
+
+/// What a gateway's interface hears by DHCP beside the subnet's own options. The inner one hears no
+/// routes: that of the machines leads to the gateway itself, which would then send there what is
+/// for other sites.
+fn dhcp_opts(is_outer: bool) -> Value {
+    let silent = |name| json!({ "opt_name": name, "opt_value": "" });
+    if is_outer { json!([]) } else { json!([silent("classless-static-route")]) }
 }
 
 fn missing(kind: Kind, name: &str) -> Failure {
