@@ -36,7 +36,7 @@ tried() {
     words+=(--file "$file")
   done
   for word in $cargo; do words+=("--cargo-arg=$word"); done
-  test -z "${SHARD:-}" || words+=(--shard "$SHARD")
+  test -z "${SHARD:-}" || words+=(--shard "$SHARD" --sharding round-robin)
   rm -rf "${out:?}/$name"
   mkdir -p "$out/$name"
   printf 'mutants: %s\n' "$name"
