@@ -136,7 +136,8 @@ fn source_001_8_keys_of_gateways_rotate_under_load_and_nobody_notices() -> Resul
             world.apps[from].spawn(&["ping", "-q", "-i", "0.02", "-w", "30", &to])
         };
         let pings = [ping(0, 1)?, ping(1, 0)?];
-        let bulk = world.apps[1].spawn(&["iperf3", "-s", "-1", "-B", "10.4.1.1"])?;
+        let bulk =
+            world.apps[1].spawn(&["iperf3", "-s", "-1", "--forceflush", "-B", "10.4.1.1"])?;
         bulk.wait_for(|log| log.contains("listening"))?;
         let words = ["iperf3", "-c", "10.4.1.1", "-t", "30", "-b", "20M", "-J"];
         let load = world.apps[0].spawn(&words)?;

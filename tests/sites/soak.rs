@@ -43,9 +43,10 @@ fn source_001_16_no_link_drops_that_the_network_below_did_not() -> Result<()> {
         let every = EVERY_S.to_string();
         let ping =
             |host: &Host, to: &str| host.spawn(&["ping", "-D", "-i", &every, "-w", &lasts, to]);
-        let serves = world.apps[1].spawn(&["iperf3", "-s", "-1"])?;
+        let serves = world.apps[1].spawn(&["iperf3", "-s", "-1", "--forceflush"])?;
         serves.wait_for(|log| log.contains("listening"))?;
-        let words = ["iperf3", "-c", "10.4.1.1", "-t", &lasts, "-b", "5M", "-i", "60"];
+        let words =
+            ["iperf3", "-c", "10.4.1.1", "-t", &lasts, "-b", "5M", "-i", "60", "--forceflush"];
         let stream = world.apps[0].spawn(&words)?;
         let mut pings = Vec::new();
         for (from, to) in WAYS {
