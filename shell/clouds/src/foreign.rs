@@ -157,6 +157,7 @@ if [ -d /run/systemd/system ]; then
   systemctl restart warren-tunnels.service
 else
   setsid -f sh -c 'echo $$ > {WATCH_PID}; exec sh {WATCH}' </dev/null >/dev/null 2>&1 9>&-
+  for i in $(seq 100); do [ ! -s {WATCH_PID} ] || break; sleep 0.1; done
 fi
 ",
             forward()
