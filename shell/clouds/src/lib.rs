@@ -20,8 +20,8 @@
 //! the machine, so that two operators do not meet in the middle of a step.
 //!
 //! Sites at AWS, Azure and OpenStack are made by calls of their own APIs, over the HTTPS that is
-//! there anyway: [`make`] has the order, `made` of each provider's folder the calls. A gateway
-//! begins with [`user_data`], which has its join key; the step that approves its routes waits until
+//! there anyway: `make` has the order, `made` of each provider's folder the calls. A gateway
+//! begins with `user_data`, which has its join key; the step that approves its routes waits until
 //! it has joined.
 //!
 //! A gateway of a pair at a cloud asks and tells the provider itself: [`Leader`] sets the pair's
