@@ -9,7 +9,7 @@ use dial::http::{Answer, Connection};
 use dial::proxy::Proxies;
 use serde_json::Value;
 
-use crate::retry::{Failure, PATIENCE, PAUSE_MAX, chance, pause};
+use crate::retry::{Failure, MACHINE_PATIENCE, PATIENCE, PAUSE_MAX, chance, pause};
 
 /// One request and its answer.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -77,10 +77,10 @@ impl Rest {
         Ok(Self { proxies, ca_file, patience: PATIENCE, open: BTreeMap::new() })
     }
 
-    /// The same for a machine's own program: patient for `patience` only, and under a mark for the
+    /// The same for a machine's own program: patient for a moment only, and under a mark for the
     /// machine's rules of routing.
-    pub(crate) fn of_machine(self, patience: Duration, mark: u32) -> Self {
-        Self { patience, proxies: self.proxies.with_mark(mark), ..self }
+    pub(crate) fn of_machine(self, mark: u32) -> Self {
+        Self { patience: MACHINE_PATIENCE, proxies: self.proxies.with_mark(mark), ..self }
     }
 
     /// Makes a call, again if it was not done or may be done twice.
@@ -98,8 +98,8 @@ impl Rest {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
-            let wait = pause(tries, begin.elapsed(), is_safe, &failure, chance());
-            let wait = wait.filter(|_| begin.elapsed() < self.patience);
+            let left = self.patience.saturating_sub(begin.elapsed());
+            let wait = pause(tries, left, is_safe, &failure, chance());
             let Some(wait) = wait else { return Err(failure) };
             tries += 1;
             std::thread::sleep(wait.max(asked));

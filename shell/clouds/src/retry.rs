@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// One call, with all that it is sent again.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The same of a gateway that asks for itself: it looks again by itself, soon.
+pub(crate) const MACHINE_PATIENCE: Duration = Duration::from_secs(3);
 /// The first pause, and the longest.
 const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(20);
@@ -55,10 +57,11 @@ pub(crate) fn chance() -> u8 {
     byte[0]
 }
 
-/// How long to wait before a call is sent again; none if it is not.
+/// How long to wait before a call is sent again; none if it is not. `left` is what is left of the
+/// time for all of it, as of [`PATIENCE`].
 pub(crate) fn pause(
     tries: u32,
-    elapsed: Duration,
+    left: Duration,
     is_safe: bool,
     failure: &Failure,
     chance: u8,
@@ -72,7 +75,7 @@ pub(crate) fn pause(
     );
     let was_unsent = failure.code.is_empty() && !failure.is_lost;
     let may = was_refused || was_unsent || (is_safe && (is_theirs || failure.is_lost));
-    if !may || elapsed >= PATIENCE {
+    if !may || left.is_zero() {
         return None;
     }
     let whole = PAUSE.saturating_mul(2_u32.saturating_pow(tries)).min(PAUSE_MAX);
@@ -88,10 +91,10 @@ mod tests {
         let throttled = Failure::new("Throttling", "");
         for tries in 0..20 {
             let [least, most] =
-                [0, 255].map(|c| pause(tries, Duration::ZERO, true, &throttled, c).unwrap());
+                [0, 255].map(|c| pause(tries, PATIENCE, true, &throttled, c).unwrap());
             let whole = PAUSE.saturating_mul(2_u32.saturating_pow(tries)).min(PAUSE_MAX);
             assert!(least * 2 == whole && most > least && most < whole, "{tries}");
         }
-        assert_eq!(pause(9, PATIENCE, true, &throttled, 0), None);
+        assert_eq!(pause(9, Duration::ZERO, true, &throttled, 0), None);
     }
 }

@@ -10,8 +10,6 @@ use crate::Error;
 use crate::lead::{Lead, Routes};
 use crate::retry::Failure;
 
-/// So long one call is sent again; the next look comes by itself.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// Keys of a role, and whose interfaces these are, are asked for again after so long; keys last for
 /// hours, and interfaces for as long as nobody removes them by hand.
 const KEYS_FOR: Duration = Duration::from_secs(600);
@@ -31,7 +29,7 @@ struct Own {
 /// If the endpoint is no address.
 pub(crate) fn routes(lead: &Lead, mark: u32) -> Result<Box<dyn Routes>, Error> {
     let client = Client::new(&lead.region, lead.endpoint.as_deref())?;
-    let client = client.of_machine(PATIENCE, mark);
+    let client = client.of_machine(mark);
     let keys_since = Instant::now();
     Ok(Box::new(Own { client, lead: lead.clone(), keys_since, interfaces: None }))
 }

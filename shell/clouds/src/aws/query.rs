@@ -16,7 +16,7 @@ use super::credentials::{self, Keys, METADATA};
 use super::sign::{self, FORM};
 use crate::Error;
 use crate::rest::escaped;
-use crate::retry::{Failure, PATIENCE, chance, now_s, pause};
+use crate::retry::{Failure, MACHINE_PATIENCE, PATIENCE, chance, now_s, pause};
 use crate::time::read_field;
 
 /// The version of the API.
@@ -75,11 +75,11 @@ impl Client {
         })
     }
 
-    /// The same for a machine's own program: with its role and no other keys, patient for
-    /// `patience` only, and under a mark for the machine's rules of routing.
-    pub(crate) fn of_machine(self, patience: Duration, mark: u32) -> Self {
+    /// The same for a machine's own program: with its role and no other keys, patient for a
+    /// moment only, and under a mark for the machine's rules of routing.
+    pub(crate) fn of_machine(self, mark: u32) -> Self {
         let source = || credentials::of_instance(METADATA);
-        Self { source, patience, proxies: self.proxies.with_mark(mark), ..self }
+        Self { source, patience: MACHINE_PATIENCE, proxies: self.proxies.with_mark(mark), ..self }
     }
 
     /// Looks for keys again before the next call: those of a role end.
@@ -105,8 +105,8 @@ impl Client {
                 Ok(answer) => answer,
                 Err(failure) => {
                     self.connection = None;
-                    let wait = pause(tries, begin.elapsed(), is_safe, &failure, chance());
-                    let wait = wait.filter(|_| begin.elapsed() < self.patience);
+                    let left = self.patience.saturating_sub(begin.elapsed());
+                    let wait = pause(tries, left, is_safe, &failure, chance());
                     let Some(wait) = wait else { return Err(failure) };
                     std::thread::sleep(wait);
                     continue;
@@ -121,8 +121,8 @@ impl Client {
                 skewed = true;
                 continue;
             }
-            let wait = pause(tries, begin.elapsed(), is_safe, &failure, chance());
-            let wait = wait.filter(|_| begin.elapsed() < self.patience);
+            let left = self.patience.saturating_sub(begin.elapsed());
+            let wait = pause(tries, left, is_safe, &failure, chance());
             let Some(wait) = wait else { return Err(told(failure, action)) };
             std::thread::sleep(wait);
         }
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn si_07_what_may_have_been_done_is_not_sent_again_unless_twice_is_once() {
         let token = [("ClientToken".to_owned(), "x".to_owned())];
-        let soon = Duration::ZERO;
+        let left = PATIENCE;
         for (action, parameters, expected) in [
             ("DescribeVpcs", &[][..], true),
             ("DeleteVpc", &[], true),
@@ -299,13 +299,13 @@ mod tests {
             let is_safe = is_safe(action, parameters);
             assert_eq!(is_safe, expected, "{action}");
             for lost in [failure("", true), failure("InternalError", true)] {
-                assert_eq!(pause(0, soon, is_safe, &lost, 0).is_some(), expected, "{action}");
+                assert_eq!(pause(0, left, is_safe, &lost, 0).is_some(), expected, "{action}");
             }
             // Who was throttled was not served, and who was not reached did not hear.
             for refused in [failure("RequestLimitExceeded", false), failure("", false)] {
-                assert!(pause(0, soon, is_safe, &refused, 0).is_some(), "{action}");
+                assert!(pause(0, left, is_safe, &refused, 0).is_some(), "{action}");
             }
-            assert_eq!(pause(0, soon, is_safe, &failure("InvalidVpcID.NotFound", false), 0), None);
+            assert_eq!(pause(0, left, is_safe, &failure("InvalidVpcID.NotFound", false), 0), None);
         }
     }
 

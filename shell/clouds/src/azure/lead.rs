@@ -1,8 +1,6 @@
 //! The routes of a pair at Azure, as the gateway that leads looks at them and sets them: with the
 //! identity of its machine. A route leads to an address there, so the addresses say all.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use sites::Kind;
 
@@ -11,9 +9,6 @@ use super::read::{NETWORK_API, list, text};
 use crate::Error;
 use crate::lead::{Lead, Routes};
 use crate::retry::Failure;
-
-/// So long one call is sent again; the next look comes by itself.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a gateway knows.
 struct Own {
@@ -28,7 +23,7 @@ struct Own {
 pub(crate) fn routes(lead: &Lead, mark: u32) -> Result<Box<dyn Routes>, Error> {
     let endpoint = lead.endpoint.as_deref();
     let subscription = Subscription::new(Some(&lead.region), endpoint, &lead.network)?;
-    let subscription = subscription.of_machine(PATIENCE, mark);
+    let subscription = subscription.of_machine(mark);
     Ok(Box::new(Own { subscription, lead: lead.clone() }))
 }
 

@@ -123,8 +123,8 @@ impl Subscription {
     }
 
     /// The same for a machine's own program, with its identity and no other.
-    fn of_machine(self, patience: Duration, mark: u32) -> Self {
-        Self { is_machine: true, rest: self.rest.of_machine(patience, mark), ..self }
+    fn of_machine(self, mark: u32) -> Self {
+        Self { is_machine: true, rest: self.rest.of_machine(mark), ..self }
     }
 
     /// Our word with Azure, good for a call.

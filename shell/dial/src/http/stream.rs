@@ -45,10 +45,8 @@ impl Stream {
             }
         }
     }
-}
 
-impl Stream {
-    /// Whether there is something to read, or the end. Of a local one nobody can tell.
+    /// Whether there is something to read, or the end. Of others than TCP nobody can tell.
     pub(super) fn has_news(&self) -> bool {
         let socket = match self {
             Self::Tls(stream) => &stream.sock,
