@@ -496,7 +496,7 @@ grid: setup-bench build
 # Each tuned number off, halved and doubled, over lines of the model. What was found is kept in
 # target/ablation, so a run that was stopped goes on.
 ablation:
-	cargo test --workspace --locked --profile $(PROFILE) --test ablation -- --ignored --nocapture
+	cargo test --release --locked --package warren-sim --test ablation -- --ignored --nocapture every_tuned_number
 
 # Changes code one thing at a time, and says which changes no test noticed. By hand, for it takes
 # hours: PARTS='lock replay' tries these alone, and SHARD=0/8 every eighth change.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use clouds::{Gateway, Survey};
 use serde_json::{Value, json};
-use sites::{Action, File, MONTH_H, Numbering, Step, Topology, links};
+use sites::{Action, File, MONTH_H, Numbering, Provider, Step, Topology, links};
 
 use crate::admin::{plain, table};
 
@@ -78,6 +78,14 @@ pub(super) fn numbers(file: &File, numbering: &Numbering) -> String {
         for link in links(file) {
             let _ = writeln!(text, "{} is joined with {}", name(link.to), name(link.from));
         }
+    }
+    let made = file.sites.iter().find(|site| site.provider != Provider::Ssh);
+    if let (Some(site), None) = (made, &file.download) {
+        let _ = writeln!(
+            text,
+            "note: the image of {} must have {}, for the file says no download",
+            site.name, file.program
+        );
     }
     text
 }

@@ -1,9 +1,9 @@
 //! What each tuned number is worth: TCP in the model, with each number off, halved and doubled.
 //!
 //! `make ablation` runs it and writes docs/measurements/ablation.md. First every number is switched
-//! off over a sample of lines, which is every eleventh clear and every ninth lossy one; then those
-//! that seem to be worth nothing are off over all. What was found is kept in `target/ablation`, so
-//! a run that was stopped goes on where it was.
+//! off, halved and doubled over a sample of lines, which is every eleventh clear and every ninth
+//! lossy one; then those that seem to be worth nothing are off over all. What was found is kept in
+//! `target/ablation`, so a run that was stopped goes on where it was.
 
 #![expect(
     clippy::disallowed_types,
@@ -144,8 +144,17 @@ fn every_tuned_number_is_worth_something() {
     let of = |over: Over, name: &str| store.get(&format!("{} {name}", over.name()));
     let off = changes(&numbers, &[How::Off]);
     let other = changes(&numbers, &[How::Times(0.5), How::Times(2.0)]);
+    // The page is written as soon as it says something, for the rest takes an hour more.
+    let save = || {
+        let text = page::write(&lines, &numbers, of);
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+        std::fs::write(root.join("docs/measurements/ablation.md"), text).expect("written");
+    };
     try_all(&Change::chances(), Over::Sample, &store);
     try_all(&off, Over::Sample, &store);
+    save();
+    try_all(&other, Over::Sample, &store);
+    save();
     let today = of(Over::Sample, "today").expect("found");
     let seems_idle = |change: &&Change| {
         let found = of(Over::Sample, &change.name).unwrap_or_default();
@@ -154,10 +163,7 @@ fn every_tuned_number_is_worth_something() {
     let again: Vec<Change> = off.iter().filter(seems_idle).cloned().collect();
     try_all(&Change::chances(), Over::All, &store);
     try_all(&again, Over::All, &store);
-    try_all(&other, Over::Sample, &store);
-    let text = page::write(&lines, &numbers, of);
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    std::fs::write(root.join("docs/measurements/ablation.md"), text).expect("written");
+    save();
 }
 
 /// What all streams have together beside what they had when `WARREN_ABLATION_BEFORE`, a file of

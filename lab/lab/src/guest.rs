@@ -7,7 +7,7 @@
 //!
 //! It is a peer to talk to, not one to measure speed with: emulation costs a factor of ten to
 //! thirty. But for the disk nothing is kept, and every program in it is one of the host's, copied
-//! with its libraries.
+//! with its libraries; or one for another processor: [`Processor::Arm`].
 //!
 //! One guest lives as follows.
 //!
@@ -28,6 +28,7 @@
 mod cpio;
 mod image;
 mod kernel;
+mod processor;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -45,6 +46,8 @@ use kernel::Kernel;
 
 use crate::netns::Host;
 use crate::process::Process;
+
+pub use processor::Processor;
 
 /// Time limit of [`Guest::run`].
 const RUN_LIMIT: Duration = Duration::from_secs(20);
@@ -66,10 +69,12 @@ pub struct Guest {
 /// How a guest is to be made.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Its processor, and where kernel and programs come from.
+    pub processor: Processor,
     /// Its network cards, in order: `eth0`, `eth1`, …
     pub nics: Vec<Nic>,
-    /// Programs of this machine to copy to `/usr/bin`, by name or path, with their libraries;
-    /// busybox, `sh`, `wg`, `ip`, `tc` and `ping` are there anyway.
+    /// Programs to copy to `/usr/bin`, by name or path, with their libraries; busybox, `sh`, `wg`,
+    /// `ip`, `tc` and `ping` are there anyway. Those of [`Processor::Own`] are this machine's.
     pub programs: Vec<String>,
     /// Modules of the kernel to load beside those for network cards, WireGuard and netem.
     pub modules: Vec<String>,
@@ -127,6 +132,7 @@ impl Options {
     #[must_use]
     pub fn without_nics(kernel_cache: impl Into<PathBuf>) -> Self {
         Self {
+            processor: Processor::Own,
             nics: Vec::new(),
             programs: Vec::new(),
             modules: Vec::new(),
@@ -150,12 +156,11 @@ impl Guest {
     pub fn start(host: &Host, options: &Options) -> Result<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         ensure!(
-            cfg!(target_arch = "x86_64"),
+            cfg!(target_arch = "x86_64") || matches!(options.processor, Processor::Arm(_)),
             "guests need an x86_64 machine: they run copies of its programs"
         );
-        let program = image::find_program("qemu-system-x86_64")
-            .context("install the package qemu-system-x86")?;
-        let kernel = Kernel::find_or_fetch(&options.kernel_cache)?;
+        let program = options.processor.emulator()?;
+        let kernel = options.processor.kernel(&options.kernel_cache)?;
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let directory =
             std::env::temp_dir().join(format!("warren-guest-{}-{number}", std::process::id()));
@@ -328,16 +333,18 @@ fn qemu_command(
 ) -> Command {
     let inside = |name: &str| directory.join(name).display().to_string();
     let less = options.cpu_without.iter().map(|flag| format!(",-{flag}")).collect::<String>();
-    let cpu = format!("max{less}");
+    let cpu = format!("{}{less}", options.processor.cpu());
+    let console = options.processor.console();
     let mut command = host.command(&["setpriv", "--pdeathsig", "KILL", "--"]);
     command
         .arg(program)
+        .args(options.processor.board())
         .args(["-accel", "tcg", "-cpu", &cpu, "-smp", "1", "-m", &options.memory_mib.to_string()])
         .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
         .arg("-kernel")
         .arg(&kernel.image)
         .args(["-initrd", &inside("initramfs")])
-        .args(["-append", "console=ttyS0 quiet panic=-1 net.ifnames=0"])
+        .args(["-append", &format!("console={console} quiet panic=-1 net.ifnames=0")])
         .args(["-serial", &format!("file:{}", inside("console"))])
         .args(["-device", "virtio-serial-pci"])
         .args(["-chardev", &format!("socket,id=port,path={},server=on,wait=off", inside("port"))])

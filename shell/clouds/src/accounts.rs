@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sites::{Backend, File, Found, Id, Kind, Numbering, Provider};
+use sites::{Backend, File, Found, Id, Kind, Numbering, Provider, yes_or_no};
 
 use crate::Error;
 use crate::aws::Region;
@@ -68,7 +68,7 @@ impl Clouds {
                     // One that has just begun may join yet; later its key has ended.
                     let age_s = thing.begun_s.map(|begun| now_s.saturating_sub(begun));
                     let may_yet = age_s.is_some_and(|age_s| age_s < key_s);
-                    let word = if is_member(&id.name) || may_yet { "yes" } else { "no" };
+                    let word = yes_or_no(is_member(&id.name) || may_yet);
                     properties.insert("member".to_owned(), word.to_owned());
                 }
                 found.push(Found { id: id.clone(), properties, is_ours: thing.is_ours });

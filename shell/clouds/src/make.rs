@@ -83,7 +83,7 @@ pub(crate) fn make(
     }
     // What it does at its first start cannot be changed.
     let is_replaced = matches!(&step.action, Action::Change(list)
-        if list.iter().any(|(key, ..)| key == "member" || key == "made"));
+        if list.iter().any(|(key, ..)| ["member", "made", "shared"].contains(&key.as_str())));
     if step.id.kind == Kind::Machine && is_replaced {
         remove(maker, &step.id)?;
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use sites::{
     Backend, File, Found, Host, Id, Kind, Known, Numbering, Properties, Provider, Report, Taken,
-    foreign_ends, node_name,
+    foreign_ends, node_name, yes_or_no,
 };
 use wire::prefix::Prefix;
 
@@ -178,7 +178,7 @@ impl Survey {
             if !routes.is_empty() || !node.is_ours {
                 let place = &node.place;
                 let properties = properties([
-                    ("passes_on", if place.passes_on { "yes" } else { "no" }.to_owned()),
+                    ("passes_on", yes_or_no(place.passes_on).to_owned()),
                     ("routes", routes),
                     ("through", place.through.join(",")),
                 ]);
@@ -210,6 +210,11 @@ impl Survey {
     /// None holds it, or its machine does not answer.
     pub fn give_way(&self, file: &File, ssh: &Ssh, site: &str) -> Result<(), Error> {
         let index = file.index(site).unwrap_or_default();
+        if file.sites[index].provider != Provider::Ssh {
+            let what = "nobody logs in at its gateways: stop the machine of the one that leads, \
+                        and the next apply starts it again";
+            return Err(Error::new(site, what));
+        }
         let hosts = file.sites[index].hosts.iter().take(usize::from(file.sites[index].gateways));
         for host in hosts {
             let facts = self.machines.get(&host.to_string());
@@ -367,7 +372,7 @@ fn found_gateway(
         let state = if is_up { "running" } else { "down" }.to_owned();
         let list = [
             ("host", host.clone()),
-            ("passes_on", if settings["site_hub"] == true { "yes" } else { "no" }.to_owned()),
+            ("passes_on", yes_or_no(settings["site_hub"] == true).to_owned()),
             ("routes", sorted(&texts(&settings["advertise_routes"]))),
             ("shared", settings["shared_address"].as_str().unwrap_or_default().to_owned()),
             ("state", state),

@@ -4,6 +4,8 @@
 //! that of the program that runs here. The join key is good for one node and a quarter of an hour,
 //! lies in a file that root alone reads, and is removed when it was used.
 
+use core::net::Ipv4Addr;
+
 use sites::{File, TAG_FILE};
 
 use crate::{Lead, machine};
@@ -30,6 +32,8 @@ pub struct Start<'s> {
     pub digest: &'s str,
     /// Whose routes it sets to itself, in a pair whose machines have a role.
     pub lead: Option<&'s Lead>,
+    /// The address that it shares with its pair's other one.
+    pub shared: Option<Ipv4Addr>,
 }
 
 /// The user data of a gateway.
@@ -64,8 +68,9 @@ pub(crate) fn cloud_config(packages: &[&str], files: &[(&str, &str, &str)]) -> S
 /// What runs on the machine, once.
 fn script(file: &File, start: &Start<'_>) -> String {
     let program = &file.program;
-    let Start { name, routes, digest, lead, .. } = start;
-    let shared = Lead::flag(*lead);
+    let Start { name, routes, digest, lead, shared, .. } = start;
+    let address = |address: Ipv4Addr| format!(" --shared-address {address}");
+    let shared = Lead::flag(*lead) + &shared.map(address).unwrap_or_default();
     let download = file.download.as_ref().map_or_else(String::new, |url| {
         format!(
             "if ! echo '{digest}  {program}' | sha256sum -c - >/dev/null 2>&1; then
@@ -104,6 +109,7 @@ mod tests {
         token: "warren-join-abc",
         digest: "00",
         lead: None,
+        shared: None,
     };
 
     fn file(more: &str) -> File {
@@ -132,5 +138,12 @@ mod tests {
         let checked = std::process::Command::new("sh").args(["-nc", &script]).output().unwrap();
         assert!(checked.status.success() && checked.stderr.is_empty(), "{checked:?}\n{script}");
         assert!(script.contains(&format!(" --shared-routes '{lead}' <")), "{script}");
+    }
+
+    #[test]
+    fn source_001_14_a_gateway_is_told_the_address_that_its_pair_shares() {
+        let shared = Some(Ipv4Addr::new(10, 3, 0, 252));
+        let script = script(&file(""), &Start { shared, ..START });
+        assert!(script.contains(" --site-gateway --shared-address 10.3.0.252 <"), "{script}");
     }
 }

@@ -204,6 +204,7 @@ impl Work<'_> {
                 token: &token,
                 digest: &program.digest,
                 lead: lead.as_ref(),
+                shared: place.shared,
             };
             let token = word_of(&format!("{} {} {key}", file.network, step.id.name));
             Ok(Boot { user_data: user_data(file, &start), token })

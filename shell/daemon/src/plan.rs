@@ -244,10 +244,12 @@ pub(crate) fn candidates(
 
 /// Gateways of other sites: peers that serve networks which this node does not serve itself.
 pub(crate) fn elsewhere(map: &Map) -> impl Iterator<Item = &Peer> {
-    let is_other = move |route: &Prefix| {
-        !route.is_default() && !map.me.routes.contains(route) && !crate::circuits::is_offer(route)
-    };
-    map.peers.iter().filter(move |peer| peer.routes.iter().any(is_other))
+    map.peers.iter().filter(move |peer| peer.routes.iter().any(|route| is_elsewhere(map, route)))
+}
+
+/// Whether a route is a network that this node does not serve itself.
+fn is_elsewhere(map: &Map, route: &Prefix) -> bool {
+    !route.is_default() && !map.me.routes.contains(route) && !crate::circuits::is_offer(route)
 }
 
 /// The prefixes that are wanted and that several peers serve, whether they reach them now or not.
@@ -320,11 +322,7 @@ fn behind(
         return all;
     }
     for peer in live {
-        let is_other = |route: &&Prefix| {
-            let is_own = map.me.routes.contains(route);
-            !route.is_default() && !is_own && !crate::circuits::is_offer(route)
-        };
-        for route in peer.routes.iter().filter(is_other) {
+        for route in peer.routes.iter().filter(|route| is_elsewhere(map, route)) {
             if !ways(peer, route, live, through).iter().any(|way| way.id == peer.id) {
                 all.insert(peer.id, routed.get(route).copied());
             }

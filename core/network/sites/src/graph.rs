@@ -56,6 +56,12 @@ pub struct Id {
 /// What is to be true of a resource, or is.
 pub type Properties = BTreeMap<String, String>;
 
+/// How a property says whether something is so.
+#[must_use]
+pub const fn yes_or_no(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
 /// A resource that must exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resource {

@@ -57,7 +57,7 @@ pub use backend::Backend;
 pub use desired::desired;
 pub use file::{FILE_BYTES_MAX, File, Host, Provider, SITES_MAX, Site, Topology};
 pub use foreign::{Text, config, foreign_ends, made, mark, openvpn_folder, texts, unknown_end};
-pub use graph::{Id, Kind, Known, Link, Properties, Resource, links, node_name};
+pub use graph::{Id, Kind, Known, Link, Properties, Resource, links, node_name, yes_or_no};
 pub use mistake::{MISTAKES_MAX, Mistake};
 pub use month::{MONTH_H, Month, month};
 pub use number::{Capacity, Numbering, Place, Taken};

@@ -203,10 +203,12 @@ fn place(file: &File, site: &Site, number: Option<u32>, mistakes: &mut Mistakes<
     Place { number, networks, known_as, gateways, shared }
 }
 
-/// The address that a pair shares. In a network that is not of the plan it may be a machine's, so
-/// it is one only if the file says so.
+/// The address that a pair shares, where a gateway may answer for one: on a LAN, and at OpenStack,
+/// whose ports answer for what their pairs hold. In a network that is not of the plan it may be a
+/// machine's, so it is one only if the file says so.
 fn shared(site: &Site, networks: &[Prefix], own: &[Ipv4Addr]) -> Option<Ipv4Addr> {
-    if site.provider != Provider::Ssh || site.gateways != 2 {
+    let may_answer = matches!(site.provider, Provider::Ssh | Provider::OpenStack);
+    if !may_answer || site.gateways != 2 {
         return None;
     }
     let planned = networks.first().filter(|_| site.subnets.is_empty());

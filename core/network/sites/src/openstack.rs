@@ -1,5 +1,8 @@
 //! What must be true of a site at an OpenStack cloud. A private network has no router there, so the
 //! gateway has two interfaces: one in a network of its own that leads out, one in the site's.
+//!
+//! Gateways of a pair share an address there, as on a LAN: an inner interface lets the addresses of
+//! all sites pass, and so a gateway may answer for one of them.
 
 use crate::file::File;
 use crate::graph::{Id, Kind, Known, Resource, list, node_name, of_cloud};
@@ -22,6 +25,7 @@ pub(crate) fn desired(
     let id = |kind, name: &str| Id::new(kind, &site.name, name);
     let reached = numbering.routes_of(index);
     let range = list(&reached);
+    let shared = place.shared.map(|address| address.to_string());
     let mut add = |id: Id, properties: &[(&str, &str)], needs: &[&Id], why: &str| {
         all.push(of_cloud(id, properties, needs, why));
     };
@@ -62,6 +66,7 @@ pub(crate) fn desired(
         // Without one a fitting one is taken when it is made, and it stays with that.
         properties.extend(site.machine.as_deref().map(|machine| ("machine", machine)));
         properties.extend(site.image.as_deref().map(|image| ("image", image)));
+        properties.extend(shared.as_deref().map(|shared| ("shared", shared)));
         let why = "the gateway; it joins by a key that works once";
         add(id(Kind::Machine, &name), &properties, &[&inner, &public], why);
         let routes = list(&place.known_as);
@@ -74,7 +79,45 @@ pub(crate) fn desired(
     for prefix in reached {
         let to = prefix.to_string();
         let needs = [&subnet, &id(Kind::Interface, &active)];
-        let why = "machines reach other sites through the gateway and need no Warren";
-        add(id(Kind::Route, &to), &[("to", &to), ("via", &active)], &needs, why);
+        let (via, why) = match &shared {
+            Some(shared) => (shared, "machines reach other sites through what its gateways share"),
+            None => (&active, "machines reach other sites through the gateway and need no Warren"),
+        };
+        add(id(Kind::Route, &to), &[("to", &to), ("via", via)], &needs, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired;
+    use crate::number::Taken;
+
+    /// The gateways' machines and the routes of a site, each with one of its properties.
+    fn made(more: &str) -> Vec<(Kind, Option<String>)> {
+        let text = format!(
+            "network = \"acme\"\n[[site]]\nname = \"v\"\nprovider = \"openstack\"\n{more}"
+        );
+        let file = File::read(&text).unwrap();
+        let numbering = Numbering::new(&file, &text, &Taken::new()).unwrap();
+        let wanted = desired(&file, &numbering, &Known::default());
+        let told = |one: Resource| match one.id.kind {
+            Kind::Machine => Some((Kind::Machine, one.properties.get("shared").cloned())),
+            Kind::Route => Some((Kind::Route, one.properties.get("via").cloned())),
+            _ => None,
+        };
+        wanted.into_iter().filter_map(told).collect()
+    }
+
+    #[test]
+    fn source_001_14_a_pair_shares_an_address_of_the_plan_and_machines_send_there() {
+        let shared = Some("10.3.0.252".to_owned());
+        let machine = (Kind::Machine, shared.clone());
+        assert_eq!(made("gateways = 2\n"), [machine.clone(), machine, (Kind::Route, shared)]);
+        let first = Some("acme-v-gw1".to_owned());
+        assert_eq!(made(""), [(Kind::Machine, None), (Kind::Route, first.clone())]);
+        // Addresses of a network that is not of the plan may be machines'.
+        let own = made("gateways = 2\nsubnets = [\"192.168.5.0/24\"]\n");
+        assert_eq!(own, [(Kind::Machine, None), (Kind::Machine, None), (Kind::Route, first)]);
     }
 }

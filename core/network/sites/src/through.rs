@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use wire::prefix::Prefix;
 
 use crate::file::{File, Topology};
-use crate::graph::{Kind, Resource, links, neighbours, node_name};
+use crate::graph::{Kind, Resource, links, neighbours, node_name, yes_or_no};
 use crate::number::Numbering;
 
 /// Each site's parent; none of the first, and of all in a mesh.
@@ -68,7 +68,7 @@ pub fn through(file: &File, numbering: &Numbering, site: usize) -> String {
 
 /// Whether a site's gateways pass on, as a plan writes it.
 pub(crate) fn passes_on(file: &File, site: usize) -> &'static str {
-    if is_hub(file, site) { "yes" } else { "no" }
+    yes_or_no(is_hub(file, site))
 }
 
 /// What a gateway of a tree or a star does beside, for people.

@@ -4,17 +4,15 @@
 //! `ID LIMIT_S HEX` lines from a virtio serial port, runs the script which the hexadecimal digits
 //! spell, and answers `ID STATUS STDOUT_LEN STDERR_LEN`, a newline, and the bytes of both.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::Options;
 use super::cpio::Archive;
 use super::kernel::{Kernel, module_bytes};
+use super::{Options, Processor};
 
 /// Loaded at every start: the network card, the command port, WireGuard, and what tests impair and
 /// connect with.
@@ -28,7 +26,7 @@ const PROGRAMS: [&str; 5] = ["sh", "wg", "ip", "tc", "ping"];
 
 /// Where distributions keep programs; `PATH` of a test may lack the second half.
 const PROGRAM_DIRECTORIES: [&str; 6] =
-    ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
+    ["usr/local/bin", "usr/bin", "bin", "usr/local/sbin", "usr/sbin", "sbin"];
 
 /// The port's device node in the guest; the number is the order on qemu's command line.
 const COMMAND_PORT: &str = "/dev/vport0p1";
@@ -40,13 +38,11 @@ pub(super) fn write(path: &Path, kernel: &Kernel, options: &Options) -> Result<(
         archive.directory(directory);
     }
     archive.character_device("/dev/console", 5, 1);
-    let busybox = find_program("busybox").context("install the package busybox-static")?;
+    let processor = &options.processor;
+    let busybox = processor.program("busybox").context("install the package busybox-static")?;
     archive.file("/bin/busybox", &read(&busybox)?);
-    for name in PROGRAMS {
-        add_program(&mut archive, name)?;
-    }
-    for name in &options.programs {
-        add_program(&mut archive, name)?;
+    for name in PROGRAMS.into_iter().chain(options.programs.iter().map(String::as_str)) {
+        add_program(&mut archive, processor, name)?;
     }
     let mut load = String::new();
     let mut modules = MODULES.to_vec();
@@ -62,36 +58,27 @@ pub(super) fn write(path: &Path, kernel: &Kernel, options: &Options) -> Result<(
     fs::write(path, archive.finish()).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A program by name, in the usual directories; or by its path.
-pub(super) fn find_program(name: &str) -> Result<PathBuf> {
+/// A program by name, in the usual directories below `root`; or by its path.
+pub(super) fn find_program(root: &Path, name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         ensure!(Path::new(name).is_file(), "there is no program {name}");
         return Ok(PathBuf::from(name));
     }
     PROGRAM_DIRECTORIES
         .iter()
-        .map(|directory| Path::new(directory).join(name))
+        .map(|directory| root.join(directory).join(name))
         .find(|path| path.is_file())
         .with_context(|| format!("the program {name} is not installed"))
 }
 
-fn add_program(archive: &mut Archive, name: &str) -> Result<()> {
-    let path = find_program(name)?;
+fn add_program(archive: &mut Archive, processor: &Processor, name: &str) -> Result<()> {
+    let path = processor.program(name)?;
     let name = name.rsplit('/').next().unwrap_or(name);
     archive.file(&format!("/usr/bin/{name}"), &read(&path)?);
-    for library in libraries(&path)? {
-        archive.file(&library, &read(Path::new(&library))?);
+    for (inside, here) in processor.libraries(&path)? {
+        archive.file(&inside, &read(&here)?);
     }
     Ok(())
-}
-
-/// Paths of the shared objects a program loads, its interpreter among them.
-fn libraries(program: &Path) -> Result<BTreeSet<String>> {
-    let output = Command::new("ldd").arg(program).output().context("running ldd")?;
-    ensure!(output.status.success(), "ldd cannot read {}", program.display());
-    let text = String::from_utf8_lossy(&output.stdout);
-    let paths = text.lines().flat_map(str::split_whitespace);
-    Ok(paths.filter(|word| word.starts_with('/')).map(str::to_owned).collect())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -27,10 +27,12 @@ pub(super) struct Kernel {
 impl Kernel {
     /// The installed kernel, else the one in `cache`, else one fetched into `cache`.
     pub(super) fn find_or_fetch(cache: &Path) -> Result<Self> {
+        const FOR: &str = "amd64";
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         // A fetch that panicked left no more than its own scratch directory.
         let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = Self::below(Path::new("/")).or_else(|| Self::below(cache)) {
+        let there = Self::below(Path::new("/"), FOR).or_else(|| Self::below(cache, FOR));
+        if let Some(kernel) = there {
             return Ok(kernel);
         }
         fetch(cache).with_context(|| {
@@ -39,7 +41,8 @@ impl Kernel {
                  failed; run `apt-get update` as root, or `apt-get install {META_PACKAGE}`"
             )
         })?;
-        Self::below(cache).context("the unpacked kernel package holds no kernel with WireGuard")
+        Self::below(cache, FOR)
+            .context("the unpacked kernel package holds no kernel with WireGuard")
     }
 
     /// The named modules and all they need, in the order in which to load them; modules which this
@@ -53,8 +56,9 @@ impl Kernel {
         Ok(order.iter().map(|path| self.modules.join(path)).collect())
     }
 
-    /// The highest version below `root` which has an image, a module list and WireGuard.
-    fn below(root: &Path) -> Option<Self> {
+    /// The highest version below `root` for this processor, as Debian names it, which has an image,
+    /// a module list and WireGuard.
+    pub(super) fn below(root: &Path, processor: &str) -> Option<Self> {
         let mut found: Vec<Self> = fs::read_dir(root.join("lib/modules"))
             .ok()?
             .filter_map(|entry| {
@@ -63,7 +67,7 @@ impl Kernel {
                 let modules = root.join("lib/modules").join(&version);
                 let list = fs::read_to_string(modules.join("modules.dep")).ok()?;
                 let usable = fs::File::open(&image).is_ok()
-                    && version.ends_with("amd64")
+                    && version.ends_with(processor)
                     && list.contains("/wireguard.ko")
                     && list.contains("/sch_netem.ko");
                 usable.then_some(Self { version, image, modules })
@@ -207,7 +211,7 @@ mod tests {
     #[ignore = "downloads 70 MB"]
     fn a_fetched_kernel_is_found_with_its_modules() {
         let cache = std::env::temp_dir().join(format!("warren-fetch-{}", std::process::id()));
-        let fetched = fetch(&cache).map(|()| Kernel::below(&cache).expect("a kernel"));
+        let fetched = fetch(&cache).map(|()| Kernel::below(&cache, "amd64").expect("a kernel"));
         let modules = fetched.as_ref().map(|kernel| kernel.modules(&["wireguard", "sch_netem"]));
         let there = modules.is_ok_and(|modules| modules.unwrap().iter().all(|path| path.is_file()));
         std::fs::remove_dir_all(&cache).unwrap();

@@ -1,6 +1,6 @@
 //! What AWS reports, in the plan's words.
 
-use sites::{Kind, Properties};
+use sites::{Kind, Properties, yes_or_no};
 use xmltree::Element;
 
 /// Whose it is: the network.
@@ -131,7 +131,7 @@ pub(crate) fn properties(
         Kind::InternetGateway => {
             let attached = items(element, "attachmentSet");
             let is_ours = attached.iter().any(|at| name_of(&text(at, "vpcId")) == "vpc");
-            set("attached", if is_ours { "yes" } else { "no" }.to_owned());
+            set("attached", yes_or_no(is_ours).to_owned());
         }
         Kind::Group => set("ingress", ingress(element)),
         Kind::Interface => {

@@ -19,7 +19,7 @@ mod rights;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sites::{Id, Kind, Step};
+use sites::{Id, Kind, Step, yes_or_no};
 
 use access::Access;
 pub(crate) use lead::routes;
@@ -279,7 +279,7 @@ impl Subscription {
 
     fn note_group(&mut self, site: &str, group: &Value) {
         let is_ours = group["tags"][TAG_NETWORK] == self.network && group["tags"][TAG_SITE] == site;
-        let word = if is_ours { "yes" } else { "no" };
+        let word = yes_or_no(is_ours);
         let properties = [("marked".to_owned(), word.to_owned())].into();
         let its = text(&group["id"]);
         let thing = Thing { its, properties, is_ours, number: None, begun_s: None };

@@ -1,5 +1,7 @@
 //! What is missing at an OpenStack cloud is made, what is different is changed, and read back.
 
+use core::net::{IpAddr, Ipv4Addr};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -323,9 +325,12 @@ impl Project {
     fn set_routes(&mut self, step: &Step) -> Result<(), Failure> {
         let site = &step.id.site;
         let get = |key: &str| step.properties.get(key).cloned().unwrap_or_default();
-        let via = self.things.get(&Id::new(Kind::Interface, site, get("via")));
-        let hop = via.and_then(|thing| thing.properties.get("address").cloned());
-        let hop = hop.ok_or_else(|| missing(Kind::Interface, &get("via")))?;
+        let via = get("via");
+        let thing = self.things.get(&Id::new(Kind::Interface, site, &via));
+        let hop = thing.and_then(|thing| thing.properties.get("address").cloned());
+        // What a pair shares is on no interface.
+        let shared = via.parse::<Ipv4Addr>().ok().map(|address| address.to_string());
+        let hop = hop.or(shared).ok_or_else(|| missing(Kind::Interface, &via))?;
         self.change_routes(site, &get("to"), Some(&hop))
     }
 
@@ -360,14 +365,14 @@ fn missing(kind: Kind, name: &str) -> Failure {
     Failure::new("Missing", format!("{} {name} is not there; apply again", kind.word()))
 }
 
-/// The addresses that a subnet gives to machines: all but the first and the gateways' two, and what
-/// is behind those.
-fn pool(cidr: &str) -> Option<(String, String)> {
+/// The addresses that a subnet gives to machines: all but the first, the gateways' two and the one
+/// that these share, and what is behind those.
+pub(crate) fn pool(cidr: &str) -> Option<(String, String)> {
     let network: Prefix = cidr.parse().ok()?;
-    let core::net::IpAddr::V4(address) = network.address() else { return None };
+    let IpAddr::V4(address) = network.address() else { return None };
     let len = 1_u32.checked_shl(32 - u32::from(network.bits()))?;
-    let last = 254.min(len.checked_sub(2)?).checked_sub(2)?;
-    let at = |offset: u32| core::net::Ipv4Addr::from_bits(address.to_bits() + offset).to_string();
+    let last = 254.min(len.checked_sub(2)?).checked_sub(3)?;
+    let at = |offset: u32| Ipv4Addr::from_bits(address.to_bits() + offset).to_string();
     Some((at(1), at(last)))
 }
 
@@ -378,9 +383,9 @@ mod tests {
     #[test]
     fn machines_never_get_the_gateways_addresses() {
         let text = |cidr| pool(cidr).map(|(first, last)| format!("{first} {last}"));
-        assert_eq!(text("10.3.0.0/24").unwrap(), "10.3.0.1 10.3.0.252");
-        assert_eq!(text("10.3.0.0/28").unwrap(), "10.3.0.1 10.3.0.12");
-        assert_eq!(text("10.3.16.0/20").unwrap(), "10.3.16.1 10.3.16.252");
+        assert_eq!(text("10.3.0.0/24").unwrap(), "10.3.0.1 10.3.0.251");
+        assert_eq!(text("10.3.0.0/28").unwrap(), "10.3.0.1 10.3.0.11");
+        assert_eq!(text("10.3.16.0/20").unwrap(), "10.3.16.1 10.3.16.251");
         assert_eq!(text("x"), None);
     }
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use sites::{Id, Kind, Step};
 
 use access::Access;
+pub(crate) use made::pool;
 use read::Mark;
 
 use crate::lock::{Held, Who};
@@ -259,8 +260,8 @@ impl Project {
                 let to = route["destination"].as_str().unwrap_or_default();
                 let hop = route["nexthop"].as_str().unwrap_or_default();
                 let via = by_address.get(&(known.site.clone(), hop.to_owned()));
-                // A hop that has no port any more was a gateway of ours.
-                let name = via.cloned().unwrap_or_else(|| format!("{hop} (gone)"));
+                // A hop that has no port is what a pair shares, or was a gateway of ours.
+                let name = via.cloned().unwrap_or_else(|| hop.to_owned());
                 let properties =
                     [("to".to_owned(), to.to_owned()), ("via".to_owned(), name)].into();
                 let thing = Thing {

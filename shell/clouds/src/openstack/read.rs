@@ -1,7 +1,7 @@
 //! What neutron and nova report, in the plan's words.
 
 use serde_json::Value;
-use sites::{Kind, Properties};
+use sites::{Kind, Properties, yes_or_no};
 
 use crate::place::sorted;
 
@@ -29,7 +29,7 @@ pub(super) fn collection(kind: Kind) -> Option<(&'static str, &'static str)> {
 }
 
 /// What of a machine stands in its metadata.
-pub(super) const ASKED: [&str; 3] = ["image", "machine", "made"];
+pub(super) const ASKED: [&str; 4] = ["image", "machine", "made", "shared"];
 
 /// After what a list of neutron's goes on, if this is not all of it.
 pub(super) fn next(value: &Value, key: &str) -> Option<String> {
@@ -110,7 +110,7 @@ pub(super) fn properties(
         Kind::Subnet => set("cidr", text(&value["cidr"])),
         Kind::InternetGateway => {
             let external = value["external_gateway_info"]["network_id"].is_string();
-            set("external", if external { "yes" } else { "no" }.to_owned());
+            set("external", yes_or_no(external).to_owned());
         }
         Kind::Group => set("ingress", ingress(value)),
         Kind::Interface => {

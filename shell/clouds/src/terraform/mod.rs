@@ -204,7 +204,8 @@ fn keyed(
     let tag = json!({ "network": scene.file.network, "site": site, "number": number,
                       "provider": scene.site.provider.word(), "installed": true })
     .to_string();
-    let start = Start { name, routes, tag: &tag, token: KEY, digest, lead };
+    let shared = machine.properties.get("shared").and_then(|address| address.parse().ok());
+    let start = Start { name, routes, tag: &tag, token: KEY, digest, lead, shared };
     let told = format!(
         "a join key that works once, for {name}: warren key create --tag {SITES_TAG} \
          --tag tag:site-{site} --expires {KEY_S}s"

@@ -1,9 +1,12 @@
 //! Resources of OpenStack's provider.
 
+use core::net::Ipv4Addr;
+
 use serde_json::{Value, json};
 use sites::{Kind, Resource};
 
 use super::{Scene, Sheet, begins_with, get, rules};
+use crate::openstack;
 
 pub(super) fn add(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, number: Option<u32>) {
     let name = scene.name(&one.id.name);
@@ -35,6 +38,9 @@ pub(super) fn add(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, number: 
                                    "cidr": get(one, "cidr") });
             if side == "inside" {
                 body["no_gateway"] = json!(true);
+                if let Some((start, end)) = openstack::pool(&get(one, "cidr")) {
+                    body["allocation_pool"] = json!([{ "start": start, "end": end }]);
+                }
             }
             put("openstack_networking_subnet_v2", &name, body, true);
         }
@@ -75,9 +81,13 @@ pub(super) fn add(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, number: 
         }
         Kind::Machine => machine(sheet, scene, one, &mark),
         Kind::Route => {
-            let port =
-                scene.at("openstack_networking_port_v2", &get(one, "via"), "all_fixed_ips[0]");
-            let body = json!({ "destination_cidr": get(one, "to"), "next_hop": port,
+            let via = get(one, "via");
+            let hop = match via.parse::<Ipv4Addr>() {
+                // What a pair shares is on no interface.
+                Ok(shared) => shared.to_string(),
+                Err(_) => scene.at("openstack_networking_port_v2", &via, "all_fixed_ips[0]"),
+            };
+            let body = json!({ "destination_cidr": get(one, "to"), "next_hop": hop,
                 "subnet_id": scene.at("openstack_networking_subnet_v2", "inside", "id") });
             put("openstack_networking_subnet_route_v2", &name, body, false);
         }
@@ -149,7 +159,7 @@ fn machine(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, mark: &str) {
     let ports = [outer.as_str(), &one.id.name]
         .map(|name| json!({ "port": scene.at("openstack_networking_port_v2", name, "id") }));
     let mut metadata = json!({ "warren": mark });
-    for key in ["image", "machine"] {
+    for key in ["image", "machine", "shared"] {
         if let Some(word) = one.properties.get(key) {
             metadata[format!("warren-{key}")] = json!(word);
         }
