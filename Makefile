@@ -100,7 +100,7 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-sites setup-bench setup-openstack build ui test-ui test-keycloak test-openstack demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages home clean
+.PHONY: help setup setup-demo setup-sites setup-bench setup-openstack build ui test-ui test-keycloak test-openstack demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages test-arm home clean
 
 help:
 	printf '%s\n' \
@@ -126,6 +126,7 @@ help:
 	  'make install  programs, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
 	  'make packages a static program in a .deb, an .rpm, a tarball and an OCI image (ARCH)' \
 	  'make test-packages  these, in machines that boot systemd' \
+	  'make test-arm a node on a whole emulated ARM machine; Debian for it is fetched, 78 MB' \
 	  'make reproducible  builds the commit again in another folder: the same bytes?' \
 	  'make home     what installing, joining and steering take, written to docs/measurements/home' \
 	  'make setup    Debian packages and tools that are missing' \
@@ -659,6 +660,36 @@ $(ANSIBLE):
 test-packages: setup packages $(ANSIBLE)
 	$(call installed,rpm:rpm dpkg-scanpackages:dpkg-dev)
 	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test machines -- --include-ignored --nocapture
+
+# Debian's kernel and programs for ARM, unpacked. Lists of packages are their own: so this system
+# need not know a second architecture, and root is not needed.
+ARM := $(TARGET)/tools/arm
+FOR_ARM := linux-image-arm64 busybox-static dash iproute2 iputils-ping nftables wireguard-tools
+
+$(ARM):
+	$(call installed,busybox:busybox-static)
+	printf 'test-arm: Debian for ARM, unpacked\n'
+	rm -rf $(ARM).new && mkdir -p $(ARM).new/apt/{lists,archives}/partial
+	(
+	  cd $(ARM).new && : >apt/status
+	  apt=(apt-get)
+	  for setting in APT::Architecture{,s}=arm64 Dir::{State,Cache}="$$PWD/apt" Dir::State::status="$$PWD/apt/status" \
+	    APT::Sandbox::User= Debug::NoLocking=true; do apt+=(-o "$$setting"); done
+	  "$${apt[@]}" update -qq
+	  "$${apt[@]}" install -qq -y --download-only --no-install-recommends $(FOR_ARM)
+	  for deb in apt/archives/*.deb; do dpkg -x "$$deb" .; done
+	  rm -rf apt usr/share
+	  # Where /usr is merged, modules are there.
+	  test -d lib || ln -s usr/lib lib
+	  busybox depmod -b "$$PWD" "$$(ls lib/modules)"
+	)
+	mv $(ARM).new $(ARM)
+
+# A node on a whole ARM machine, which qemu emulates, in a network with a server and a node here.
+test-arm: $(ARM)
+	$(call installed,$(FOR_DEMO) qemu-system-aarch64:qemu-system-arm)
+	$(MAKE) static ARCH=aarch64
+	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test guest -- --ignored --nocapture arm_machine
 
 # What installing, joining and steering take: each of these tests keeps its figures, one after the
 # other, and a report is made of them. On a machine that does nothing else; WARREN_MACHINES says how

@@ -9,6 +9,8 @@ mod azure;
 mod backend;
 #[path = "sites/openstack.rs"]
 mod openstack;
+#[path = "sites/openstack_pair.rs"]
+mod openstack_pair;
 #[path = "sites/openstack_real.rs"]
 mod openstack_real;
 #[path = "sites/pair.rs"]

@@ -213,7 +213,7 @@ fn start(guest: &Guest, then: &str) -> Result<()> {
     within(guest, &script, PATIENCE).map(drop)
 }
 
-fn within(guest: &Guest, script: &str, limit: Duration) -> Result<String> {
+pub(crate) fn within(guest: &Guest, script: &str, limit: Duration) -> Result<String> {
     let output = guest.output(script, limit)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));

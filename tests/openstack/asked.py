@@ -1,15 +1,19 @@
 """What a test asks of the real cloud, beside what it has `warren sites` do there.
 
-    asked.py census                how many of each kind the project has
+    asked.py census                what the project has, by kind: numbers of the cloud's own
     asked.py seen                  all of it, by kind
-    asked.py foreign               an operator's own network, made when it is not there
+    asked.py changes               how often each thing of neutron's was changed
+    asked.py foreign               what is the operator's own, made when it is not there
     asked.py boots FOLDER          `boot-ID` for each machine that was started: its user data
     asked.py ports ID              a machine's ports
     asked.py start NETWORK         a machine of the operator's own; prints its number
     asked.py end ID                ends a machine
     asked.py check                 has the gateway's inner port let nobody else's addresses pass
+    asked.py trust                 has the gateway's outer port send as whoever it likes
     asked.py open PORT             lets a port of TCP into the gateway's group
-    asked.py spoil                 takes away the rule of the default group and the subnet's routes
+    asked.py silence               takes away the rule of the default group
+    asked.py astray                takes away the routes of the site's subnet
+    asked.py unfloat               takes the floating address off the gateway
 """
 
 import base64
@@ -22,6 +26,8 @@ from api import Project, Refused
 
 KINDS = ["networks", "subnets", "routers", "ports", "floatingips", "security-groups",
          "security-group-rules"]
+# What the operator's own things say, and how another network of Warren's in the project is marked.
+OWN, OTHER = "the operator's own", "warren acmes vienna inside 0"
 # So long a machine takes to be there or to be gone.
 WITHIN = 120
 
@@ -39,36 +45,58 @@ def servers(project):
 
 
 def census(project):
-    counts = {kind: len(of(project, kind)) for kind in KINDS}
-    return {**counts, "servers": len(servers(project))}
+    found = {kind: sorted(one["id"] for one in of(project, kind)) for kind in KINDS}
+    return {**found, "servers": sorted(one["id"] for one in servers(project))}
 
 
 def seen(project):
     return {**{kind: of(project, kind) for kind in KINDS}, "servers": servers(project)}
 
 
+def changes(project):
+    return {one["id"]: one["revision_number"] for kind in KINDS for one in of(project, kind)}
+
+
 def foreign(project):
-    """The same names and addresses as a site's own, without its mark."""
-    named = [one for one in of(project, "networks") if one["description"] == "the operator's own"]
-    if not named:
-        body = {"name": "acme vienna inside", "description": "the operator's own"}
-        network = project.network("POST", "networks", {"network": body})["network"]["id"]
-        subnet = {"network_id": network, "ip_version": 4, "cidr": "10.3.0.0/24",
-                  "host_routes": [{"destination": "10.0.0.0/8", "nexthop": "10.3.0.9"}]}
-        project.network("POST", "subnets", {"subnet": subnet})
-        group = {"name": "gateway", "description": "the operator's own"}
-        group = project.network("POST", "security-groups", {"security_group": group})
-        port = {"network_id": network, "security_groups": [group["security_group"]["id"]]}
-        port = project.network("POST", "ports", {"port": port})["port"]
-        router = project.network("POST", "routers", {"router": {"name": "acme vienna router"}})
-        return [network, group["security_group"]["id"], port["id"], router["router"]["id"]]
-    network = named[0]["id"]
-    ports = [one for one in project.all("ports", f"network_id={network}")
-             if not one["device_owner"]]
-    subnets = project.all("subnets", f"network_id={network}")
-    groups = [one for one in of(project, "security-groups") if one["name"] == "gateway"]
-    routers = [one for one in of(project, "routers") if one["description"] == ""]
-    return [named, subnets, groups, ports, routers]
+    """The names and addresses of a site's own, without its mark; and what bears another's."""
+    if not any(one["description"] == OWN for one in of(project, "networks")):
+        make_foreign(project)
+    # Its agents say by themselves how it goes.
+    told = lambda one: {key: value for key, value in one.items() if key != "status"}
+    found = {kind: [told(one) for one in of(project, kind) if one["description"] in (OWN, OTHER)]
+             for kind in KINDS}
+    [machine] = [one for one in servers(project) if one["metadata"].get("warren", "") == OTHER]
+    keys = ["id", "name", "status", "metadata", "addresses", "security_groups"]
+    return {**found, "machine": {key: machine[key] for key in keys}}
+
+
+def make_foreign(project):
+    def made(kind, **one):
+        key = kind.replace("-", "_").removesuffix("s")
+        body = {key: {"description": OWN, **one}}
+        return project.network("POST", kind, body)[key]["id"]
+
+    network = made("networks", name="acme vienna inside")
+    subnet = made("subnets", name="acme vienna inside", network_id=network, ip_version=4,
+                  cidr="10.3.0.0/24", gateway_ip=None,
+                  host_routes=[{"destination": "10.0.0.0/8", "nexthop": "10.3.0.9"}])
+    group = made("security-groups", name="gateway")
+    made("security-group-rules", security_group_id=group, direction="ingress", protocol="tcp",
+         port_range_min=22, port_range_max=22)
+    [default] = [one["id"] for one in of(project, "security-groups") if one["name"] == "default"]
+    made("security-group-rules", security_group_id=default, direction="ingress", protocol="tcp",
+         port_range_min=22, port_range_max=22)
+    port = made("ports", name="acme vienna acme-vienna-gw1", network_id=network,
+                security_groups=[group],
+                fixed_ips=[{"subnet_id": subnet, "ip_address": "10.3.0.254"}])
+    [out] = [one["id"] for one in project.all("networks") if one["router:external"]]
+    made("routers", name="acme vienna router", external_gateway_info={"network_id": out})
+    made("floatingips", floating_network_id=out)
+    made("networks", name="acmes vienna inside", description=OTHER)
+    start(project, {"port": port}, name="acme-vienna-gw1", metadata={"warren": OTHER})
+    # Neutron gives it a port for DHCP, which is there before anybody counts.
+    until(lambda: any(one["device_owner"] == "network:dhcp"
+                      for one in project.all("ports", f"network_id={network}")))
 
 
 def boots(admin, folder):
@@ -87,12 +115,11 @@ def boots(admin, folder):
         new.rename(path)
 
 
-def start(project, network):
+def start(project, where, **more):
     [image] = project.call("image", "GET", "v2/images")["images"]
     flavors = project.call("compute", "GET", "flavors")["flavors"]
     [flavor] = [one["id"] for one in flavors if one["name"] == "small"]
-    body = {"name": "app", "imageRef": image["id"], "flavorRef": flavor,
-            "networks": [{"uuid": network}]}
+    body = {"name": "app", "imageRef": image["id"], "flavorRef": flavor, "networks": [where], **more}
     id = project.call("compute", "POST", "servers", {"server": body})["server"]["id"]
     until(lambda: project.call("compute", "GET", f"servers/{id}")["server"]["status"] == "ACTIVE")
     return id
@@ -138,25 +165,43 @@ def open_port(project, port):
     project.network("POST", "security-group-rules", {"security_group_rule": rule})
 
 
-def spoil(project):
+def trust(project):
+    port = one(project, "ports", "acme-vienna-gw1-outside")["id"]
+    body = {"port": {"port_security_enabled": False, "security_groups": []}}
+    project.network("PUT", f"ports/{port}", body)
+
+
+def silence(project):
     for rule in project.all("security-group-rules"):
         if rule["description"] == "warren acme":
             project.network("DELETE", f"security-group-rules/{rule['id']}")
+
+
+def astray(project):
     subnet = one(project, "subnets", "inside")["id"]
     project.network("PUT", f"subnets/{subnet}", {"subnet": {"host_routes": []}})
+
+
+def unfloat(project):
+    floating = one(project, "floatingips", "acme-vienna-gw1")["id"]
+    project.network("PUT", f"floatingips/{floating}", {"floatingip": {"port_id": None}})
 
 
 member = Project("member", "demo")
 answer = {
     "census": lambda: census(member),
     "seen": lambda: seen(member),
+    "changes": lambda: changes(member),
     "foreign": lambda: foreign(member),
     "boots": lambda: boots(Project("admin", "admin"), *rest),
     "ports": lambda: member.all("ports", f"device_id={rest[0]}"),
-    "start": lambda: start(member, *rest),
+    "start": lambda: start(member, {"uuid": rest[0]}),
     "end": lambda: end(member, *rest),
     "check": lambda: check(member),
     "open": lambda: open_port(member, int(rest[0])),
-    "spoil": lambda: spoil(member),
+    "trust": lambda: trust(member),
+    "silence": lambda: silence(member),
+    "astray": lambda: astray(member),
+    "unfloat": lambda: unfloat(member),
 }[word]()
 print(json.dumps(answer, sort_keys=True))

@@ -121,6 +121,10 @@ def update(kind, id, change):
                  and p["network_id"] == port["network_id"]]
         if not leads:
             raise Refused(404, "External network is not reachable from subnet")
+    later = state[kind][id] | change
+    if kind == "ports" and not later["port_security_enabled"] and \
+            (later["security_groups"] or later["allowed_address_pairs"]):
+        raise Refused(409, "Port Security must be enabled in order to have security groups or address pairs")
     state[kind][id] |= change
     return state[kind][id]
 
@@ -288,6 +292,7 @@ def asked(what):
     inner, outer = ports.get("acme-stack-gw1"), ports.get("acme-stack-gw1-outside")
     if what == "spoil":
         inner["allowed_address_pairs"] = []
+        outer |= {"port_security_enabled": False, "security_groups": []}
         create("security-group-rules", {"security_group_id": inner["security_groups"][0], "protocol": "tcp",
                "direction": "ingress", "ethertype": "IPv4", "port_range_min": 22, "port_range_max": 22})
         for rule in [r for r in state["security-group-rules"].values() if r["description"] == "warren acme"]:

@@ -95,9 +95,8 @@ mod tests {
 
     /// The gateways' machines and the routes of a site, each with one of its properties.
     fn made(more: &str) -> Vec<(Kind, Option<String>)> {
-        let text = format!(
-            "network = \"acme\"\n[[site]]\nname = \"v\"\nprovider = \"openstack\"\n{more}"
-        );
+        let text =
+            format!("network = \"acme\"\n[[site]]\nname = \"v\"\nprovider = \"openstack\"\n{more}");
         let file = File::read(&text).unwrap();
         let numbering = Numbering::new(&file, &text, &Taken::new()).unwrap();
         let wanted = desired(&file, &numbering, &Known::default());

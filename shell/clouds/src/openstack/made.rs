@@ -104,13 +104,14 @@ impl Maker for Project {
             Kind::Interface => {
                 let group = self.need(Kind::Group, site, "gateway")?;
                 let is_outer = !step.properties.contains_key("address");
+                // Neutron takes neither groups nor pairs for a port whose check is off.
                 let mut port = json!({ "security_groups": [group],
+                                       "port_security_enabled": true,
                                        "extra_dhcp_opts": dhcp_opts(is_outer) });
                 let passes = get("passes");
                 if !passes.is_empty() && is(self, "passes") != passes {
                     let pairs: Vec<Value> =
                         passes.split(',').map(|to| json!({ "ip_address": to })).collect();
-                    port["port_security_enabled"] = json!(true);
                     port["allowed_address_pairs"] = json!(pairs);
                 }
                 self.put(&format!("ports/{its}"), &json!({ "port": port }))
