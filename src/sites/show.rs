@@ -70,7 +70,8 @@ pub(super) fn numbers(file: &File, numbering: &Numbering) -> String {
     let mut text = table(&all["sites"], &columns);
     let _ = writeln!(
         text,
-        "{joined} links; room for {} providers, {} sites each, {} machines each",
+        "{joined} link{}; room for {} providers, {} sites each, {} machines each",
+        if joined == 1 { "" } else { "s" },
         room.providers, room.sites, room.machines
     );
     if file.topology != Topology::Mesh {

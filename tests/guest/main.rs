@@ -1,5 +1,5 @@
-//! The WireGuard and the netem of a real Linux kernel, in a guest, as judges of ours; a guest with a
-//! disk, whose power is cut; and one with another processor, on which a node lives.
+//! The WireGuard and the netem of a real Linux kernel, in a guest, as judges of ours; a guest with
+//! a disk, whose power is cut; and one with another processor, on which a node lives.
 //!
 //! Interoperation: one end is the kernel's WireGuard in a guest, the other a user-space
 //! implementation on a host of the lab. Every case below runs once per implementation; a case

@@ -6,9 +6,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::cpio::Archive;
 use super::kernel::{Kernel, module_bytes};
@@ -23,10 +23,6 @@ const MODULES: [&str; 6] =
 /// with netem, ping with exact times; and a shell, because the one in busybox runs its own `ip`,
 /// `tc` and `ping` whatever `PATH` says.
 const PROGRAMS: [&str; 5] = ["sh", "wg", "ip", "tc", "ping"];
-
-/// Where distributions keep programs; `PATH` of a test may lack the second half.
-const PROGRAM_DIRECTORIES: [&str; 6] =
-    ["usr/local/bin", "usr/bin", "bin", "usr/local/sbin", "usr/sbin", "sbin"];
 
 /// The port's device node in the guest; the number is the order on qemu's command line.
 const COMMAND_PORT: &str = "/dev/vport0p1";
@@ -56,19 +52,6 @@ pub(super) fn write(path: &Path, kernel: &Kernel, options: &Options) -> Result<(
     }
     archive.file("/init", init_script(&load, options).as_bytes());
     fs::write(path, archive.finish()).with_context(|| format!("writing {}", path.display()))
-}
-
-/// A program by name, in the usual directories below `root`; or by its path.
-pub(super) fn find_program(root: &Path, name: &str) -> Result<PathBuf> {
-    if name.contains('/') {
-        ensure!(Path::new(name).is_file(), "there is no program {name}");
-        return Ok(PathBuf::from(name));
-    }
-    PROGRAM_DIRECTORIES
-        .iter()
-        .map(|directory| root.join(directory).join(name))
-        .find(|path| path.is_file())
-        .with_context(|| format!("the program {name} is not installed"))
 }
 
 fn add_program(archive: &mut Archive, processor: &Processor, name: &str) -> Result<()> {
