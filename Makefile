@@ -329,7 +329,7 @@ test-keycloak: $(KEYCLOAK)/bin/kc.sh
 	$(call installed,$(FOR_KEYCLOAK))
 	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test browser -- --include-ignored keycloak
 
-# A site at that OpenStack, with its own agents between real packets: about five minutes.
+# A site at that OpenStack, with its own agents between real packets: about a quarter of an hour.
 test-openstack: setup-openstack
 	$(AS_ROOT) cargo test --workspace --locked --profile $(PROFILE) --test sites -- --include-ignored --nocapture a_real_openstack
 

@@ -72,7 +72,9 @@ pub(super) fn numbers(file: &File, numbering: &Numbering) -> String {
         text,
         "{joined} link{}; room for {} providers, {} sites each, {} machines each",
         if joined == 1 { "" } else { "s" },
-        room.providers, room.sites, room.machines
+        room.providers,
+        room.sites,
+        room.machines
     );
     if file.topology != Topology::Mesh {
         let name = |site: usize| &file.sites[site].name;

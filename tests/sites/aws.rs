@@ -173,7 +173,7 @@ pub(crate) fn booting(
 fn boot_until_end(child: &mut Child, boot: &dyn Fn() -> Result<()>) -> Result<()> {
     let begin = std::time::Instant::now();
     while child.try_wait()?.is_none() {
-        ensure!(begin.elapsed() < seconds(200), "it does not end");
+        ensure!(begin.elapsed() < seconds(400), "it does not end");
         boot()?;
         std::thread::sleep(std::time::Duration::from_millis(50));
     }

@@ -27,10 +27,11 @@ const RANGE: &str = "10.0.0.0/8";
 const LEASE: &str = "#!/bin/sh
 [ \"$1\" = bound ] || exit 0
 ip addr replace \"$ip/$mask\" dev \"$interface\"
-if [ -n \"${staticroutes:-}\" ]; then
-  set -- $staticroutes
+routes=${staticroutes:-${msstaticroutes:-}}
+if [ -n \"$routes\" ]; then
+  set -- $routes
   while [ $# -ge 2 ]; do
-    ip route replace \"$1\" via \"$2\" dev \"$interface\" || true
+    [ \"$2\" = 0.0.0.0 ] || ip route replace \"$1\" via \"$2\" dev \"$interface\" || true
     shift 2
   done
 elif [ -n \"${router:-}\" ]; then
@@ -192,7 +193,8 @@ impl<'w> Cloud<'w> {
         self.fabric.sh(&format!("ip link set {tap} master {bridge}"))?;
         let lease = self.world.path("lease");
         let ask = format!(
-            "busybox udhcpc -f -q -n -t 60 -T 1 -i {ifname} -O staticroutes -s {}",
+            "busybox udhcpc -f -q -n -t 60 -T 1 -i {ifname} -O staticroutes -O msstaticroutes \
+             -s {}",
             lease.display()
         );
         host.sh(&ask).map(drop)
@@ -380,7 +382,8 @@ fn the_gateway_alone_leads_out(cloud: &Cloud<'_>) -> Result<()> {
 
 /// How many of three datagrams to a port of the floating address come to the gateway.
 fn datagrams(cloud: &Cloud<'_>, public: &str, port: u16) -> Result<u64> {
-    let rule = format!("ip saddr {SERVER} udp dport {port}");
+    // Each has one byte; the server's answers by STUN come to that port, too.
+    let rule = format!("ip saddr {SERVER} udp dport {port} udp length 9");
     let send = format!(
         "import socket
 sending = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

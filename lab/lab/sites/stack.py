@@ -122,9 +122,11 @@ def update(kind, id, change):
         if not leads:
             raise Refused(404, "External network is not reachable from subnet")
     later = state[kind][id] | change
-    if kind == "ports" and not later["port_security_enabled"] and \
-            (later["security_groups"] or later["allowed_address_pairs"]):
-        raise Refused(409, "Port Security must be enabled in order to have security groups or address pairs")
+    if kind == "ports" and not later["port_security_enabled"]:
+        if later["security_groups"]:
+            raise Refused(400, "Port security must be enabled in order to use security groups.")
+        if later["allowed_address_pairs"]:
+            raise Refused(409, "Port Security must be enabled in order to have allowed address pairs.")
     state[kind][id] |= change
     return state[kind][id]
 

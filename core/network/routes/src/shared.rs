@@ -17,9 +17,10 @@
 //!
 //! Two that hold it at once hear of each other; the higher of both addresses of Ethernet yields.
 //!
-//! At a cloud no gateway answers for an address of others. There the same messages go from one
-//! gateway to the other alone, and who holds the address sets the provider's routes
-//! ([`crate::led`]).
+//! At AWS and Azure no gateway answers for an address of others. There the same messages go from
+//! one gateway to the other alone, and who holds the address sets the provider's routes
+//! ([`crate::led`]). OpenStack is as a LAN, but for what has no sender: its ports drop that, so a
+//! holder that leaves is heard by its silence.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;

@@ -18,6 +18,8 @@ use crate::retry::Failure;
 const TRIES: usize = 4;
 /// Memory of a gateway's machine, in MiB, where the file names no kind of machine.
 const MEMORY_MIB: u64 = 512;
+/// The options of DHCP for routes: that of RFC 3442, and the older one of the same form.
+pub(crate) const ROUTE_OPTIONS: [&str; 2] = ["classless-static-route", "249"];
 
 impl Maker for Project {
     /// All of it, since ports and routers say where each other are.
@@ -68,8 +70,9 @@ impl Maker for Project {
                 if !is_outer {
                     fixed["ip_address"] = json!(get("address"));
                 }
+                let options = self.dhcp_opts(site, is_outer)?;
                 json!({ "network_id": network, "fixed_ips": [fixed], "security_groups": [group],
-                        "extra_dhcp_opts": dhcp_opts(is_outer) })
+                        "extra_dhcp_opts": options })
             }
             Kind::Address => json!({ "floating_network_id": self.external()? }),
             other => return Err(missing(*other, name)),
@@ -107,7 +110,7 @@ impl Maker for Project {
                 // Neutron takes neither groups nor pairs for a port whose check is off.
                 let mut port = json!({ "security_groups": [group],
                                        "port_security_enabled": true,
-                                       "extra_dhcp_opts": dhcp_opts(is_outer) });
+                                       "extra_dhcp_opts": self.dhcp_opts(site, is_outer)? });
                 let passes = get("passes");
                 if !passes.is_empty() && is(self, "passes") != passes {
                     let pairs: Vec<Value> =
@@ -162,6 +165,19 @@ impl Project {
             }
         }
         Ok(body)
+    }
+
+    /// What a gateway's interface hears by DHCP beside the subnet's own options. To the inner one
+    /// the machines' routes are of harm: they lead to the gateway itself, which would then send
+    /// there what is for other sites. It hears of its own network instead. Silence would not do:
+    /// who hears nothing by one option of routes takes the other.
+    fn dhcp_opts(&self, site: &str, is_outer: bool) -> Result<Value, Failure> {
+        if is_outer {
+            return Ok(json!([]));
+        }
+        let subnet = self.things.get(&Id::new(Kind::Subnet, site, "inside"));
+        let cidr = subnet.and_then(|subnet| subnet.properties.get("cidr"));
+        cidr.map(String::as_str).map(own_routes).ok_or_else(|| missing(Kind::Subnet, "inside"))
     }
 
     /// The network that leads out, if there is one and no other.
@@ -354,12 +370,10 @@ impl Project {
     }
 }
 
-/// What a gateway's interface hears by DHCP beside the subnet's own options. The inner one hears no
-/// routes: that of the machines leads to the gateway itself, which would then send there what is
-/// for other sites.
-fn dhcp_opts(is_outer: bool) -> Value {
-    let silent = |name| json!({ "opt_name": name, "opt_value": "" });
-    if is_outer { json!([]) } else { json!([silent("classless-static-route")]) }
+/// What a gateway's inner interface hears by DHCP in place of its machines' routes.
+fn own_routes(cidr: &str) -> Value {
+    let option = |name| json!({ "opt_name": name, "opt_value": format!("{cidr},0.0.0.0") });
+    Value::Array(ROUTE_OPTIONS.map(option).into())
 }
 
 fn missing(kind: Kind, name: &str) -> Failure {
@@ -380,6 +394,15 @@ pub(crate) fn pool(cidr: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gateway_hears_of_its_own_network_by_both_options_of_routes() {
+        let told = own_routes("10.3.0.0/24");
+        let all: Vec<&Value> = told.as_array().unwrap().iter().collect();
+        let names: Vec<&str> = all.iter().filter_map(|one| one["opt_name"].as_str()).collect();
+        assert_eq!(names, ROUTE_OPTIONS);
+        assert!(all.iter().all(|one| one["opt_value"] == "10.3.0.0/24,0.0.0.0"), "{told}");
+    }
 
     #[test]
     fn machines_never_get_the_gateways_addresses() {

@@ -32,17 +32,7 @@ pub(super) fn add(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, number: 
             add_marked(sheet, scene, "openstack_networking_router_v2", &name, body, &mark);
         }
         Kind::Subnet => {
-            let side = &one.id.name;
-            let network = scene.at("openstack_networking_network_v2", side, "id");
-            let mut body = json!({ "name": title, "network_id": network, "ip_version": 4,
-                                   "cidr": get(one, "cidr") });
-            if side == "inside" {
-                body["no_gateway"] = json!(true);
-                if let Some((start, end)) = openstack::pool(&get(one, "cidr")) {
-                    body["allocation_pool"] = json!([{ "start": start, "end": end }]);
-                }
-            }
-            put("openstack_networking_subnet_v2", &name, body, true);
+            put("openstack_networking_subnet_v2", &name, subnet(scene, one, &title), true);
         }
         Kind::Group => {
             put("openstack_networking_secgroup_v2", &name, json!({ "name": title }), true);
@@ -81,17 +71,35 @@ pub(super) fn add(sheet: &mut Sheet, scene: &Scene<'_>, one: &Resource, number: 
         }
         Kind::Machine => machine(sheet, scene, one, &mark),
         Kind::Route => {
-            let via = get(one, "via");
-            let hop = match via.parse::<Ipv4Addr>() {
-                // What a pair shares is on no interface.
-                Ok(shared) => shared.to_string(),
-                Err(_) => scene.at("openstack_networking_port_v2", &via, "all_fixed_ips[0]"),
-            };
-            let body = json!({ "destination_cidr": get(one, "to"), "next_hop": hop,
+            let body = json!({ "destination_cidr": get(one, "to"), "next_hop": hop(scene, one),
                 "subnet_id": scene.at("openstack_networking_subnet_v2", "inside", "id") });
             put("openstack_networking_subnet_route_v2", &name, body, false);
         }
         _ => {}
+    }
+}
+
+/// A subnet; that of the site has no router, and keeps its gateways' addresses from others.
+fn subnet(scene: &Scene<'_>, one: &Resource, title: &str) -> Value {
+    let side = &one.id.name;
+    let network = scene.at("openstack_networking_network_v2", side, "id");
+    let mut body = json!({ "name": title, "network_id": network, "ip_version": 4,
+                           "cidr": get(one, "cidr") });
+    if side == "inside" {
+        body["no_gateway"] = json!(true);
+        if let Some((start, end)) = openstack::pool(&get(one, "cidr")) {
+            body["allocation_pool"] = json!([{ "start": start, "end": end }]);
+        }
+    }
+    body
+}
+
+/// Where a route leads: to a gateway's port, or to what a pair shares, which is on none.
+fn hop(scene: &Scene<'_>, one: &Resource) -> String {
+    let via = get(one, "via");
+    match via.parse::<Ipv4Addr>() {
+        Ok(shared) => shared.to_string(),
+        Err(_) => scene.at("openstack_networking_port_v2", &via, "all_fixed_ips[0]"),
     }
 }
 
@@ -108,6 +116,10 @@ fn port(scene: &Scene<'_>, one: &Resource, title: &str) -> Value {
         let passes = get(one, "passes");
         let pairs = passes.split(',').map(|to| json!({ "ip_address": to }));
         body["allowed_address_pairs"] = Value::Array(pairs.collect());
+        // Its machines' routes lead to itself.
+        let own = scene.at("openstack_networking_subnet_v2", side, "cidr");
+        let option = |name| json!({ "name": name, "value": format!("{own},0.0.0.0") });
+        body["extra_dhcp_option"] = Value::Array(openstack::ROUTE_OPTIONS.map(option).into());
     }
     body["fixed_ip"] = json!([fixed]);
     body

@@ -2,9 +2,9 @@
 //! routes that lead machines to one of both. The decision is [`routes::shared`]'s; here is a thread
 //! that asks it, and what the daemon knows of it.
 //!
-//! On a LAN the two hear each other by ARP, as machines do. A cloud has none that gateways could
-//! speak, so there the same messages go in datagrams from one's address in the site to the other's,
-//! which the cloud lets nobody else use.
+//! On a LAN the two hear each other by ARP, as machines do, and so they do at OpenStack. AWS and
+//! Azure have none that gateways could speak, so there the same messages go in datagrams from one's
+//! address in the site to the other's, which the cloud lets nobody else use.
 //!
 //! A holder that reaches no other site any more, though it sends, leaves what it holds to the other
 //! gateway ([`routes::outward`]).
