@@ -1,5 +1,5 @@
-//! What a path has left, measured by the nodes themselves: on lines of 10 and 100 Mbit/s. A quick
-//! line wants a machine that reads in time; a busy one finds no range there, and says so.
+//! What a path has left, measured by the nodes themselves: on lines of 10 and 100 Mbit/s, while
+//! other tests run beside it.
 
 use super::*;
 
@@ -35,19 +35,15 @@ fn source_001_10_001_11_available_bandwidth_is_measured_inside_the_session() -> 
                 "tc qdisc replace dev eth0 root tbf rate {mbit}mbit burst {burst} limit 1mb"
             );
             lan.nodes[0].host.sh(&shape)?;
-            let told = measured(lan, if mbit > 50.0 { 1 } else { TRIES })?;
-            if mbit > 50.0 && told["result"] != "range" {
-                ensure!(told["why"].is_string() && told["high_bps"].is_null(), "{told}");
-                continue;
-            }
+            let told = measured(lan, TRIES)?;
             ensure!(told["result"] == "range", "{told}");
             let [low, high] = ["low_bps", "high_bps"].map(|field| told[field].as_f64());
             let [low, high] = [low, high].map(|bps| bps.unwrap_or(0.0) / 1e6);
             // Of the line's rate headers of Ethernet have up to a twentieth.
             ensure!(low <= mbit && high >= mbit * 0.95, "{low} to {high} of {mbit}");
-            ensure!(high <= low * 1.4, "{low} to {high} is wide");
+            ensure!(high <= low * 1.25, "{low} to {high} is wide");
             let cost = told["cost_bytes"].as_f64().unwrap_or(f64::MAX);
-            ensure!(cost <= mbit * 1e6 / 8.0 * 10.0 * 0.15, "a tenth of ten seconds: {told}");
+            ensure!(cost <= mbit * 1e6 / 8.0 * 10.0 * 0.1, "a tenth of ten seconds: {told}");
             let status = lan.status(0)?;
             let kept = &status["peers"][0]["bandwidth"];
             ensure!(kept["low_bps"] == told["low_bps"] && kept["measuring"] == false, "{kept}");

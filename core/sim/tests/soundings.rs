@@ -161,8 +161,12 @@ impl World {
             assert_eq!(datagram.len() + OUTER_LEN, plan.len);
             let bulk_at = u64::from(sequence / plan.bulk * plan.bulk);
             let late_ns = self.rng.below(3_000);
-            let due_ns = begin_ns + plan.gap.as_nanos() as u64 * bulk_at + late_ns;
-            last_ns = last_ns.max(due_ns) + 100;
+            let behind = bulk_at.saturating_sub(u64::from(plan.lead));
+            let due_ns = begin_ns + plan.gap.as_nanos() as u64 * behind + late_ns;
+            // What leaves at once has one time.
+            if sequence % plan.bulk == 0 {
+                last_ns = last_ns.max(due_ns) + 100;
+            }
             sent.push(Probe { sequence, sent_ns: last_ns });
             if let Some(at_ns) = self.pass(last_ns, plan.len) {
                 coming.push((at_ns, datagram));

@@ -231,7 +231,7 @@ fn run(remote: &Remote, key: PublicKey, estimator: &mut Estimator) -> Result<Out
         if let Some(plan) = estimator.poll_stream(soundings::now()) {
             let stream = seal(remote, key, &plan)?;
             let sent: Vec<Probe> = (0..)
-                .zip(stream.send(plan.gap, plan.bulk))
+                .zip(stream.send(plan.gap, plan.lead, plan.bulk))
                 .map(|(sequence, sent_ns)| Probe { sequence, sent_ns })
                 .collect();
             let arrivals = arrivals(remote)?;

@@ -4,8 +4,7 @@ use core::time::Duration;
 
 use noise::Instant;
 
-use crate::fleet::{ABOVE, Fleet, Verdict};
-use crate::stream::{Arrival, Discard, Judged, Probe, judge};
+use crate::stream::{Arrival, Discard, Judged, Probe, Queued, judge};
 
 /// An estimate takes no longer.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -16,8 +15,15 @@ const PACKETS_MAX: u32 = 1000;
 /// Packets of the first train, and of the others.
 const TRAIN: u32 = 60;
 const LONG_TRAIN: u32 = 160;
-/// How far the rate goes down, or up by its inverse, while one end of the range is not known.
-const LEAPS: [f64; 3] = [0.87, 0.75, 0.55];
+/// Packets that leave at once in front of a stream, of its others: their queue outlives what
+/// comes by chance, and shows whether delays shrink.
+const LEAD: f64 = 0.25;
+/// And at most.
+const LEAD_MAX: f64 = 1.0;
+/// A rate goes up so far where nothing queued.
+const LEAP: f64 = 1.25;
+/// A stream lasts so long at least: what a shaper lets pass at once is then little of it.
+const STREAM_NS: u64 = 8_000_000;
 /// A stream lasts so many batches of the receiver.
 const BATCHES: u64 = 20;
 /// The path is loaded for one part in so many of the time, and of a bulk's ten seconds.
@@ -25,19 +31,38 @@ const SHARE: u32 = 10;
 /// Seconds of the bulk transfer that an estimate is compared with.
 const BULK_S: f64 = 10.0;
 /// Above so many bits a second a timer's jitter is too near to a gap, and packets leave in bulks.
-const BULKS_ABOVE_BPS: f64 = 500e6;
+const BULKS_ABOVE_BPS: f64 = 200e6;
 /// Packets of a bulk.
 const BULK: u32 = 8;
 /// Below so many bits a second packets are small, so that a stream costs less.
 const SMALL_BELOW_BPS: f64 = 30e6;
-/// Both ends of the range are so near to each other, at most, relative to their middle.
-const NEAR: f64 = 0.12;
+/// A train queues that is sent so many times as fast as it arrives.
+const QUEUES: f64 = 1.05;
+/// And a lead whose queue drains no more than so many times as fast as the capacity.
+const DRAIN: f64 = 8.0;
+/// Who sends at less than this share of what was planned cannot send quicker.
+const SLOW: f64 = 0.9;
+/// Each end of the range is so far from its middle at least: lengths of packets and the capacity
+/// are not known better.
+const MARGIN: f64 = 0.05;
+/// And at most.
+const MARGIN_MAX: f64 = 0.2;
+/// A stream's rate is no farther than this from what is left, or the capacity weighs too much.
+const APART: f64 = 0.2;
+/// Delays grow where they grow in so many streams, as they would at this share above what is left.
+const CHECKS: u32 = 3;
+const GROWTH: f64 = 0.005;
+/// Streams that agree at least; of many, so many standard errors are an end of the range.
+const STREAMS_MIN: usize = 5;
+const ERRORS: f64 = 2.0;
 /// Streams in a row that say nothing before the estimate says so.
 const DISCARDED_MAX: u32 = 20;
 /// Loss without delay from which loss is the answer.
 const LOSS_MAX: f64 = 0.03;
+/// In so many streams, each slower than the one before.
+const LOSSY_MAX: u32 = 6;
 /// The head of a long train is so much quicker than its end where a bucket was full.
-const BUCKET: f64 = 2.0;
+const BUCKET: f64 = 3.0;
 
 /// What an estimate may do.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -52,7 +77,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { rate_max_bps: 1e9, len_max: 1200, len_min: 300 }
+        Self { rate_max_bps: 2e9, len_max: 1200, len_min: 300 }
     }
 }
 
@@ -63,9 +88,12 @@ pub struct StreamPlan {
     pub number: u32,
     /// How many packets.
     pub packets: u32,
+    /// So many of them leave as fast as it goes, before the others.
+    pub lead: u32,
     /// Bytes of each, headers included.
     pub len: usize,
-    /// From one packet to the next; of a bulk's packets all leave at once.
+    /// From one packet to the next behind the lead; of a bulk's packets all leave at once. Who is
+    /// late does not make up for it: that would be a burst.
     pub gap: Duration,
     /// Packets that leave at once.
     pub bulk: u32,
@@ -78,9 +106,9 @@ pub struct StreamPlan {
 pub enum Outcome {
     /// The available bandwidth is between both, bits a second.
     Range {
-        /// The highest rate that was carried.
+        /// It is no less.
         low_bps: f64,
-        /// The lowest that was not.
+        /// And no more.
         high_bps: f64,
     },
     /// At least so much: the sender is slower than the path.
@@ -108,11 +136,31 @@ enum Phase {
     /// The first train, as fast as it goes.
     First,
     /// The long one, in which a bucket would show.
-    Long { rate_bps: f64 },
+    Long { out_bps: f64 },
     /// The second point of the line.
     Second { first: [f64; 2] },
-    /// Fleets.
+    /// Streams behind a lead.
     Search,
+    /// Streams without one, a little below what was found: so many of them had growing delays.
+    Check { count: u32 },
+}
+
+/// What one stream says of the path.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    rate_bps: f64,
+    left_bps: f64,
+    weight: f64,
+}
+
+/// What streams say together.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    left_bps: f64,
+    /// Each end of the range is so far away.
+    margin_bps: f64,
+    /// What one stream says is so far from it by chance.
+    chance_bps: f64,
 }
 
 /// One estimate of one directed path.
@@ -126,18 +174,22 @@ pub struct Estimator {
     pending: Option<StreamPlan>,
     /// The path rests until then.
     rest_until: Instant,
-    fleet: Fleet,
     rate_bps: f64,
     capacity_bps: f64,
-    /// The highest rate that was carried, the lowest that was not.
-    low_bps: Option<f64>,
-    high_bps: Option<f64>,
-    /// Rates that were near.
-    grey_bps: Option<[f64; 2]>,
-    /// Fleets in a row that found the same end of the range.
-    leaps: usize,
+    /// What streams said.
+    streams: Vec<Said>,
+    /// What streams lost that came last, and how many lost much.
+    lost: f64,
+    lossy: u32,
+    /// Streams with delays of two kinds.
+    bimodal: usize,
+    lead: f64,
     batch_ns: u64,
     discarded: u32,
+    /// Streams have so many times the packets, since shorter ones came all at once.
+    times: u32,
+    /// Trains whose head was much quicker than their end.
+    buckets: u32,
     bytes: u64,
     outcome: Option<Outcome>,
 }
@@ -153,15 +205,17 @@ impl Estimator {
             number: 0,
             pending: None,
             rest_until: now,
-            fleet: Fleet::default(),
             rate_bps: limits.rate_max_bps,
             capacity_bps: limits.rate_max_bps,
-            low_bps: None,
-            high_bps: None,
-            grey_bps: None,
-            leaps: 0,
+            streams: Vec::new(),
+            lost: 0.0,
+            lossy: 0,
+            bimodal: 0,
+            lead: LEAD,
             batch_ns: 0,
             discarded: 0,
+            times: 1,
+            buckets: 0,
             bytes: 0,
             outcome: None,
         }
@@ -193,15 +247,15 @@ impl Estimator {
     /// The stream to send now, if there is one. It is under way until its outcome is told.
     pub fn poll_stream(&mut self, now: Instant) -> Option<StreamPlan> {
         if self.outcome.is_none() && now >= self.begin.after(WITHIN) {
-            self.finish_late();
+            self.finish();
         }
         if self.outcome.is_some() || self.pending.is_some() || now < self.rest_until {
             return None;
         }
         let plan = self.plan(now);
         let cost = u64::from(plan.packets) * plan.len as u64;
-        if self.phase == Phase::Search && self.bytes + cost > self.budget() {
-            self.finish_late();
+        if self.is_judged() && self.bytes + cost > self.budget() {
+            self.finish();
             return None;
         }
         self.bytes += cost;
@@ -210,37 +264,47 @@ impl Estimator {
         Some(plan)
     }
 
-    /// A tenth of what a bulk transfer would carry at the least that is believed now.
+    /// Whether the path is known somewhat.
+    fn is_judged(&self) -> bool {
+        matches!(self.phase, Phase::Search | Phase::Check { .. })
+    }
+
+    /// A tenth of what a bulk transfer would carry at what is believed now.
     fn budget(&self) -> u64 {
-        let believed = match (self.low_bps, self.high_bps) {
-            (Some(low), _) => low,
-            (None, Some(high)) => high * LEAPS[0],
-            (None, None) => self.rate_bps,
-        };
+        let believed = self.estimate().map_or(self.rate_bps, |found| found.left_bps);
         (believed * BULK_S / 8.0 / f64::from(SHARE)) as u64
     }
 
     fn plan(&self, now: Instant) -> StreamPlan {
-        let is_train = self.phase != Phase::Search;
-        let rate = self.rate_bps;
-        let is_small = match self.phase {
-            Phase::First => true,
-            Phase::Long { rate_bps } => rate_bps < SMALL_BELOW_BPS,
-            Phase::Second { .. } | Phase::Search => rate < SMALL_BELOW_BPS,
+        let rate_bps = self.rate_bps;
+        // By how fast its packets arrive.
+        let out_bps = match self.phase {
+            Phase::First => 0.0,
+            Phase::Long { out_bps } => out_bps,
+            _ => rate_bps,
         };
-        let len = if is_small { self.limits.len_min } else { self.limits.len_max };
-        let gap_s = (len * 8) as f64 / rate;
-        let packets = match self.phase {
+        let len = if out_bps < SMALL_BELOW_BPS { self.limits.len_min } else { self.limits.len_max };
+        let bits = (len * 8) as f64;
+        let during = |ns: u64| (out_bps * ns as f64 / 1e9 / bits) as u32;
+        let count = match self.phase {
             Phase::First => TRAIN,
-            Phase::Long { .. } | Phase::Second { .. } => LONG_TRAIN,
-            Phase::Search => {
-                let long = (self.batch_ns * BATCHES) as f64 / 1e9 / gap_s;
-                (long as u32).clamp(PACKETS, PACKETS_MAX)
-            }
+            Phase::Long { .. } | Phase::Second { .. } => during(STREAM_NS).max(LONG_TRAIN),
+            _ => during(STREAM_NS.max(self.batch_ns * BATCHES)).max(PACKETS),
         };
-        let bulk = if rate > BULKS_ABOVE_BPS && !is_train { BULK } else { 1 };
-        let gap = Duration::from_nanos((gap_s * 1e9) as u64);
-        StreamPlan { number: self.number, packets, len, gap, bulk, at: now }
+        let lead = if self.phase == Phase::Search { self.lead } else { 0.0 };
+        let is_bulks = rate_bps > BULKS_ABOVE_BPS && self.phase != Phase::First;
+        let bulk = if is_bulks { BULK } else { 1 };
+        let whole = |packets: f64| packets as u32 / bulk * bulk;
+        let all = (f64::from(count * self.times) * (1.0 + lead)).min(PACKETS_MAX.into());
+        StreamPlan {
+            number: self.number,
+            packets: whole(all),
+            lead: whole(all * lead / (1.0 + lead)),
+            len,
+            gap: Duration::from_nanos((bits * 1e9 / rate_bps) as u64),
+            bulk,
+            at: now,
+        }
     }
 
     /// Takes what became of the stream that was under way.
@@ -252,21 +316,33 @@ impl Estimator {
         now: Instant,
     ) {
         let Some(plan) = self.pending.take_if(|plan| plan.number == number) else { return };
-        let lasted = plan.gap * plan.packets;
+        let lasted = (plan.gap * plan.packets).max(span(arrivals));
         self.rest_until = now.after(lasted * (SHARE - 1));
-        let sent = ends_of_bulks(sent, plan.bulk);
-        match judge(plan.len * plan.bulk as usize, &sent, arrivals) {
-            Err(why) => {
-                self.discarded += 1;
-                if self.discarded > DISCARDED_MAX {
-                    self.outcome = Some(Outcome::Unsteady(why));
-                }
+        match judge(plan.len, plan.lead, sent, arrivals) {
+            Err(why) => self.discard(why),
+            // Where nothing queued it may be for the pause.
+            Ok(judged) if judged.is_paused && judged.queued.is_none() && self.wants_queue() => {
+                self.discard(Discard::SenderPaused);
             }
             Ok(judged) => {
                 self.discarded = 0;
-                self.batch_ns = self.batch_ns.max(judged.batch_ns);
+                self.batch_ns = judged.batch_ns;
                 self.learn(judged);
             }
+        }
+    }
+
+    fn wants_queue(&self) -> bool {
+        matches!(self.phase, Phase::Long { .. } | Phase::Second { .. } | Phase::Search)
+    }
+
+    fn discard(&mut self, why: Discard) {
+        self.discarded += 1;
+        if why == Discard::Short {
+            self.times = (self.times * 2).min(PACKETS_MAX);
+        }
+        if self.discarded > DISCARDED_MAX {
+            self.outcome = Some(Outcome::Unsteady(why));
         }
     }
 
@@ -274,33 +350,39 @@ impl Estimator {
         match self.phase {
             Phase::First => {
                 self.rate_bps = judged.rate_bps;
-                self.phase = Phase::Long { rate_bps: judged.out_bps };
+                self.phase = Phase::Long { out_bps: judged.out_bps };
             }
-            Phase::Long { rate_bps } => {
+            Phase::Long { out_bps } => {
                 let [early, late] = judged.ends_bps;
+                // Once is chance.
                 if early > late * BUCKET {
-                    let bucket = Outcome::TokenBucket { burst_bps: early, rate_bps: late };
-                    self.outcome = Some(bucket);
-                }
-                if judged.out_bps * 1.05 > judged.rate_bps {
-                    // Nothing was slower than we are; fleets say whether that is so.
-                    self.capacity_bps = judged.rate_bps;
-                    self.phase = Phase::Search;
-                    self.rate_bps = judged.rate_bps * 0.95;
+                    self.buckets += 1;
+                    if self.buckets > 1 {
+                        let bucket = Outcome::TokenBucket { burst_bps: early, rate_bps: late };
+                        self.outcome = Some(bucket);
+                    }
                     return;
                 }
-                let first = [judged.rate_bps, judged.rate_bps / judged.out_bps];
-                self.phase = Phase::Second { first };
-                self.rate_bps = rate_bps.min(judged.out_bps) * 1.3;
+                let first = judged.in_out();
+                if first[1] > QUEUES {
+                    self.phase = Phase::Second { first };
+                    self.rate_bps = out_bps.min(first[0] / first[1]) * 1.3;
+                } else {
+                    // Nothing was slower than we are; streams say whether that is so.
+                    self.capacity_bps = first[0];
+                    self.phase = Phase::Search;
+                    self.rate_bps = first[0] * 0.95;
+                }
             }
             Phase::Second { first } => self.draw_line(first, judged),
             Phase::Search => self.search(judged),
+            Phase::Check { count } => self.check(judged.growth, count),
         }
     }
 
     /// The line through two loaded trains: rate in over rate out is `(rate + others) / capacity`.
     fn draw_line(&mut self, first: [f64; 2], judged: Judged) {
-        let second = [judged.rate_bps, judged.rate_bps / judged.out_bps];
+        let second = judged.in_out();
         let steep = (first[1] - second[1]) / (first[0] - second[0]);
         let capacity = 1.0 / steep;
         let others = first[1] * capacity - first[0];
@@ -316,89 +398,115 @@ impl Estimator {
     }
 
     fn search(&mut self, judged: Judged) {
-        self.fleet.add(judged);
-        if self.fleet.len() >= 4 && self.fleet.bimodal() * 2 > self.fleet.len() {
+        if judged.loss > LOSS_MAX {
+            return self.lose(judged.loss);
+        }
+        self.lost = 0.0;
+        self.lossy = 0;
+        self.bimodal += usize::from(judged.is_bimodal);
+        // A jitter is no queue.
+        let is_queue = |queued: &Queued| queued.drain_bps <= self.capacity_bps * DRAIN;
+        let Some(queued) = judged.queued.filter(is_queue) else {
+            return self.climb(judged.rate_bps);
+        };
+        let Queued { rate_bps, growth, lasted_ns, is_cut, .. } = queued;
+        if judged.lead_loss > LOSS_MAX {
+            // The queue has not so much room.
+            self.lead /= 2.0;
+        } else if is_cut {
+            self.lead = (self.lead * LEAP).min(LEAD_MAX);
+        }
+        let left_bps = rate_bps - self.capacity_bps * growth;
+        self.streams.push(Said { rate_bps, left_bps, weight: lasted_ns as f64 });
+        let count = self.streams.len();
+        if count >= 4 && self.bimodal * 2 > count {
             self.outcome = Some(Outcome::Multipath);
             return;
         }
-        let Some(verdict) = self.fleet.verdict(self.capacity_bps) else { return };
-        let rate = self.fleet.rate_bps();
-        if self.fleet.loss() > LOSS_MAX && verdict != Verdict::Above {
-            self.outcome = Some(Outcome::Lossy(self.fleet.loss()));
-            return;
-        }
-        self.fleet = Fleet::default();
-        let is_known = self.low_bps.is_some() && self.high_bps.is_some();
-        self.leaps = if is_known { 0 } else { self.leaps + 1 };
-        match verdict {
-            Verdict::Above => {
-                self.high_bps = Some(self.high_bps.map_or(rate, |high| high.min(rate)));
-                self.low_bps = self.low_bps.filter(|low| *low < rate);
-                self.grey_bps = self.grey_bps.filter(|grey| grey[1] < rate);
-            }
-            Verdict::Below => {
-                self.low_bps = Some(self.low_bps.map_or(rate, |low| low.max(rate)));
-                self.high_bps = self.high_bps.filter(|high| *high > rate);
-                self.grey_bps = self.grey_bps.filter(|grey| grey[0] > rate);
-            }
-            Verdict::Grey => {
-                let [from, to] = self.grey_bps.unwrap_or([rate, rate]);
-                self.grey_bps = Some([from.min(rate), to.max(rate)]);
-            }
-        }
-        self.next_rate(rate);
-    }
-
-    /// The next rate, or the end.
-    fn next_rate(&mut self, rate: f64) {
-        let near = |from: f64, to: f64| to - from <= NEAR * f64::midpoint(from, to);
-        let max = self.limits.rate_max_bps * 0.95;
-        let leap = LEAPS[self.leaps.saturating_sub(1).min(LEAPS.len() - 1)];
-        let next = match (self.low_bps, self.grey_bps, self.high_bps) {
-            (Some(low), None, Some(high)) if near(low, high) => None,
-            (Some(low), None, Some(high)) => Some(f64::midpoint(low, high)),
-            (Some(low), Some([from, _]), _) if !near(low, from) => Some(f64::midpoint(low, from)),
-            (_, Some([_, to]), Some(high)) if !near(to, high) => Some(f64::midpoint(to, high)),
-            (Some(_), Some(_), Some(_)) => None,
-            (None, Some([from, _]), _) => Some(from * leap),
-            (_, Some([_, to]), None) => Some((to / leap).min(max)),
-            (Some(low), None, None) if low >= max * 0.98 => {
-                self.outcome = Some(Outcome::AtLeast(low));
-                return;
-            }
-            (Some(low), None, None) => Some((low / leap).min(max)),
-            (None, None, Some(high)) => Some(high * leap),
-            (None, None, None) => Some(rate),
-        };
-        match next {
-            Some(next) => self.rate_bps = next,
-            None => self.finish(),
+        let found = self.estimate();
+        // One stream does not say much, and may say nonsense.
+        let [low, high] = [0.5, 2.0].map(|times| rate_bps * times);
+        let next_bps = found.map_or(left_bps, |found| found.left_bps).clamp(low, high);
+        self.rate_bps = next_bps.min(self.limits.rate_max_bps);
+        if found.is_some_and(|found| found.margin_bps <= found.left_bps * MARGIN) {
+            self.phase = Phase::Check { count: 0 };
+            self.rate_bps *= 1.0 - MARGIN;
         }
     }
 
-    fn finish(&mut self) {
-        self.outcome = match (self.low_bps, self.high_bps) {
-            // A rate counts as carried until it is ABOVE what is left.
-            (Some(low), Some(high_bps)) => {
-                Some(Outcome::Range { low_bps: low / (1.0 + ABOVE), high_bps })
-            }
-            _ => Some(Outcome::NotConverged),
-        };
+    /// A queue that is full loses what others send, too, and says nothing of what they leave. A
+    /// path that loses without one goes on when less is sent.
+    fn lose(&mut self, loss: f64) {
+        self.lost += loss;
+        self.lossy += 1;
+        if self.lossy >= LOSSY_MAX {
+            self.outcome = Some(Outcome::Lossy(self.lost / f64::from(self.lossy)));
+        }
+        self.lead /= 2.0;
+        self.rate_bps /= LEAP;
     }
 
-    /// Time or cost is used up. Both ends of a range that is not much too wide are still true.
-    fn finish_late(&mut self) {
-        self.finish();
-        if let Some(Outcome::Range { low_bps, high_bps }) = self.outcome
-            && high_bps > low_bps * 2.0
-        {
+    /// The lead queues at the slowest line. Is that not the one with least left, then delays grow
+    /// where they should not, and what was found is another's.
+    fn check(&mut self, growth: f64, count: u32) {
+        // What one stream says by chance is no growth.
+        let chance_bps = self.estimate().map_or(0.0, |found| found.chance_bps);
+        if growth * self.capacity_bps <= self.rate_bps * GROWTH + chance_bps {
+            self.finish();
+        } else if count + 1 < CHECKS {
+            self.phase = Phase::Check { count: count + 1 };
+        } else {
             self.outcome = Some(Outcome::NotConverged);
         }
     }
+
+    /// Nothing queued, or not for long: more is left, or the lead was too short.
+    fn climb(&mut self, rate_bps: f64) {
+        let is_slow = rate_bps < self.rate_bps * SLOW;
+        // Where packets queued once, the sender is quick enough.
+        if self.streams.is_empty() && (is_slow || self.rate_bps >= self.limits.rate_max_bps) {
+            self.outcome = Some(Outcome::AtLeast(rate_bps));
+            return;
+        }
+        self.lead = (self.lead * LEAP).min(LEAD_MAX);
+        self.rate_bps = (self.rate_bps * LEAP).min(self.limits.rate_max_bps);
+    }
+
+    /// What streams say together that were sent at about what is left.
+    fn estimate(&self) -> Option<Estimate> {
+        let mut all: Vec<f64> = self.streams.iter().map(|said| said.left_bps).collect();
+        all.sort_by(f64::total_cmp);
+        let middle = *all.get(all.len() / 2)?;
+        let is_near = |said: &&Said| (said.rate_bps - middle).abs() <= middle * APART;
+        let near: Vec<&Said> = self.streams.iter().filter(is_near).collect();
+        if near.is_empty() {
+            return None;
+        }
+        let weights: f64 = near.iter().map(|said| said.weight).sum();
+        let left_bps = near.iter().map(|said| said.left_bps * said.weight).sum::<f64>() / weights;
+        let off = |said: &&Said| ((said.left_bps - left_bps) * said.weight / weights).powi(2);
+        let count = near.len() as f64;
+        let error_bps = (near.iter().map(off).sum::<f64>() * count / (count - 1.0)).sqrt();
+        // Few streams agree by chance, the more as it is asked after each.
+        let errors = ERRORS * (1.0 + 2.0 / (count - 3.0));
+        let is_known = near.len() >= STREAMS_MIN;
+        let margin_bps = if is_known { error_bps * errors } else { f64::INFINITY };
+        Some(Estimate { left_bps, margin_bps, chance_bps: error_bps * count.sqrt() })
+    }
+
+    fn finish(&mut self) {
+        let found = self.estimate().filter(|e| e.margin_bps <= e.left_bps * MARGIN_MAX);
+        self.outcome = Some(found.map_or(Outcome::NotConverged, |e| {
+            let margin_bps = e.margin_bps.max(e.left_bps * MARGIN);
+            Outcome::Range { low_bps: e.left_bps - margin_bps, high_bps: e.left_bps + margin_bps }
+        }));
+    }
 }
 
-/// Of each bulk its last packet: with it the bulk was sent as a whole.
-fn ends_of_bulks(sent: &[Probe], bulk: u32) -> Vec<Probe> {
-    let last = |probe: &&Probe| bulk <= 1 || probe.sequence % bulk == bulk - 1;
-    sent.iter().filter(last).copied().collect()
+/// For so long packets arrived.
+fn span(arrivals: &[Arrival]) -> Duration {
+    let times = || arrivals.iter().map(|arrival| arrival.received_ns);
+    let first = times().min().unwrap_or(0);
+    let last = times().max().unwrap_or(0);
+    Duration::from_nanos(last - first)
 }

@@ -21,12 +21,18 @@ enum Cross {
 /// A line, its other traffic, and a receiver that batches.
 struct Line {
     pipe: Pipe,
+    /// A line before it, which others do not use.
+    before: Option<Pipe>,
     rng: Rng,
     cross: Cross,
     cross_gap_ns: f64,
     next_cross_ns: f64,
     /// Interrupts come at multiples of it.
     batch_ns: u64,
+    /// The sender pauses for so long in the middle of each stream.
+    pause_ns: u64,
+    /// What comes for so long behind a stream's first packet is read at once.
+    late_ns: u64,
     /// A second path with so much more delay, taken by chance.
     detour_ns: u64,
     /// What fills while nothing passes, bytes, and how quickly it fills, bits a second.
@@ -49,11 +55,14 @@ impl Line {
         let bucket = None;
         Self {
             pipe,
+            before: None,
             rng,
             cross,
             cross_gap_ns,
             next_cross_ns,
             batch_ns: 0,
+            pause_ns: 0,
+            late_ns: 0,
             detour_ns: 0,
             bucket,
             tokens: 0.0,
@@ -67,6 +76,11 @@ impl Line {
 
     /// Sends one packet of ours; when it arrives, if it does.
     fn send(&mut self, mut at_ns: u64, len: usize) -> Option<u64> {
+        if let Some(Verdict::Deliver { at_ns: came_ns, .. }) =
+            self.before.as_mut().map(|before| before.offer(at_ns, len))
+        {
+            at_ns = came_ns;
+        }
         while self.next_cross_ns <= at_ns as f64 {
             self.pipe.offer(self.next_cross_ns as u64, CROSS_LEN);
             let gap = match self.cross {
@@ -102,12 +116,21 @@ impl Line {
         for sequence in 0..plan.packets {
             let bulk_at = u64::from(sequence / plan.bulk * plan.bulk);
             let late = (self.exponential() * 3000.0) as u64;
-            let due = begin + plan.gap.as_nanos() as u64 * bulk_at + late;
-            last = last.max(due) + 100;
+            let behind = bulk_at.saturating_sub(u64::from(plan.lead));
+            let pause = if sequence > plan.packets / 2 { self.pause_ns } else { 0 };
+            let due = begin + pause + plan.gap.as_nanos() as u64 * behind + late;
+            // What leaves at once has one time.
+            if sequence % plan.bulk == 0 {
+                last = last.max(due) + 100;
+            }
             sent.push(Probe { sequence, sent_ns: last });
             if let Some(at) = self.send(last, plan.len) {
                 arrivals.push(Arrival { sequence, received_ns: at + OTHER_CLOCK_NS });
             }
+        }
+        let read = arrivals.first().map_or(0, |first| first.received_ns) + self.late_ns;
+        for arrival in &mut arrivals {
+            arrival.received_ns = arrival.received_ns.max(read);
         }
         (sent, arrivals, last)
     }
@@ -198,14 +221,16 @@ fn tried(rate: u64, share: f64, cross: Cross, all: &mut [u32; 3]) -> (String, bo
     let is_told = one.others.iter().all(|other| *other == Outcome::NotConverged);
     // Trains are sent before anything is known: on a line with little left they weigh more.
     let is_cheap = median(&mut one.bytes) <= 0.1 && most_cost <= 0.15;
-    (told, is_told && is_cheap && most_s <= 15.0)
+    // Nothing is left to chance where nothing comes by chance.
+    let is_found = one.holds == RUNS as u32 && median(&mut one.widths) <= 0.2;
+    (told, is_told && is_cheap && most_s <= 15.0 && (is_found || cross == Cross::Poisson))
 }
 
 #[test]
 #[expect(clippy::disallowed_macros, reason = "whoever runs it wants the figures")]
 fn source_001_11_source_001_12_ranges_hold_the_truth_and_cost_little() {
     let mut all = [0; 3];
-    for rate in [10, 100, 500] {
+    for rate in [10, 100, 500, 1000] {
         for share in [0.0, 0.4, 0.7] {
             for cross in [Cross::Even, Cross::Poisson] {
                 if share > 0.0 || cross == Cross::Even {
@@ -218,8 +243,8 @@ fn source_001_11_source_001_12_ranges_hold_the_truth_and_cost_little() {
     }
     let [holds, ranges, runs] = all;
     println!("{holds} of {ranges} ranges hold the truth, in {runs} runs");
-    assert!(holds * 10 >= ranges * 9, "{holds} of {ranges}");
-    assert!(ranges * 5 >= runs * 3, "{ranges} of {runs}");
+    assert!(holds * 100 >= ranges * 98, "{holds} of {ranges}");
+    assert!(ranges * 10 >= runs * 9, "{ranges} of {runs}");
 }
 
 #[test]
@@ -262,7 +287,7 @@ fn a_sender_that_pauses_ends_without_a_number_and_so_does_a_minute() {
             now = now.max(due);
             continue;
         };
-        let at = |n: u32| u64::from(n) * plan.gap.as_nanos() as u64 + u64::from(n > 50) * 9_000_000;
+        let at = |n: u32| u64::from(n) * plan.gap.as_nanos() as u64 + u64::from(n / 5) * 9_000_000;
         let sent: Vec<Probe> =
             (0..plan.packets).map(|n| Probe { sequence: n, sent_ns: at(n) }).collect();
         let arrivals: Vec<Arrival> =
@@ -278,4 +303,59 @@ fn a_sender_that_pauses_ends_without_a_number_and_so_does_a_minute() {
     assert_eq!(end.since(begin).as_secs(), 60);
     assert_eq!(estimator.poll_stream(end), None);
     assert_eq!(estimator.outcome(), Some(Outcome::NotConverged));
+}
+
+/// What is found of a line, if it is a range.
+fn range_of(line: &mut Line) -> Option<(f64, f64)> {
+    match estimate(line, Limits::default()).0 {
+        Outcome::Range { low_bps, high_bps } => Some((low_bps, high_bps)),
+        _ => None,
+    }
+}
+
+fn holds(line: &mut Line, truth_bps: f64) -> bool {
+    range_of(line).is_some_and(|(low, high)| low <= truth_bps && truth_bps <= high)
+}
+
+#[test]
+fn a_queue_that_is_short_is_no_loss() {
+    let mut line = Line::new(100_000_000, 0.4, Cross::Even, 5);
+    let short = Impairment { limit_packets: 30, ..*line.pipe.impairment() };
+    line.pipe.set_impairment(short).unwrap();
+    assert!(holds(&mut line, 60e6));
+}
+
+#[test]
+fn a_slow_line_before_one_with_less_left_is_not_taken_for_it() {
+    let mut line = Line::new(1_000_000_000, 0.915, Cross::Even, 5);
+    let before = Impairment { rate_bps: 100_000_000, limit_packets: 1000, ..Impairment::NONE };
+    line.before = Some(Pipe::new(before, 7).unwrap());
+    let (outcome, ..) = estimate(&mut line, Limits::default());
+    assert_eq!(outcome, Outcome::NotConverged, "85 Mbit/s are left");
+}
+
+#[test]
+fn a_bucket_is_told_that_is_deeper_than_a_stream() {
+    let mut line = Line::new(1_000_000_000, 0.0, Cross::Even, 5);
+    line.bucket = Some((400_000.0, 50e6));
+    line.tokens = 400_000.0;
+    let (outcome, ..) = estimate(&mut line, Limits::default());
+    assert!(matches!(outcome, Outcome::TokenBucket { .. }), "{outcome:?}");
+}
+
+/// A shaper lets pass at once what it saved up, which hides that a rate is too high.
+#[test]
+fn what_a_shaper_saved_up_hides_nothing() {
+    let mut line = Line::new(1_000_000_000, 0.0, Cross::Even, 5);
+    line.bucket = Some((18_000.0, 150e6));
+    assert!(holds(&mut line, 150e6));
+}
+
+/// A machine that is busy pauses in some streams, and reads late once in a while.
+#[test]
+fn a_pause_and_a_late_read_do_no_harm() {
+    let mut line = Line::new(100_000_000, 0.4, Cross::Even, 5);
+    line.pause_ns = 1_500_000;
+    line.late_ns = 2_000_000;
+    assert!(holds(&mut line, 60e6));
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use noise::Instant;
 use translate::Table;
 use wire::coalesce::{Coalescer, GATHER_MAX};
 use wire::frame::Head;
@@ -41,6 +42,7 @@ pub struct Inbox {
     own: Vec<u8>,
     bytes: usize,
     congested: bool,
+    came: Option<Instant>,
 }
 
 impl Inbox {
@@ -60,6 +62,17 @@ impl Inbox {
     #[must_use]
     pub fn is_congested(&self) -> bool {
         self.congested
+    }
+
+    /// Says when the datagram at hand came, where somebody saw that before it was read.
+    pub fn set_came(&mut self, came: Option<Instant>) {
+        self.came = came;
+    }
+
+    /// When the datagram at hand came.
+    #[must_use]
+    pub fn came(&self) -> Option<Instant> {
+        self.came
     }
 
     /// Adds a packet that lies in lent memory.

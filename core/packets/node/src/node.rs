@@ -258,7 +258,8 @@ impl Node {
                 self.open(from, Index(receiver), datagram, start, clock.now, inbox).map(|circuit| {
                     let Some((id, plain)) = circuit else { return };
                     if frame::is_sounding(&datagram[plain.clone()]) {
-                        return self.handle_sounding(id, &datagram[plain], clock.now, out);
+                        let came = inbox.came().unwrap_or(clock.now);
+                        return self.handle_sounding(id, &datagram[plain], clock.now, came, out);
                     }
                     let at = (id, start + plain.start);
                     let now = (clock.now, random);

@@ -234,6 +234,7 @@ impl Engine {
         for message in messages {
             received += message.len;
             self.inbox.set_congested(message.congested);
+            self.inbox.set_came(message.came);
             let (from, Range { mut start, end }) = match (via, &mut out.carriers) {
                 (Some(via), Some(carriers)) => match carriers.take(via, message, memory) {
                     Some(found) => found,
@@ -286,6 +287,7 @@ impl Engine {
         let Some(mut arrived) = self.streams.read(fd) else { return false };
         self.tick();
         self.inbox.set_congested(false);
+        self.inbox.set_came(None);
         let relay = arrived.relay;
         let mut count = 0;
         let is_bad = loop {
@@ -377,6 +379,9 @@ impl Engine {
         }
         self.node.handle_actions(self.clock, &mut self.random, &mut out);
         out.flush();
+        if let Some(sockets) = &mut self.sockets {
+            sockets.set_stamped(self.node.is_sounded(self.clock.now));
+        }
         self.carriers.handle_timeout();
         self.streams.handle_timeout();
         self.streams.flush();

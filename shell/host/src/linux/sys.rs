@@ -102,6 +102,11 @@ pub(crate) fn boottime_ns() -> u64 {
     clock_ns(libc::CLOCK_BOOTTIME)
 }
 
+/// Nanoseconds of CLOCK_REALTIME, by which the kernel says when a datagram came.
+pub(crate) fn wall_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC, which stands during suspend.
 pub(crate) fn awake_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
@@ -125,6 +130,25 @@ pub(crate) fn sleep_exactly() {
     const SLACK_NS: libc::c_ulong = 1_000;
     // SAFETY: takes a number. What is refused leaves the thread as it was.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0) };
+}
+
+/// From now on this thread runs before all that have no deadline, or no longer does. Who may not
+/// say so runs as before.
+pub(crate) fn run_first(is_first: bool) {
+    let policy = if is_first { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
+    // SAFETY: a zeroed sched_param is valid; it outlives the call, which is about this thread.
+    unsafe {
+        let mut param: libc::sched_param = zeroed();
+        param.sched_priority = is_first.into();
+        libc::pthread_setschedparam(libc::pthread_self(), policy, &raw const param);
+    }
+}
+
+/// Sleeps until `fd` takes something, for a second at most.
+pub(crate) fn wait_writable(fd: RawFd) {
+    let mut ask = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: `ask` outlives the call. An error is no sleep.
+    unsafe { libc::poll(&raw mut ask, 1, 1_000) };
 }
 
 /// Fills `out` from the kernel's generator. Blocks only before the pool was first seeded.

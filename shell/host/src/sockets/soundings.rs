@@ -3,7 +3,7 @@
 //! has to do does not make a packet late.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use link::{Destination, Endpoint, Outbox};
@@ -64,26 +64,59 @@ impl Sealed {
         self.to.remote.is_ipv6()
     }
 
-    /// Sends all, so far apart that `bulk` of them leave at once and the next after as many gaps.
-    /// Returns when each really left, in nanoseconds by the clock of [`now`]. What the system does
-    /// not take is lost, as far as anybody can tell.
+    /// Sends all: `lead` of them as fast as it goes, the others so far apart that `bulk` of them
+    /// leave at once and the next after as many gaps. Returns when each really left, in nanoseconds
+    /// by the clock of [`now`]. What the system does not take is lost, as far as anybody can tell.
     #[must_use]
-    pub fn send(&self, gap: Duration, bulk: u32) -> Vec<u64> {
+    pub fn send(&self, gap: Duration, lead: u32, bulk: u32) -> Vec<u64> {
         sys::sleep_exactly();
+        sys::run_first(true);
         let mut messages = Messages::new();
-        let len = self.stream.len;
-        let begin_ns = sys::boottime_ns();
-        let gap_ns = gap.as_nanos() as u64;
-        let bulk = u64::from(bulk.max(1));
-        let datagrams = self.stream.memory[..self.stream.used].chunks_exact(len.max(1));
-        let mut left = Vec::with_capacity(datagrams.len());
-        for (place, datagram) in (0..).zip(datagrams) {
-            wait_until(begin_ns + gap_ns * (place / bulk * bulk));
-            left.push(sys::boottime_ns());
-            let run = Run::single(self.to, place as usize * len, len);
-            let _ = messages.send(&self.fd, std::iter::once((&run, datagram, false)));
+        let len = self.stream.len.max(1);
+        let mut due_ns = sys::boottime_ns();
+        let bulk = bulk.max(1);
+        let unit_len = len * bulk as usize;
+        let unit_gap_ns = gap.as_nanos() as u64 * u64::from(bulk);
+        let mut left = Vec::with_capacity(self.stream.used / len);
+        for unit in self.stream.memory[..self.stream.used].chunks(unit_len) {
+            if left.len() > lead as usize {
+                due_ns += unit_gap_ns;
+            }
+            wait_until(due_ns);
+            let at_ns = self.send_unit(&mut messages, unit);
+            // What was late is not made up for: that would be a burst.
+            if at_ns > due_ns + unit_gap_ns {
+                due_ns = at_ns;
+            }
+            left.extend(std::iter::repeat_n(at_ns, unit.len() / len));
         }
+        sys::run_first(false);
         left
+    }
+
+    /// Sends packets that leave at once, and returns when they did. A socket is full where the
+    /// slow line is this machine's own; then they leave when it has room.
+    fn send_unit(&self, messages: &mut Messages, unit: &[u8]) -> u64 {
+        let each = Run::single(self.to, 0, self.stream.len);
+        let count = unit.len() / each.len.max(1);
+        let whole = Run { len: unit.len(), count, ..each };
+        let mut send = |run: &Run, bytes: &[u8], is_cut: bool| {
+            messages.send(&self.fd, std::iter::once((run, bytes, is_cut)))
+        };
+        let mut at_ns = sys::boottime_ns();
+        let mut sent = send(&whole, unit, count > 1);
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            sys::wait_writable(self.fd.as_raw_fd());
+            at_ns = sys::boottime_ns();
+            sent = send(&whole, unit, count > 1);
+        }
+        if sent.is_err() && count > 1 {
+            // A kernel or a card that refuses units.
+            for datagram in unit.chunks(each.len.max(1)) {
+                let _ = send(&each, datagram, false);
+            }
+        }
+        at_ns
     }
 }
 
@@ -127,11 +160,14 @@ mod tests {
         let sealed = Sealed::new(stream, Some(&sockets)).unwrap();
         assert!(!sealed.is_v6());
         let gap = Duration::from_micros(500);
-        let left = sealed.send(gap, 4);
+        let left = sealed.send(gap, 8, 4);
         assert_eq!(left.len(), 20);
         for (place, at) in (0_u64..).zip(&left) {
             // The first left a little after the beginning.
-            assert!(at - left[0] + 100_000 >= place / 4 * 4 * 500_000, "{place}: {left:?}");
+            assert!(
+                at - left[0] + 100_000 >= (place / 4 * 4).saturating_sub(8) * 500_000,
+                "{place}: {left:?}"
+            );
             let mut bytes = [0; 200];
             assert_eq!(peer.recv(&mut bytes).unwrap(), 100);
             assert!(bytes[..100].iter().all(|byte| u64::from(*byte) == place), "{place}");

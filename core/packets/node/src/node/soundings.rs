@@ -15,6 +15,9 @@ use super::*;
 
 /// Peers whose streams are noted at once; for one more, who was silent longest is forgotten.
 pub const SOUNDED_MAX: usize = 64;
+/// A peer whose last packet of a stream came so long ago sends none any more: streams of one
+/// measurement come sooner, one behind the other.
+const SOUNDED_FOR: Duration = Duration::from_secs(15);
 /// Bytes around a plaintext: of IP, UDP and a transport datagram.
 const OUTER_V4_LEN: usize = 20 + 8 + wireguard::OVERHEAD_LEN;
 const OUTER_V6_LEN: usize = 40 + 8 + wireguard::OVERHEAD_LEN;
@@ -163,18 +166,26 @@ impl Node {
         own.untold.is_empty().then_some(&own.arrivals)
     }
 
-    /// Takes a sounding of a peer.
+    /// Whether a peer sends streams, so that it matters when exactly its datagrams come.
+    #[must_use]
+    pub fn is_sounded(&self, now: Instant) -> bool {
+        let mut heard = self.soundings.heard.values();
+        heard.any(|heard| !heard.last.is_older_than(SOUNDED_FOR, now))
+    }
+
+    /// Takes a sounding of a peer; it `came` before it was read.
     pub(super) fn handle_sounding<O: Outbox>(
         &mut self,
         id: PeerId,
         plain: &[u8],
         now: Instant,
+        came: Instant,
         out: &mut O,
     ) {
         let Ok(Frame::Sounding(sounding)) = frame::parse(plain) else { return };
         match sounding {
             Sounding::Packet { stream, sequence } => {
-                self.soundings.note(id, stream, sequence, now);
+                self.soundings.note(id, stream, sequence, came);
             }
             Sounding::Ask { stream, first, room } => {
                 let Self { soundings, peers, .. } = self;

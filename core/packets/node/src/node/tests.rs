@@ -163,8 +163,14 @@ impl Machine {
     }
 
     pub(super) fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
+        self.read(from, datagram, None);
+    }
+
+    /// Receives what somebody saw come before.
+    pub(super) fn read(&mut self, from: SocketAddr, datagram: &[u8], came: Option<Instant>) {
         let mut memory = datagram.to_vec();
         let (mut inbox, clock) = (Inbox::default(), self.clock());
+        inbox.set_came(came);
         self.node.handle_datagram(
             Endpoint::new(from).into(),
             &mut memory,

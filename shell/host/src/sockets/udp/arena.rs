@@ -5,10 +5,11 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::RawFd;
 
 use link::Endpoint;
+use noise::Instant;
 
 use super::MESSAGES_MAX;
 use super::messages::{CONTROL_LEN, Control, Told, address_of, read_control};
-use crate::linux::sys::check;
+use crate::linux::sys::{self, check};
 
 /// Room for one message from the kernel: the largest UDP payload, and the coalesced ones.
 const MESSAGE_LEN: usize = 65_536;
@@ -26,6 +27,8 @@ pub struct Received {
     pub from: Endpoint,
     /// Whether a router marked it: congestion met (RFC 3168).
     pub congested: bool,
+    /// When the kernel had it, where it says so ([`super::Sockets::set_stamped`]).
+    pub came: Option<Instant>,
 }
 
 /// Memory for incoming messages, reused for ever. Pages that are never filled cost nothing.
@@ -97,15 +100,20 @@ impl Arena {
             Err(error) if is_passing(&error) => 0,
             Err(error) => return Err(error),
         };
+        let mut clocks = None;
         for i in 0..got {
             let header = &self.headers[i];
             let len = usize::try_from(header.msg_len).unwrap_or(0).min(MESSAGE_LEN);
             let Some(remote) = address_of(&self.names[i]) else { continue };
-            let Told { source, segment, congested } = read_control(&header.msg_hdr);
+            let Told { source, segment, congested, came_ns } = read_control(&header.msg_hdr);
             let segment = segment.filter(|&size| size > 0).unwrap_or_else(|| len.max(1));
             let from = Endpoint { remote, source };
             let start = i * MESSAGE_LEN;
-            self.received.push(Received { start, len, segment, from, congested });
+            let came = came_ns.map(|came_ns| {
+                let now = clocks.get_or_insert_with(|| (sys::boottime_ns(), sys::wall_ns()));
+                Instant(now.0.saturating_sub(now.1.saturating_sub(came_ns)))
+            });
+            self.received.push(Received { start, len, segment, from, congested, came });
         }
         Ok(got)
     }

@@ -11,8 +11,9 @@ use super::{MESSAGES_MAX, SOL_UDP, UDP_GRO, UDP_SEGMENT};
 use crate::linux::sys::check;
 use crate::sockets::batch::Run;
 
-/// Bytes of control data a message: a segment size, a source address and a traffic class, aligned.
-pub(super) const CONTROL_LEN: usize = 96;
+/// Bytes of control data a message: a segment size, a source address, a traffic class and a time,
+/// aligned.
+pub(super) const CONTROL_LEN: usize = 128;
 /// Congestion met, in the low two bits of the traffic class.
 const CE: u8 = 3;
 
@@ -178,6 +179,8 @@ pub(super) struct Told {
     pub(super) segment: Option<usize>,
     /// The ECN field of the header is "congestion met"; the kernel joins none that differ in it.
     pub(super) congested: bool,
+    /// When it came, by the wall clock, ns.
+    pub(super) came_ns: Option<u64>,
 }
 
 /// Reads what the kernel told with a message.
@@ -205,6 +208,12 @@ pub(super) fn read_control(header: &libc::msghdr) -> Told {
                 (SOL_UDP, UDP_GRO) => {
                     let size = data.cast::<libc::c_int>().read_unaligned();
                     told.segment = usize::try_from(size).ok();
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let time = data.cast::<libc::timespec>().read_unaligned();
+                    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+                    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+                    told.came_ns = Some(seconds.saturating_mul(1_000_000_000) + nanos);
                 }
                 (libc::IPPROTO_IP, libc::IP_TOS) => told.congested = *data & 3 == CE,
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {

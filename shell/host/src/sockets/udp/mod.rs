@@ -70,6 +70,7 @@ pub struct Sockets {
     port: u16,
     /// Send buffer that both have.
     send_buffer: usize,
+    is_stamped: bool,
     /// What was sent and refused since the start.
     pub sent: Sent,
 }
@@ -99,7 +100,9 @@ impl Sockets {
                         None => chosen,
                     };
                     let send_buffer = SEND_BUFFER_LEN as usize;
-                    let sockets = Self { v4, v6, port: chosen, send_buffer, sent: Sent::default() };
+                    let sent = Sent::default();
+                    let is_stamped = false;
+                    let sockets = Self { v4, v6, port: chosen, send_buffer, is_stamped, sent };
                     if sockets.v4.is_none() && sockets.v6.is_none() {
                         return Err(io::Error::other("this kernel has neither IPv4 nor IPv6"));
                     }
@@ -173,6 +176,20 @@ impl Sockets {
             set_buffer(socket.fd.as_raw_fd(), SEND, len as libc::c_int).unwrap_or_else(|error| {
                 tracing::debug!(%error, len, "the send buffer stays as it is");
             });
+        }
+    }
+
+    /// Has the kernel say when each datagram came, or no longer. It costs every packet of the
+    /// machine some nanoseconds, so nobody asks for it who does not measure.
+    pub fn set_stamped(&mut self, is_stamped: bool) {
+        if self.is_stamped == is_stamped {
+            return;
+        }
+        self.is_stamped = is_stamped;
+        for socket in self.each() {
+            let (fd, name) = (socket.fd.as_raw_fd(), libc::SO_TIMESTAMPNS);
+            let set = sys::set_option(fd, libc::SOL_SOCKET, name, is_stamped.into());
+            set.unwrap_or_else(|error| tracing::debug!(%error, "times are those of reading"));
         }
     }
 

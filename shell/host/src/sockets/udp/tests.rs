@@ -181,6 +181,32 @@ fn lc_14_a_batch_of_both_families_through_a_full_socket_loses_and_repeats_nothin
 }
 
 #[test]
+fn the_kernel_says_when_a_datagram_came_where_it_is_asked() {
+    in_fresh_namespace(|| {
+        let mut ends = Ends::new();
+        for is_stamped in [true, false] {
+            ends.to.set_stamped(is_stamped);
+            // The kernel begins a little later.
+            std::thread::sleep(Duration::from_millis(100));
+            let sent_ns = sys::boottime_ns();
+            for to in ["127.0.0.1", "::1"] {
+                ends.add(0, 500, to, None);
+            }
+            ends.from.flush(&mut ends.batch);
+            std::thread::sleep(Duration::from_millis(100));
+            for fd in ends.to.fds().collect::<Vec<_>>() {
+                assert_eq!(ends.arena.receive(fd, MESSAGES_MAX).unwrap(), 1);
+                let came = ends.arena.parts().0[0].came;
+                assert_eq!(came.is_some(), is_stamped);
+                // Long before it was read.
+                let late_ns = came.map_or(0, |came| came.0.saturating_sub(sent_ns));
+                assert!(late_ns < 90_000_000, "{late_ns}");
+            }
+        }
+    });
+}
+
+#[test]
 fn the_socket_that_is_full_is_the_one_that_is_waited_for() {
     in_fresh_namespace(|| {
         let mut ends = Ends::new();

@@ -55,6 +55,29 @@ fn bc_13_a_stream_is_noted_where_it_comes_and_told_where_it_is_asked_for() {
 }
 
 #[test]
+fn what_is_read_late_is_told_as_it_came() {
+    let (mut a, mut b) = pair(1);
+    let mut tray = Tray::default();
+    assert!(!b.node.is_sounded(b.now), "nobody measures");
+    a.node.send_stream(&b.public(), 50, 240, a.now, &mut tray).expect("a session");
+    a.pass(Duration::ZERO);
+    settle(&mut a, &mut b);
+    // All are read at once, a while later.
+    let began = b.now;
+    b.now += Duration::from_millis(30);
+    for (place, (_, datagram)) in (0..).zip(&tray.sent) {
+        b.read(address(1), datagram, Some(began.after(Duration::from_micros(100) * place)));
+    }
+    assert!(b.node.is_sounded(b.now));
+    a.node.ask_arrivals(a.now, &mut a.out).expect("a session");
+    settle(&mut a, &mut b);
+    let expected: Vec<(u16, u64)> =
+        (0..50).map(|place| (place, u64::from(place) * 100_000)).collect();
+    assert_eq!(a.node.arrivals(), Some(&expected[..]));
+    assert!(!b.node.is_sounded(b.now + Duration::from_secs(60)), "it is over");
+}
+
+#[test]
 fn a_stream_that_never_came_is_told_as_such() {
     let (mut a, mut b) = pair(1);
     let mut tray = Tray::default();
