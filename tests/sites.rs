@@ -315,12 +315,19 @@ fn si_01_a_file_with_mistakes_is_told_with_their_places_and_nobody_is_asked() ->
     std::fs::write(&file, text.replace("h;reboot", "h").replace("10.9.0.0/25", "10.8.0.0/25"))?;
     let told =
         said(Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", "check"]).arg(&file))?;
-    ensure!(told.contains("10.8.0.0/25") && told.contains("1 links"), "{told}");
+    ensure!(told.contains("10.8.0.0/25") && told.contains("1 link;"), "{told}");
+    ensure!(!told.contains("image"), "{told}");
     let told =
         said(Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", "inventory"]).arg(&file))?;
     let value: Value = serde_json::from_str(&told)?;
     let host = &value["all"]["children"]["a"]["children"]["a_gateways"]["hosts"]["a-gw1"];
     ensure!(host["ansible_host"] == "h", "{told}");
+    let made =
+        "network = \"acme\"\n[[site]]\nname = \"c\"\nprovider = \"aws\"\nregion = \"eu-west-3\"\n";
+    std::fs::write(&file, made)?;
+    let told =
+        said(Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", "check"]).arg(&file))?;
+    ensure!(told.contains("the image of c must have /usr/local/bin/warren"), "{told}");
     std::fs::remove_dir_all(&folder)?;
     Ok(())
 }
