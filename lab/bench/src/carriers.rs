@@ -308,5 +308,5 @@ pub fn to_json(report: &Report) -> Result<String> {
         "rows": report.rows(),
         "samples": samples,
     });
-    Ok(serde_json::to_string_pretty(&told)? + "\n")
+    Ok(serde_json::to_string(&told)? + "\n")
 }

@@ -336,5 +336,5 @@ pub fn to_json(report: &Report) -> Result<String> {
         "rows": report.rows(),
         "samples": report.samples.iter().map(sample).collect::<Vec<_>>(),
     });
-    Ok(serde_json::to_string_pretty(&told)? + "\n")
+    Ok(serde_json::to_string(&told)? + "\n")
 }

@@ -218,7 +218,7 @@ pub fn to_json(report: &Report) -> Result<String> {
         "values": found.collect::<Vec<Value>>(),
         "failures": report.failures,
     });
-    Ok(serde_json::to_string_pretty(&told)? + "\n")
+    Ok(serde_json::to_string(&told)? + "\n")
 }
 
 #[cfg(test)]
