@@ -144,6 +144,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn sc_05_a_key_is_named_and_not_shown_and_a_refusal_says_whose_it_should_be() {
+        let (key, _) = SigningKey::generate(&mut Seeded(1)).unwrap();
+        assert_eq!(format!("{key:?}"), "SigningKey(…)");
+        assert!(BadSignature.to_string().contains("the server that this node joined"));
+    }
+
     fn only(signed: &Signed, key: &SigningKey, other: &SigningKey) {
         assert_eq!(signed.verify(&key.verifying()), Ok("{\"a\":1}"));
         assert_eq!(signed.verify(&other.verifying()), Err(BadSignature));
