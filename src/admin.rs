@@ -246,6 +246,12 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// "1 rule", "2 rules".
+pub(crate) fn counted(number: &Value, what: &str) -> String {
+    let more = if *number == 1 { "" } else { "s" };
+    format!("{number} {what}{more}")
+}
+
 /// Seconds of `90s`, `30m`, `24h` or `7d`.
 pub(crate) fn lifetime(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no time; write 90s, 30m, 24h or 7d");

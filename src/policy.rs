@@ -8,7 +8,7 @@ use ::policy::{Directory, Finding, Policy};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::admin::{Target, finding};
+use crate::admin::{Target, counted, finding};
 use crate::client::say;
 
 /// The longest policy that is read for a server, in bytes; the server takes less.
@@ -113,12 +113,6 @@ fn test(target: Target, file: Option<&Path>) -> Result<()> {
             [("rules", "rule"), ("tests", "test"), ("nodes", "node")].map(|(n, w)| count(n, w));
         format!("{rules}, {tests} passed, against {nodes}\n")
     })
-}
-
-/// "1 rule", "2 rules".
-fn counted(number: &Value, what: &str) -> String {
-    let more = if *number == 1 { "" } else { "s" };
-    format!("{number} {what}{more}")
 }
 
 /// A warning, on standard error: not eprintln, which panics where that is full or closed.

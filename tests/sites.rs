@@ -303,30 +303,30 @@ fn si_01_a_file_with_mistakes_is_told_with_their_places_and_nobody_is_asked() ->
                 subnets = [\"10.9.0.0/24\"]\n[[site]]\nname = \"b\"\nprovider = \"ssh\"\n\
                 hosts = [\"h;reboot\"]\nsubnets = [\"10.9.0.0/25\"]\n";
     std::fs::write(&file, text)?;
-    let check = |word: &str| {
-        Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", word]).arg(&file).output()
+    let command = |word: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warren"));
+        command.args(["sites", word]).arg(&file);
+        command
     };
-    let out = check("check")?;
+    let says = |word: &str| said(&mut command(word));
+    let out = command("check").output()?;
     let why = String::from_utf8_lossy(&out.stderr).into_owned();
     ensure!(!out.status.success() && why.contains("sites.toml:10:10: a host is USER@"), "{why}");
     std::fs::write(&file, text.replace("h;reboot", "h"))?;
-    let why = String::from_utf8_lossy(&check("check")?.stderr).into_owned();
+    let why = String::from_utf8_lossy(&command("check").output()?.stderr).into_owned();
     ensure!(why.contains("10.9.0.0/25 of b overlaps 10.9.0.0/24 of a"), "{why}");
     std::fs::write(&file, text.replace("h;reboot", "h").replace("10.9.0.0/25", "10.8.0.0/25"))?;
-    let told =
-        said(Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", "check"]).arg(&file))?;
+    let told = says("check")?;
     ensure!(told.contains("10.8.0.0/25") && told.contains("1 link;"), "{told}");
     ensure!(!told.contains("image"), "{told}");
-    let told =
-        said(Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", "inventory"]).arg(&file))?;
+    let told = says("inventory")?;
     let value: Value = serde_json::from_str(&told)?;
     let host = &value["all"]["children"]["a"]["children"]["a_gateways"]["hosts"]["a-gw1"];
     ensure!(host["ansible_host"] == "h", "{told}");
     let made =
         "network = \"acme\"\n[[site]]\nname = \"c\"\nprovider = \"aws\"\nregion = \"eu-west-3\"\n";
     std::fs::write(&file, made)?;
-    let told =
-        said(Command::new(env!("CARGO_BIN_EXE_warren")).args(["sites", "check"]).arg(&file))?;
+    let told = says("check")?;
     ensure!(told.contains("the image of c must have /usr/local/bin/warren"), "{told}");
     std::fs::remove_dir_all(&folder)?;
     Ok(())

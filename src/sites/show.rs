@@ -7,7 +7,7 @@ use clouds::{Gateway, Survey};
 use serde_json::{Value, json};
 use sites::{Action, File, MONTH_H, Numbering, Provider, Step, Topology, links};
 
-use crate::admin::{plain, table};
+use crate::admin::{counted, plain, table};
 
 fn texts<T: ToString>(list: &[T]) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
@@ -70,8 +70,8 @@ pub(super) fn numbers(file: &File, numbering: &Numbering) -> String {
     let mut text = table(&all["sites"], &columns);
     let _ = writeln!(
         text,
-        "{joined} link{}; room for {} providers, {} sites each, {} machines each",
-        if joined == 1 { "" } else { "s" },
+        "{}; room for {} providers, {} sites each, {} machines each",
+        counted(&json!(joined), "link"),
         room.providers,
         room.sites,
         room.machines

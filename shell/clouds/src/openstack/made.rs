@@ -370,9 +370,14 @@ impl Project {
     }
 }
 
+/// A network that is reached without a hop, as options of routes say it.
+pub(crate) fn own_route(cidr: &str) -> String {
+    format!("{cidr},0.0.0.0")
+}
+
 /// What a gateway's inner interface hears by DHCP in place of its machines' routes.
 fn own_routes(cidr: &str) -> Value {
-    let option = |name| json!({ "opt_name": name, "opt_value": format!("{cidr},0.0.0.0") });
+    let option = |name| json!({ "opt_name": name, "opt_value": own_route(cidr) });
     Value::Array(ROUTE_OPTIONS.map(option).into())
 }
 

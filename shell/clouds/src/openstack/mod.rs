@@ -17,7 +17,7 @@ use serde_json::Value;
 use sites::{Id, Kind, Step};
 
 use access::Access;
-pub(crate) use made::{ROUTE_OPTIONS, pool};
+pub(crate) use made::{ROUTE_OPTIONS, own_route, pool};
 use read::Mark;
 
 use crate::lock::{Held, Who};

@@ -118,7 +118,7 @@ fn port(scene: &Scene<'_>, one: &Resource, title: &str) -> Value {
         body["allowed_address_pairs"] = Value::Array(pairs.collect());
         // Its machines' routes lead to itself.
         let own = scene.at("openstack_networking_subnet_v2", side, "cidr");
-        let option = |name| json!({ "name": name, "value": format!("{own},0.0.0.0") });
+        let option = |name| json!({ "name": name, "value": openstack::own_route(&own) });
         body["extra_dhcp_option"] = Value::Array(openstack::ROUTE_OPTIONS.map(option).into());
     }
     body["fixed_ip"] = json!([fixed]);
