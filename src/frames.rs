@@ -17,8 +17,8 @@ pub(crate) const HOLD: &str = "Milliseconds that a small packet to a Warren node
                                to share a datagram with; pings and keystrokes never wait";
 
 /// What `--order-ms` does, in its help.
-pub(crate) const ORDER: &str = "Milliseconds that TCP from a Warren node waits for what is late \
-                                or repaired, at most; 0 passes everything at once";
+pub(crate) const ORDER: &str = "Milliseconds that a flow of TCP or UDP from a Warren node waits \
+                                for what is late or repaired, at most; 0 passes all at once";
 
 /// What `--repair-max` does, in its help.
 pub(crate) const REPAIR_MAX: &str = "Bytes of repair for what goes to Warren nodes, at most, as in \

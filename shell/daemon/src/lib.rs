@@ -106,7 +106,7 @@ pub struct Options {
     pub mtu: Option<u32>,
     /// Whether it speaks frames.
     pub frames: bool,
-    /// How long TCP waits for its order at most.
+    /// How long a flow waits for its order at most.
     pub order: Duration,
     /// How much repair may be sent for what is sent, percent.
     pub repair_percent: u8,

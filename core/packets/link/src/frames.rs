@@ -53,7 +53,7 @@ pub(crate) struct Frames {
     heard: PerSession<Hello>,
     /// For what waits, of all links.
     budget: Budget,
-    /// For how long TCP waits for its order at most, microseconds.
+    /// For how long a flow waits for its order at most, microseconds.
     order_us: u64,
     /// Repair for each byte, at most.
     repair_max: f64,
@@ -144,7 +144,7 @@ impl Frames {
         self.own = own;
     }
 
-    /// For how long TCP waits for its order at most, microseconds.
+    /// For how long a flow waits for its order at most, microseconds.
     pub(crate) fn set_order_us(&mut self, most_us: u64) {
         self.order_us = most_us;
         if let Some(halves) = self.halves_mut() {

@@ -17,9 +17,9 @@
 //!
 //! Toward a peer that speaks frames the third step differs. A superpacket leaves as one head and
 //! its segments' payloads as chunks (`sender`); where the path loses, each of them has its place in
-//! a block that repair chunks follow; where it reorders, TCP's chunks are numbered by flow. A small
-//! packet waits until the turn is over, and leaves with others that came in it as a bundle
-//! (`gather`).
+//! a block that repair chunks follow; where it reorders, chunks of TCP and UDP are numbered by
+//! flow. A small packet waits until the turn is over, and leaves with others that came in it as a
+//! bundle (`gather`).
 //!
 //! A packet of full size has its place only where a probe has shown that there is room for it
 //! (`roomy`); elsewhere it is cut in two.
@@ -36,7 +36,7 @@
 //! where the plaintext lies; the datagram's source becomes the link's endpoint, since it was
 //! authentic and fresh (roaming). What the plaintext may claim is the node's to judge. Frames go to
 //! [`Link::handle_frame`]: their arrival is noted for the next report, what is missing is rebuilt,
-//! a piece of TCP that is ahead of its flow waits a little (`receiver`), and
+//! a piece that is ahead of its flow waits a little (`receiver`), and
 //! [`Link::poll_pieces`] moves the rest into the [`Inbox`], which makes superpackets of it again.
 //!
 //! What the peer wants to do by itself (handshakes, keepalives) is done by
@@ -81,7 +81,8 @@ pub use self::tuning::Tuning;
 pub use repair::budget::Budget;
 pub use repair::code::CHUNK_LEN_MAX;
 
-/// How long a piece of TCP waits for an older one at most, unless somebody asks for another time.
+/// How long a piece of a flow waits for an older one at most, unless somebody asks for another
+/// time.
 pub const ORDER: Duration = Duration::from_micros(Tuning::DEFAULT.repair.waiting.order_us);
 /// How much repair may be sent for what is sent, at most, percent, unless less is asked for.
 pub const REPAIR_PERCENT: u8 = (100 / repair::control::CAP) as u8;

@@ -48,6 +48,10 @@ pub struct Passed {
     pub latest: Option<Instant>,
     /// When the first was delivered that was sent after [`Ledger::mark`].
     pub first_marked: Option<Instant>,
+    /// Packets that were delivered behind one that was sent later.
+    pub overtaken: u64,
+    /// The youngest that was delivered.
+    youngest: u64,
 }
 
 /// Every packet of a world.
@@ -220,6 +224,8 @@ impl Ledger {
         entry.delivered = Some(now);
         let passed = self.passed.entry((entry.from, entry.to)).or_default();
         passed.delivered += 1;
+        passed.overtaken += u64::from(marker < passed.youngest);
+        passed.youngest = passed.youngest.max(marker);
         passed.latest = Some(now);
         if marker >= self.marked as u64 && passed.first_marked.is_none() {
             passed.first_marked = Some(now);

@@ -108,6 +108,7 @@ fn bounds(cells: &Cells<'_>) -> Vec<Verdict> {
     }
     for (profile, rate) in both_ways(&BAD) {
         all.push(judge.ratio(profile, Test::Tcp, rate, EASYTIER_KCP, AtLeast(1.7)));
+        all.push(judge.ratio(profile, Test::Quic, rate, NO_VPN, AtLeast(5.0)));
     }
     for profile in BAD {
         for rate in RATES {

@@ -208,7 +208,7 @@ fn order(weather: &Weather) -> Told {
     if weather.order_us_max == 0 {
         ("off", "nothing is to wait")
     } else if weather.reorder_us_in >= DISORDER_US_MIN {
-        ("on", "datagrams come out of order, and TCP waits for what is late")
+        ("on", "datagrams come out of order, and flows wait for what is late")
     } else if weather.waited > 0 && weather.loss_in >= LOSS_MIN {
         ("on, repair only", "something is missing, and TCP waits for its repair")
     } else {

@@ -213,7 +213,7 @@ impl Receiver {
         }
     }
 
-    /// For how long TCP waits for its order at most, microseconds.
+    /// For how long a flow waits for its order at most, microseconds.
     pub(crate) fn set_order_us(&mut self, most_us: u64) {
         self.order.set_wait_us_max(most_us);
     }
@@ -431,7 +431,7 @@ impl Receiver {
             self.counters.refused += 1;
             return self.give_up(order, now_us);
         };
-        let ecn = heeded(&view);
+        let ecn = heeded(&view, order.is_some());
         if !judge.rewrites() {
             return self.put(None, view.bytes(), order, ecn, origin, now_us);
         }
@@ -592,9 +592,9 @@ mod sessions;
 mod tests;
 mod units;
 
-/// What a packet says about congestion, if its flow heeds that: TCP does, and whoever says that it
-/// can be marked. Whether others would heed a loss nobody knows.
-fn heeded(view: &Packet<'_>) -> Option<Ecn> {
-    let ecn = view.ecn();
-    (view.protocol() == protocol::TCP || ecn != Ecn::NotEct).then_some(ecn)
+/// What a packet says about congestion, if its flow heeds that: TCP does, who keeps an order, and
+/// whoever says that it can be marked. Whether others would heed a loss nobody knows.
+fn heeded(view: &Packet<'_>, is_ordered: bool) -> Option<Ecn> {
+    let is_heeded = is_ordered || view.protocol() == protocol::TCP || view.ecn() != Ecn::NotEct;
+    is_heeded.then_some(view.ecn())
 }

@@ -173,6 +173,8 @@ impl Sender {
         let has_disorder = self.control.estimate().reorder_us >= self.tuning.disorder_us;
         let tag = match loss {
             Loss::None if !has_disorder => None,
+            // Of a path that is not known only flows of TCP are told apart.
+            Loss::Assumed if !is_tcp => None,
             _ => flow_tag(packet.packet()),
         };
         let class = match tag {

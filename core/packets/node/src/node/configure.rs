@@ -85,8 +85,8 @@ impl Node {
         self.tuning = tuning;
     }
 
-    /// How long a piece of TCP waits for an older one at most; 30 ms at first, and never more than
-    /// 100. With zero what comes passes at once.
+    /// How long a piece of a flow waits for an older one at most; 30 ms at first, and never more
+    /// than 100. With zero what comes passes at once.
     pub fn set_order(&mut self, order: Duration) {
         self.order = order;
         self.tell_links(|link| link.set_order(order));

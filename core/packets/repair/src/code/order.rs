@@ -1,6 +1,7 @@
-//! Order within flows, for flows that suffer without it (TCP), and for no longer than it helps.
+//! Order within flows, for flows that suffer without it (TCP, QUIC), and for no longer than it
+//! helps.
 //!
-//! The sender gives every piece of a TCP flow a tag of eight bits and a number that counts on by
+//! The sender gives every piece of such a flow a tag of eight bits and a number that counts on by
 //! tag; flows that share a tag wait for each other, which costs little. A piece that is ahead waits
 //! until what is missing comes, was rebuilt, or the wait is over. Every other flow passes
 //! in that time. Bounded on every side (threat BC-10): tags by their width, flows that wait at

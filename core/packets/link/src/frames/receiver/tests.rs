@@ -63,19 +63,20 @@ fn a_flow_waits_for_repair_where_frames_are_protected_and_nowhere_else() {
 
 #[test]
 fn tcp_is_told_of_congestion_and_others_that_can_be_marked() {
-    let heeded = |protocol: u8, ecn: Ecn| {
+    let heeded = |protocol: u8, ecn: Ecn, is_ordered: bool| {
         // A bare IPv4 header and eight bytes.
         let mut bytes = [0; 40];
         (bytes[0], bytes[3], bytes[9]) = (0x45, 40, protocol);
         bytes[32] = 0x50;
         packet::set_ecn(&mut bytes, ecn).expect("a packet");
-        heeded(&packet::parse(&bytes).expect("a packet"))
+        heeded(&packet::parse(&bytes).expect("a packet"), is_ordered)
     };
     for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
-        assert_eq!(heeded(protocol::TCP, ecn), Some(ecn));
+        assert_eq!(heeded(protocol::TCP, ecn, false), Some(ecn));
+        assert_eq!(heeded(protocol::UDP, ecn, true), Some(ecn), "QUIC, for instance");
         let others = (ecn != Ecn::NotEct).then_some(ecn);
-        assert_eq!(heeded(protocol::UDP, ecn), others);
-        assert_eq!(heeded(132, ecn), others, "SCTP");
+        assert_eq!(heeded(protocol::UDP, ecn, false), others);
+        assert_eq!(heeded(132, ecn, false), others, "SCTP");
     }
 }
 

@@ -35,7 +35,7 @@ impl Receiver {
             unit,
             is_untranslated,
             order: head.ordered.then_some((head.tag, head.number)),
-            ecn: view.as_ref().and_then(heeded),
+            ecn: view.as_ref().and_then(|view| heeded(view, head.ordered)),
         });
         let end = self.orphans.end();
         while let Some(orphan) = self.orphans.take(ordinal, head.unit, end) {

@@ -215,6 +215,27 @@ fn what_is_of_a_flow_is_protected_and_numbered_and_its_repair_follows() {
 }
 
 #[test]
+fn datagrams_of_a_flow_have_their_order_but_for_what_steers() {
+    let tag = |bytes: &[u8]| flow_tag(&wire::packet::parse(bytes).expect("a packet"));
+    let one = packet(protocol::UDP, 700);
+    let mut other = one.clone();
+    other[20] ^= 1;
+    assert!(tag(&one).is_some() && tag(&one) == tag(&packet(protocol::UDP, 30)));
+    assert_ne!(tag(&one), tag(&other), "two ports are two flows");
+    assert_eq!(tag(&packet(protocol::UDP, 0)), None, "it says nothing");
+    assert_eq!(tag(&packet(47, 700)), None, "GRE");
+    // CS4 tells, CS5 and EF steer.
+    for (class, is_ordered) in [(0, true), (32, true), (40, false), (46, false), (56, false)] {
+        let mut bytes = one.clone();
+        bytes[1] = class << 2;
+        assert_eq!(tag(&bytes).is_some(), is_ordered, "{class}");
+        bytes = packet(protocol::TCP, 700);
+        bytes[1] = class << 2;
+        assert!(tag(&bytes).is_some(), "TCP has its order whatever it is");
+    }
+}
+
+#[test]
 fn a_superpacket_leaves_as_a_head_and_a_chunk_for_each_segment() {
     let mut line = Line::new(3);
     let mut sender = line.sender();
