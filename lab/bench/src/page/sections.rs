@@ -300,7 +300,8 @@ fn details(cells: &Cells<'_>, profile: &str, test: Test, first: &str) -> Vec<Tab
         };
         let more = if i == 0 { "what else was read" } else { "and more of it" };
         let rows = peers.iter().map(row).collect();
-        tables.push(Table { title: format!("{profile}: {more}"), head, rows, ..Table::default() });
+        // For those who ask: wide, and in `run.json` as well.
+        tables.push(Table { title: format!("{profile}: {more}"), head, rows, is_folded: true });
     }
     tables
 }
