@@ -112,6 +112,11 @@ pub(crate) fn awake_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
+/// Nanoseconds for which this thread has had a processor.
+pub(crate) fn thread_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     // SAFETY: a zeroed timespec is valid, and the call fills it.
     let time = unsafe {
@@ -132,16 +137,28 @@ pub(crate) fn sleep_exactly() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0) };
 }
 
-/// From now on this thread runs before all that have no deadline, or no longer does. Who may not
-/// say so runs as before.
-pub(crate) fn run_first(is_first: bool) {
+/// From now on this thread runs before all that have no deadline, or no longer does. Returns
+/// whether the kernel let it.
+pub(crate) fn run_first(is_first: bool) -> bool {
     let policy = if is_first { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
     // SAFETY: a zeroed sched_param is valid; it outlives the call, which is about this thread.
     unsafe {
         let mut param: libc::sched_param = zeroed();
         param.sched_priority = is_first.into();
-        libc::pthread_setschedparam(libc::pthread_self(), policy, &raw const param);
+        libc::pthread_setschedparam(libc::pthread_self(), policy, &raw const param) == 0
     }
+}
+
+/// Whether this thread runs as all do for whom nobody asked for anything else.
+pub(crate) fn runs_as_others() -> bool {
+    let mut policy = libc::SCHED_OTHER;
+    // SAFETY: a zeroed sched_param is valid; the call, which is about this thread, fills both.
+    unsafe {
+        let mut param: libc::sched_param = zeroed();
+        let this = libc::pthread_self();
+        libc::pthread_getschedparam(this, &raw mut policy, &raw mut param);
+    }
+    policy == libc::SCHED_OTHER
 }
 
 /// Sleeps until `fd` takes something, for a second at most.
