@@ -363,7 +363,7 @@ fn work(on: On, yes: bool, wanted: bool) -> Result<()> {
     Ok(())
 }
 
-/// Asks, does the steps one after the other, and says how it goes.
+/// Asks, does the steps in their order, many machines at once, and says how it goes.
 fn run_steps(
     scene: &mut Scene,
     session: &mut Session,
@@ -385,11 +385,8 @@ fn run_steps(
     let authority = scene.authority()?;
     let mut locks = Locks::take(&mut scene.survey.clouds, steps)?;
     let mut done = Ok(());
-    for (at, step) in steps.iter().enumerate() {
-        let left = (at > 0).then(|| begin.elapsed().div_f64(at as f64) * (steps.len() - at) as u32);
-        let left = left.map_or_else(String::new, |left| format!(", {} s left", left.as_secs() + 1));
-        // Progress goes to standard error, so that output stays what scripts read.
-        let _ = writeln!(std::io::stderr(), "[{}/{}{left}] {step}", at + 1, steps.len());
+    let mut at = 0;
+    while done.is_ok() && at < steps.len() {
         let Scene { file, numbering, ssh, survey, .. } = &mut *scene;
         locks.renew(&mut survey.clouds);
         let mut calls = Calls(session);
@@ -397,12 +394,17 @@ fn run_steps(
         let clouds = &mut survey.clouds;
         let authority = authority.as_ref();
         let mut work = Work { file, numbering, ssh, server, clouds, program, authority, known };
-        done = work.step(step).with_context(|| {
+        let some = &steps[at..at + work.at_once(&steps[at..])];
+        let left = (at > 0).then(|| begin.elapsed().div_f64(at as f64) * (steps.len() - at) as u32);
+        let left = left.map_or_else(String::new, |left| format!(", {} s left", left.as_secs() + 1));
+        for (step, n) in some.iter().zip(at + 1..) {
+            // Progress goes to standard error, so that output stays what scripts read.
+            let _ = writeln!(std::io::stderr(), "[{n}/{}{left}] {step}", steps.len());
+        }
+        done = work.steps(some).with_context(|| {
             format!("{at} of {} steps are done; the next apply goes on from here", steps.len())
         });
-        if done.is_err() {
-            break;
-        }
+        at += some.len();
     }
     locks.release(&mut scene.survey.clouds);
     done?;

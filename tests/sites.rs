@@ -11,6 +11,8 @@ mod backend;
 mod openstack;
 #[path = "sites/openstack_pair.rs"]
 mod openstack_pair;
+#[path = "sites/openstack_port.rs"]
+mod openstack_port;
 #[path = "sites/openstack_real.rs"]
 mod openstack_real;
 #[path = "sites/pair.rs"]

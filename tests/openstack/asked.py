@@ -14,6 +14,7 @@
     asked.py silence               takes away the rule of the default group
     asked.py astray                takes away the routes of the site's subnet
     asked.py unfloat               takes the floating address off the gateway
+    asked.py unplug ROLE           deletes a port that a gateway's machine has
 """
 
 import base64
@@ -187,6 +188,10 @@ def unfloat(project):
     project.network("PUT", f"floatingips/{floating}", {"floatingip": {"port_id": None}})
 
 
+def unplug(project, role):
+    project.network("DELETE", f"ports/{one(project, 'ports', role)['id']}")
+
+
 member = Project("member", "demo")
 answer = {
     "census": lambda: census(member),
@@ -203,5 +208,6 @@ answer = {
     "silence": lambda: silence(member),
     "astray": lambda: astray(member),
     "unfloat": lambda: unfloat(member),
+    "unplug": lambda: unplug(member, *rest),
 }[word]()
 print(json.dumps(answer, sort_keys=True))

@@ -171,6 +171,15 @@ fn source_001_4_a_site_at_openstack_has_a_gateway_with_two_interfaces_and_is_tak
         ensure!(told["done"] == 5, "{told}");
         stack.joined()?;
 
+        // Both ports of the machine, deleted by hand, with what hung on them.
+        stack.asked(&["unplug"])?;
+        let told: Value = serde_json::from_str(&stack.sites(&["apply", "--yes", "--json"])?)?;
+        ensure!(told["done"] == 5, "{told}");
+        stack.joined()?;
+        for kind in ["ports", "servers"] {
+            ensure!(stack.census()?[kind] == now[kind], "{kind}: {now}");
+        }
+
         stack.asked(&["terminate"])?;
         stack.booting(&["apply", "--yes"])?;
         stack.joined()?;

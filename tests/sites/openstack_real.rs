@@ -14,6 +14,7 @@ use lab::sites::{Tools, boots, give_image};
 use serde_json::{Value, json};
 
 use crate::aws::{booting, nothing_else_is_open, start};
+use crate::openstack_port::deleted_ports_are_given_to_the_machine_again;
 use crate::ssh::{self, World, said};
 use crate::support::*;
 
@@ -178,7 +179,7 @@ impl<'w> Cloud<'w> {
     }
 
     /// Makes a host the other end of a port. It asks for its address by DHCP.
-    fn plug(&self, host: &Host, ifname: &str, port: &Value) -> Result<()> {
+    pub(crate) fn plug(&self, host: &Host, ifname: &str, port: &Value) -> Result<()> {
         let short = |key: &str| text(&port[key]).chars().take(11).collect::<String>();
         let tap = format!("tap{}", short("id"));
         let bridge = format!("brq{}", short("network_id"));
@@ -586,6 +587,7 @@ fn a_real_openstack_has_the_site_and_its_agents_decide_who_may_send_what() -> Re
         the_floating_address_is_the_gateways(&cloud, &public)?;
         only_the_gateway_sends_as_others(&cloud, &app)?;
         machines_need_the_rule_and_the_routes(&cloud, &app)?;
+        deleted_ports_are_given_to_the_machine_again(&cloud, &app)?;
         an_ended_gateway_is_made_again(&cloud, &app, &public)?;
         a_site_that_is_half_destroyed_is_made_whole(&cloud, &app)?;
 

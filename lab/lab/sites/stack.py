@@ -3,7 +3,7 @@ and with the refusals that the real ones were seen to make. It is ours, so it pr
 side alone; what it cannot know is told in docs/sites.md.
 
     stack.py serve FOLDER ADDRESS PORT
-    stack.py ask FOLDER census | spoil | terminate | fabric PUBLIC     (on the same machine)
+    stack.py ask FOLDER census | spoil | unplug | terminate | fabric PUBLIC     (on the same machine)
 
 FOLDER gets `boot-ID` for each machine that was run: its user data. `faults.json` there says how to
 fail: `throttle`: every n-th call; `lost`: paths of POST whose answer is not sent, once each.
@@ -106,6 +106,9 @@ def delete(kind, id):
     if kind == "security-groups":
         for rule in [r for r in state["security-group-rules"].values() if r["security_group_id"] == id]:
             del state["security-group-rules"][rule["id"]]
+    if kind == "ports":
+        for floating in [f for f in state["floatingips"].values() if f["port_id"] == id]:
+            floating["port_id"] = None
     if kind == "networks":
         for subnet in [s for s in state["subnets"].values() if s["network_id"] == id]:
             del state["subnets"][subnet["id"]]
@@ -166,6 +169,16 @@ def server(one):
     return {"server": {"id": id}}
 
 
+def attach(id, port):
+    port = state["ports"].get(port)
+    if port is None or id not in state["servers"]:
+        raise Refused(404, "not found")
+    if port["device_id"]:
+        raise Refused(409, "Port is still in use")
+    port |= {"device_id": id, "device_owner": "compute:nova"}
+    return {"interfaceAttachment": {"port_id": port["id"], "port_state": "ACTIVE"}}
+
+
 def end(id):
     if state["servers"].pop(id, None) is None:
         raise Refused(404, "Instance could not be found")
@@ -185,6 +198,8 @@ def compute(method, path, body):
             return {"server": state["servers"][id]}
         case "POST", ["servers"]:
             return server(body["server"])
+        case "POST", ["servers", id, "os-interface"]:
+            return attach(id, body["interfaceAttachment"]["port_id"])
         case "DELETE", ["servers", id]:
             end(id)
             return None
@@ -301,6 +316,9 @@ def asked(what):
             del state["security-group-rules"][rule["id"]]
         [subnet] = [s for s in state["subnets"].values() if s["host_routes"]]
         subnet["host_routes"] = []
+    if what == "unplug":
+        for port in [inner, outer]:
+            delete("ports", port["id"])
     if what == "terminate":
         for id in list(state["servers"]):
             end(id)
@@ -312,6 +330,7 @@ def asked(what):
         return {"inner": inner["fixed_ips"][0]["ip_address"], "outer": outer["fixed_ips"][0]["ip_address"],
                 "passes": [pair["ip_address"] for pair in inner["allowed_address_pairs"]],
                 "routes": subnet["host_routes"], "floating": bool(floating),
+                "plugged": [name for name, port in [("gw0", outer), ("gw1", inner)] if port["device_id"]],
                 "gateway": rules(inner["security_groups"][0]), "default": rules(DEFAULT)}
     return {}
 
@@ -329,6 +348,8 @@ def fabric(public):
                   f"chain out {{ type nat hook postrouting priority srcnat; oifname wan0 ip saddr {seen['outer']} snat to {public}; }}"]
     foreign = " ".join(f"ip saddr != {own}" for own in [seen["inner"]] + seen["passes"])
     lines += ["chain pass { type filter hook forward priority 0; policy drop;",
+              *(f"iifname {port} drop; oifname {port} drop" for port in ["gw0", "gw1"]
+                if port not in seen["plugged"]),
               f"iifname gw1 {foreign} drop", "ct state established,related accept"]
     for ports, rules in [(["gw0", "gw1"], seen["gateway"]), (["app0"], seen["default"])]:
         for port in ports:

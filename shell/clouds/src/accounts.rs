@@ -9,7 +9,7 @@ use crate::Error;
 use crate::aws::Region;
 use crate::azure::Subscription;
 use crate::openstack::Project;
-use crate::place::Place;
+use crate::place::{Place, Thing};
 
 /// All places of a file.
 pub struct Clouds {
@@ -114,10 +114,15 @@ impl Clouds {
         others.filter_map(public).collect()
     }
 
+    /// A gateway's machine.
+    pub(crate) fn machine(&self, site: &str, name: &str) -> Option<&Thing> {
+        let id = Id::new(Kind::Machine, site, name);
+        self.places.iter().find_map(|place| place.things().get(&id))
+    }
+
     /// The state of a gateway's machine.
     pub(crate) fn state(&self, site: &str, name: &str) -> String {
-        let id = Id::new(Kind::Machine, site, name);
-        let found = self.places.iter().find_map(|place| place.things().get(&id));
+        let found = self.machine(site, name);
         let state = found.and_then(|thing| thing.properties.get("state").cloned());
         state.unwrap_or_else(|| "not there".to_owned())
     }

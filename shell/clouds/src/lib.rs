@@ -12,12 +12,12 @@
 //! 3. [`sites::steps`] makes steps of the difference, and [`Work::step`] does one of them. Each is
 //!    safe to repeat: who is interrupted calls again, and goes on where it stopped.
 //!
-//! A machine of an `ssh` site is asked by one script of `sh` at a time. Its words come from a file
-//! that was checked letter by letter, so nothing in it ends a word or a line (threat SI-03). A
-//! host's key has to be known already; the first one is never taken on trust. A join key is made
-//! when it is needed, works once and for a quarter of an hour, and travels on standard input, so
-//! that no list of processes shows it (threat SI-04). Scripts that change something hold a lock on
-//! the machine, so that two operators do not meet in the middle of a step.
+//! A machine of an `ssh` site is asked by one script of `sh` at a time, many machines at once. Its
+//! words come from a file that was checked letter by letter, so nothing in it ends a word or a line
+//! (threat SI-03). A host's key has to be known already; the first one is never taken on trust. A
+//! join key is made when it is needed, works once and for a quarter of an hour, and travels on
+//! standard input, so that no list of processes shows it (threat SI-04). Scripts that change
+//! something hold a lock on the machine, so that two operators do not meet in the middle of a step.
 //!
 //! Sites at AWS, Azure and OpenStack are made by calls of their own APIs, over the HTTPS that is
 //! there anyway: `make` has the order, `made` of each provider's folder the calls. A gateway
@@ -42,10 +42,12 @@ mod lead;
 mod leader;
 mod lock;
 mod machine;
+mod machines;
 mod make;
 mod measure;
 mod openstack;
 mod place;
+mod program;
 mod rest;
 mod retry;
 mod rights;
@@ -64,13 +66,14 @@ pub use authority::{Authority, Identity};
 pub use lead::Lead;
 pub use leader::Leader;
 pub use measure::measure;
+pub use program::Program;
 pub use rights::rights;
 pub use server::Server;
 pub use ssh::Ssh;
 pub use survey::{Gateway, Survey};
 pub use terraform::terraform;
 pub use user_data::{Start, USER_DATA_BYTES_MAX, user_data};
-pub use work::{Locks, Program, Work};
+pub use work::{Locks, Work};
 
 use std::fmt;
 

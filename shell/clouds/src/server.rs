@@ -11,7 +11,7 @@ pub(crate) const KEY_S: u64 = 900;
 const PLACE: &str = "the server";
 
 /// The administrator's calls of a coordination server.
-pub trait Server {
+pub trait Server: Send {
     /// One call of the API.
     ///
     /// # Errors
@@ -27,7 +27,27 @@ pub(crate) struct Node {
     pub(crate) is_ours: bool,
     pub(crate) online: bool,
     pub(crate) approved: Vec<String>,
+    /// Approved routes that lead nowhere through it now, by its own word. A server of before does
+    /// not say which.
+    pub(crate) down: Option<Vec<String>>,
     pub(crate) place: Place,
+}
+
+impl Node {
+    /// Whether it claims to lead in its pair: who stands by says that all its routes are down.
+    fn claims_to_lead(&self) -> bool {
+        self.online && !self.approved.is_empty() && self.down.as_ref().is_some_and(Vec::is_empty)
+    }
+}
+
+/// Which gateway of a pair that shares an address leads: the only one that claims to. For a while
+/// after one vanished both do, until the server sees that it is gone. That is not guessed at.
+pub(crate) fn leading(pair: [Option<&Node>; 2]) -> Option<usize> {
+    match pair.map(|node| node.is_some_and(Node::claims_to_lead)) {
+        [true, false] => Some(0),
+        [false, true] => Some(1),
+        _ => None,
+    }
 }
 
 /// What the server tells a node of its place among sites.
@@ -58,6 +78,7 @@ pub(crate) fn nodes(server: &mut dyn Server) -> Result<Vec<Node>, Error> {
             is_ours: texts(&node["tags"]).iter().any(|tag| tag == SITES_TAG),
             online: node["online"] == true,
             approved: texts(&node["routes"]["approved"]),
+            down: node["routes"].get("down").map(texts),
             place: Place {
                 passes_on: node["ways"]["passes_on"] == true,
                 through: texts(&node["ways"]["through"]),
@@ -114,5 +135,69 @@ pub(crate) fn remove(server: &mut dyn Server, name: &str) -> Result<(), Error> {
             call(server, "DELETE", &format!("/api/v1/nodes/{}", node.id), &Value::Null).map(drop)
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer to every call.
+    struct Told(Value);
+
+    impl Server for Told {
+        fn call(&mut self, _: &str, _: &str, _: &Value) -> Result<Value, String> {
+            Ok(self.0.clone())
+        }
+    }
+
+    const LAN: &str = "10.3.0.0/24";
+
+    /// A gateway as the server shows it, that is online and has this route.
+    fn gateway(online: bool, approved: &[&str], down: &[&str]) -> Value {
+        json!({ "id": 1, "name": "acme-v-gw", "tags": [SITES_TAG], "online": online,
+                "routes": { "approved": approved, "down": down } })
+    }
+
+    /// Who leads, once both were read.
+    fn leads(pair: [&Value; 2]) -> Option<usize> {
+        let nodes = nodes(&mut Told(json!({ "nodes": pair }))).unwrap();
+        assert_eq!(nodes.len(), 2);
+        leading([nodes.first(), nodes.get(1)])
+    }
+
+    #[test]
+    fn who_claims_alone_leads_and_of_two_or_none_nobody_is_said_to() {
+        let holds = gateway(true, &[LAN], &[]);
+        let stands_by = gateway(true, &[LAN], &[LAN]);
+        assert_eq!(leads([&holds, &stands_by]), Some(0));
+        assert_eq!(leads([&stands_by, &holds]), Some(1));
+        assert_eq!(leads([&holds, &holds]), None, "the one before is not seen to be gone yet");
+        assert_eq!(leads([&stands_by, &stands_by]), None);
+        let gone = gateway(false, &[LAN], &[]);
+        assert_eq!(leads([&gone, &holds]), Some(1));
+        assert_eq!(leads([&gone, &stands_by]), None);
+        let fresh = gateway(true, &[], &[]);
+        assert_eq!(leads([&holds, &fresh]), Some(0), "who has no route leads nowhere");
+        let some = gateway(true, &[LAN, "10.9.0.0/24"], &[LAN]);
+        assert_eq!(leads([&some, &holds]), Some(1), "one network of its LAN failed");
+    }
+
+    #[test]
+    fn a_server_that_does_not_say_what_is_down_is_not_read_as_one_that_says_nothing_is() {
+        let mut old = gateway(true, &[LAN], &[]);
+        old["routes"].as_object_mut().unwrap().remove("down");
+        let mut gone = old.clone();
+        gone["online"] = json!(false);
+        assert_eq!(leads([&old, &old]), None);
+        assert_eq!(leads([&gone, &old]), None, "the one that is seen may stand by");
+    }
+
+    #[test]
+    fn one_that_the_server_does_not_know_leads_nothing() {
+        let told = json!({ "nodes": [gateway(true, &[LAN], &[])] });
+        let nodes = nodes(&mut Told(told)).unwrap();
+        assert_eq!(leading([None, nodes.first()]), Some(1));
+        assert_eq!(leading([None, None]), None);
     }
 }

@@ -192,28 +192,38 @@ impl Survey {
         }
     }
 
-    /// Whether a gateway of a pair leads: by its own word, or at a cloud by that of the provider.
+    /// Whether a gateway of a pair leads: by its own word, or at a cloud by that of the provider. A
+    /// provider does not know it of a pair that shares an address; the server does.
     #[must_use]
     pub fn leads(&self, file: &File, numbering: &Numbering, gateway: &Gateway) -> Option<bool> {
         let own = gateway.status["shared"]["holds"].as_bool();
         let index = file.index(&gateway.site).filter(|index| file.sites[*index].gateways == 2);
-        let active = index.and_then(|index| {
-            let at = self.clouds.active(file, numbering, index)?;
+        let others = index.and_then(|index| {
+            let shared = numbering.places[index].shared;
+            let told = || shared.and_then(|_| server::leading(self.pair(file, index)));
+            let at = self.clouds.active(file, numbering, index).or_else(told)?;
             Some(node_name(file, index, at) == gateway.name)
         });
-        own.or(active)
+        own.or(others)
+    }
+
+    /// What the server knows of both gateways of a pair.
+    fn pair(&self, file: &File, index: usize) -> [Option<&Node>; 2] {
+        [0, 1].map(|at| {
+            let name = node_name(file, index, at);
+            self.nodes.iter().find(|node| node.name == name)
+        })
     }
 
     /// Has the gateway that holds its site's shared address leave it to the other one.
     ///
     /// # Errors
-    /// None holds it, or its machine does not answer.
+    /// None holds it, or its machine does not answer. At a cloud always: what an operator does.
     pub fn give_way(&self, file: &File, ssh: &Ssh, site: &str) -> Result<(), Error> {
         let index = file.index(site).unwrap_or_default();
         if file.sites[index].provider != Provider::Ssh {
-            let what = "nobody logs in at its gateways: stop the machine of the one that leads, \
-                        and the next apply starts it again";
-            return Err(Error::new(site, what));
+            let known = |name: &str| self.clouds.machine(site, name).map(|thing| thing.its.clone());
+            return Err(Error::new(site, by_hand(self.pair(file, index), &known)));
         }
         let hosts = file.sites[index].hosts.iter().take(usize::from(file.sites[index].gateways));
         for host in hosts {
@@ -281,6 +291,31 @@ impl Survey {
         let state = if peers.is_empty() { "down" } else { "running" };
         json!({ "state": state, "peers": peers })
     }
+}
+
+/// How an operator has the other gateway of a pair lead, where nobody logs in at them: OpenStack,
+/// alone of all clouds, has pairs that share an address. `known` is the number there of a gateway's
+/// machine; names are not unique.
+fn by_hand(pair: [Option<&Node>; 2], known: &dyn Fn(&str) -> Option<String>) -> String {
+    let both = server::leading(pair).map(|at| [pair[at], pair[1 - at]]);
+    let Some([Some(leads), other]) = both else {
+        return "nobody logs in at its gateways, and the server does not say which one leads; it \
+                may a minute later, and `warren sites status` shows it"
+            .to_owned();
+    };
+    let name = &leads.name;
+    if other.is_none_or(|other| !other.online) {
+        return format!(
+            "{name} leads, and the server does not see the other gateway, so nobody would take \
+             over; `warren sites status` shows its state, and `warren sites apply` mends its \
+             machine"
+        );
+    }
+    let machine = known(name).unwrap_or_else(|| name.clone());
+    format!(
+        "{name} leads, and nobody logs in there. Restart its machine, and the other gateway takes \
+         over: openstack server reboot {machine}"
+    )
 }
 
 /// Where the gateways are that run other programs.
@@ -411,5 +446,40 @@ fn found_routes(
         let id = Id::new(Kind::Route, &file.sites[index].name, format!("{host} {to}"));
         let list = [("host", host.to_string()), ("to", to.clone()), ("via", via.clone())];
         found.push(Found { id, properties: properties(list), is_ours: *is_ours });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gateway that leads or stands by.
+    fn gateway(name: &str, online: bool, leads: bool) -> Node {
+        let approved = vec!["10.3.0.0/24".to_owned()];
+        let down = Some(if leads { Vec::new() } else { approved.clone() });
+        let name = name.to_owned();
+        Node { id: 1, name, is_ours: true, online, approved, down, place: server::Place::default() }
+    }
+
+    #[test]
+    fn where_nobody_logs_in_an_operator_is_told_whose_machine_to_restart() {
+        let number = |name: &str| (name == "gw2").then(|| "0f6e".to_owned());
+        let told = |first: &Node, second: &Node| by_hand([Some(first), Some(second)], &number);
+        let first = gateway("gw1", true, false);
+        let second = gateway("gw2", true, true);
+        let why = told(&first, &second);
+        assert!(why.starts_with("gw2 leads"), "{why}");
+        assert!(why.ends_with("openstack server reboot 0f6e"), "{why}");
+        let why = told(&gateway("gw1", true, true), &gateway("gw2", true, false));
+        assert!(why.ends_with("openstack server reboot gw1"), "by its name, at worst: {why}");
+
+        // Who is alone is not to be restarted.
+        let why = told(&gateway("gw1", false, false), &second);
+        assert!(why.starts_with("gw2 leads") && !why.contains("reboot"), "{why}");
+        let why = by_hand([None, Some(&second)], &number);
+        assert!(why.starts_with("gw2 leads") && !why.contains("reboot"), "{why}");
+
+        let why = told(&first, &gateway("gw2", true, false));
+        assert!(why.contains("does not say which one leads"), "{why}");
     }
 }

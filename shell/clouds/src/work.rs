@@ -1,48 +1,22 @@
 //! One step done: on a machine, or at the server.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ring::digest::{SHA256, digest};
-use serde_json::{Value, json};
-use sites::{Action, File, Host, Id, Kind, Known, Numbering, Provider, Step};
+use serde_json::json;
+use sites::{Action, File, Id, Kind, Known, Numbering, Provider, Step};
 
 use crate::lock::{Held, Who};
-use crate::machine::{self, Member};
+use crate::machines::{Machines, at_once, property};
 use crate::place::Boot;
 use crate::server::{self, Place, Server};
-use crate::survey::forwards;
 use crate::user_data::{Start, USER_DATA_BYTES_MAX, user_data};
-use crate::{Authority, Clouds, Error, Lead, Ssh, foreign};
+use crate::{Authority, Clouds, Error, Lead, Program, Ssh, foreign};
 
-/// A gateway passes packets on so long after its routes were approved, at most.
-const FORWARDS_WITHIN: Duration = Duration::from_secs(20);
-/// How often it is asked.
+/// How often a machine that joins is looked for.
 const ASK_EVERY: Duration = Duration::from_millis(300);
 /// A machine that was just made starts, gets the program and joins within so long.
 const JOINS_WITHIN: Duration = Duration::from_secs(300);
-
-/// The program that gateways get: this one.
-pub struct Program {
-    bytes: Vec<u8>,
-    /// The hexadecimal SHA-256 of it.
-    pub digest: String,
-}
-
-impl Program {
-    /// Reads the program that runs now.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn this() -> Result<Self, Error> {
-        let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
-        let bytes = std::fs::read(&path)
-            .map_err(|error| Error::new(path.display(), format!("it cannot be read: {error}")))?;
-        let digest = digest(&SHA256, &bytes);
-        let digest = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { bytes, digest })
-    }
-}
 
 /// Everything that a step needs.
 pub struct Work<'w> {
@@ -115,7 +89,7 @@ impl Locks {
     }
 }
 
-impl Work<'_> {
+impl<'w> Work<'w> {
     /// Does one step. A step that was done already does no harm.
     ///
     /// # Errors
@@ -129,16 +103,33 @@ impl Work<'_> {
                 self.make_foreign_machine(step)
             }
             _ if self.clouds.has(&step.id) => self.make(step),
-            (_, Kind::Program) => self.install(step),
-            (_, Kind::Member) => self.join(step),
             (_, Kind::Foreign) => self.make_foreign(step),
-            (_, Kind::Forwarding) => self.wait_for_forwarding(step),
-            (_, Kind::Route) => {
-                let script = machine::add_route(property(step, "to"), property(step, "via"));
-                self.ssh.run(&self.host(step)?, &script, b"").map(drop)
-            }
-            (_, kind) => Err(self.foreign(step, kind)),
+            _ => self.machines().steps(std::slice::from_ref(step), &mut *self.server),
         }
+    }
+
+    /// How many of these steps, from the first on, may be done at once.
+    #[must_use]
+    pub fn at_once(&self, steps: &[Step]) -> usize {
+        let is_at_machine = |step: &&Step| !self.clouds.has(&step.id);
+        let here = steps.iter().take_while(is_at_machine).count();
+        at_once(&steps[..here]).max(steps.len().min(1))
+    }
+
+    /// Does so many steps as [`Work::at_once`] says.
+    ///
+    /// # Errors
+    /// Why the first one failed that did; all were tried.
+    pub fn steps(&mut self, steps: &[Step]) -> Result<(), Error> {
+        match steps {
+            [step] => self.step(step),
+            steps => self.machines().steps(steps, &mut *self.server),
+        }
+    }
+
+    fn machines(&self) -> Machines<'w> {
+        let Self { file, numbering, ssh, program, .. } = *self;
+        Machines { file, numbering, ssh, program }
     }
 
     fn approve(&mut self, step: &Step) -> Result<(), Error> {
@@ -219,10 +210,6 @@ impl Work<'_> {
         done
     }
 
-    fn foreign(&self, step: &Step, kind: Kind) -> Error {
-        Error::new(&step.id, format!("no provider of this program makes a {}", kind.word()))
-    }
-
     fn delete(&mut self, step: &Step, kind: Kind) -> Result<(), Error> {
         let is_of_server = matches!(kind, Kind::Approval | Kind::Member);
         if !is_of_server && self.clouds.has(&step.id) {
@@ -232,86 +219,13 @@ impl Work<'_> {
             return self.clouds.place(&step.id)?.remove(&step.id);
         }
         match kind {
-            Kind::Route => {
-                let script = machine::remove_route(property(step, "to"));
-                self.ssh.run(&self.host(step)?, &script, b"").map(drop)
-            }
             Kind::Foreign => {
-                let host = self.host(step)?;
+                let host = self.machines().host(step)?;
                 self.ssh.run(&host, &foreign::remove(self.file), b"").map(drop)
             }
-            // It ends with the daemon, which puts back what was there.
-            Kind::Forwarding => Ok(()),
             Kind::Approval => server::approve(self.server, &step.id.name, &[], &Place::default()),
-            Kind::Member => {
-                // First at the server: an administrator's word frees the name, a logout holds it.
-                server::remove(self.server, &step.id.name)?;
-                // Of a site that is not in the file any more only the server knows.
-                if !step.properties.contains_key("host") {
-                    return Ok(());
-                }
-                let host = self.host(step)?;
-                self.ssh.run(&host, &machine::leave(self.file), b"").map(drop)
-            }
-            Kind::Program => {
-                let host = self.host(step)?;
-                self.ssh.run(&host, &machine::uninstall(self.file), b"").map(drop)
-            }
-            kind => Err(self.foreign(step, kind)),
+            _ => self.machines().steps(std::slice::from_ref(step), &mut *self.server),
         }
-    }
-
-    /// The machine that a step is for.
-    fn host(&self, step: &Step) -> Result<Host, Error> {
-        let named = property(step, "host");
-        let hosts = self.file.sites.iter().flat_map(|site| &site.hosts);
-        let found = hosts.into_iter().find(|host| host.to_string() == named);
-        found.cloned().ok_or_else(|| Error::new(&step.id, "its machine is not in the site file"))
-    }
-
-    /// What a machine of ours is known by.
-    fn tag(&self, step: &Step, installed: bool) -> String {
-        self.tag_of(step, installed).to_string()
-    }
-
-    fn tag_of(&self, step: &Step, installed: bool) -> Value {
-        let index = self.file.index(&step.id.site).unwrap_or_default();
-        let number = self.numbering.places[index].number;
-        json!({ "network": self.file.network, "site": step.id.site, "number": number,
-                "provider": Provider::Ssh.word(), "installed": installed })
-    }
-
-    fn install(&self, step: &Step) -> Result<(), Error> {
-        let tag = self.tag(step, true);
-        let machine = std::env::consts::ARCH;
-        let script = machine::install(self.file, &self.program.digest, machine, &tag);
-        self.ssh.run(&self.host(step)?, &script, &self.program.bytes).map(drop)
-    }
-
-    fn join(&mut self, step: &Step) -> Result<(), Error> {
-        let host = self.host(step)?;
-        let tag = self.tag(step, false);
-        let member = Member {
-            name: step.id.name.as_str(),
-            routes: property(step, "routes"),
-            passes_on: property(step, "passes_on") == "yes",
-            through: property(step, "through"),
-            shared: property(step, "shared"),
-        };
-        let script = |has_token| machine::join(self.file, member, &tag, has_token);
-        if let Action::Change(_) = step.action {
-            // A member stays who it is; a key is for strangers.
-            if self.ssh.run(&host, &script(false), b"").is_ok() {
-                return Ok(());
-            }
-        }
-        let (key, token) = server::key(self.server, &step.id.site)?;
-        let joined = self.ssh.run(&host, &script(true), token.as_bytes());
-        if joined.is_err() {
-            // The first error is the one that matters.
-            let _ = server::expire(self.server, key);
-        }
-        joined.map(drop)
     }
 
     /// What is known now that a gateway's tunnels are made: addresses at clouds are there by then.
@@ -364,13 +278,13 @@ impl Work<'_> {
 
     /// Makes a machine a gateway of another backend. One that was there before goes first.
     fn make_foreign(&self, step: &Step) -> Result<(), Error> {
-        let host = self.host(step)?;
+        let host = self.machines().host(step)?;
         let index = self.file.index(&step.id.site).unwrap_or_default();
         let authority = self.authority.ok_or_else(|| no_authority(step))?;
         let identity = authority.issue(&step.id.name)?;
         let known = self.known_now(step, index)?;
         let texts = sites::texts(self.file, self.numbering, index, &known);
-        let mut tag = self.tag_of(step, false);
+        let mut tag = self.machines().tag(step, false);
         for key in ["backend", "authority"] {
             tag[key] = json!(property(step, key));
         }
@@ -382,25 +296,6 @@ impl Work<'_> {
             self.ssh.run(&host, &foreign::remove(self.file), b"")?;
         }
         self.ssh.run(&host, &made, identity.key.as_bytes()).map(drop)
-    }
-
-    fn wait_for_forwarding(&self, step: &Step) -> Result<(), Error> {
-        let host = self.host(step)?;
-        let index = self.file.index(&step.id.site).unwrap_or_default();
-        let begin = Instant::now();
-        loop {
-            let facts = machine::read(&self.ssh.run(&host, machine::FORWARDS, b"")?);
-            let place = &self.numbering.places[index];
-            let inside = place.gateways.iter().find_map(|at| facts.addresses.get(&at.to_string()));
-            if inside.is_some_and(|interface| forwards(&facts, interface)) {
-                return Ok(());
-            }
-            if begin.elapsed() > FORWARDS_WITHIN {
-                let what = "it does not pass packets on; `warren status` there says why";
-                return Err(Error::new(&host, what));
-            }
-            std::thread::sleep(ASK_EVERY);
-        }
     }
 }
 
@@ -417,8 +312,4 @@ fn no_authority(step: &Step) -> Error {
 /// The words of a property that is a list.
 fn words<'s>(step: &'s Step, key: &str) -> Vec<&'s str> {
     property(step, key).split(',').filter(|word| !word.is_empty()).collect()
-}
-
-fn property<'s>(step: &'s Step, key: &str) -> &'s str {
-    step.properties.get(key).map_or("", String::as_str)
 }

@@ -62,7 +62,9 @@ pub(crate) fn desired(
         let public = id(Kind::Address, &name);
         let why = "the gateway keeps one public address";
         add(public.clone(), &[("at", &outer_name)], &[&outer, &leads], why);
-        let mut properties = vec![("member", "yes"), ("state", "running")];
+        let interfaces = format!("{name},{outer_name}");
+        let mut properties =
+            vec![("interfaces", interfaces.as_str()), ("member", "yes"), ("state", "running")];
         // Without one a fitting one is taken when it is made, and it stays with that.
         properties.extend(site.machine.as_deref().map(|machine| ("machine", machine)));
         properties.extend(site.image.as_deref().map(|image| ("image", image)));
@@ -90,8 +92,8 @@ pub(crate) fn desired(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired;
     use crate::number::Taken;
+    use crate::{Action, Found, Report, desired, steps};
 
     /// The gateways' machines and the routes of a site, each with one of its properties.
     fn made(more: &str) -> Vec<(Kind, Option<String>)> {
@@ -106,6 +108,30 @@ mod tests {
             _ => None,
         };
         wanted.into_iter().filter_map(told).collect()
+    }
+
+    #[test]
+    fn a_machine_that_lost_an_interface_gets_it_again_and_is_not_made_again() {
+        let text = "network = \"acme\"\n[[site]]\nname = \"v\"\nprovider = \"openstack\"\n";
+        let file = File::read(text).unwrap();
+        let numbering = Numbering::new(&file, text, &Taken::new()).unwrap();
+        let wanted = desired(&file, &numbering, &Known::default());
+        let lost = Id::new(Kind::Interface, "v", "acme-v-gw1-outside");
+        let there = wanted.iter().filter(|one| one.id != lost).map(|one| {
+            let mut properties = one.properties.clone();
+            if one.id.kind == Kind::Machine {
+                properties.insert("interfaces".to_owned(), "acme-v-gw1".to_owned());
+            }
+            Found { id: one.id.clone(), properties, is_ours: true }
+        });
+        let report = Report { found: there.collect() };
+        let told = steps(&wanted, &report, None);
+        let [made, changed] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((&made.id, &made.action), (&lost, &Action::Create));
+        let change = ["interfaces", "acme-v-gw1", "acme-v-gw1,acme-v-gw1-outside"];
+        let [key, before, after] = change.map(str::to_owned);
+        assert_eq!(changed.id, Id::new(Kind::Machine, "v", "acme-v-gw1"));
+        assert_eq!(changed.action, Action::Change(vec![(key, before, after)]));
     }
 
     #[test]

@@ -22,9 +22,9 @@ const MEMORY_MIB: u64 = 512;
 pub(crate) const ROUTE_OPTIONS: [&str; 2] = ["classless-static-route", "249"];
 
 impl Maker for Project {
-    /// All of it, since ports and routers say where each other are.
-    fn look_again(&mut self, _: &Id) -> Result<(), Failure> {
-        self.look()
+    /// At its kind alone: all that a step needs beside it was there before it.
+    fn look_again(&mut self, id: &Id) -> Result<(), Failure> {
+        self.look_at(id.kind)
     }
 
     fn is_part(&self, kind: Kind) -> bool {
@@ -124,10 +124,7 @@ impl Maker for Project {
                 let body = json!({ "floatingip": { "port_id": port } });
                 self.put(&format!("floatingips/{its}"), &body)
             }
-            Kind::Machine if is(self, "state") == "stopped" => {
-                let path = format!("servers/{its}/action");
-                self.call(Service::Compute, "POST", &path, &json!({ "os-start": null })).map(drop)
-            }
+            Kind::Machine => self.ensure_machine(step, its),
             _ => Ok(()),
         }
     }
@@ -220,6 +217,39 @@ impl Project {
             "user_data": STANDARD.encode(&boot.user_data) } });
         let reply = self.call(Service::Compute, "POST", "servers", &body)?;
         Ok(reply.value["server"]["id"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// A machine that was there gets interfaces that were made since, and is started. One that was
+    /// just made has them, and starts by itself.
+    fn ensure_machine(&mut self, step: &Step, its: &str) -> Result<(), Failure> {
+        let Some(thing) = self.things.get(&step.id) else { return Ok(()) };
+        let is = |key: &str| thing.properties.get(key).cloned().unwrap_or_default();
+        let is_stopped = is("state") == "stopped";
+        if !is_stopped && is("state") != "running" {
+            return Ok(());
+        }
+        let interfaces = is("interfaces");
+        let wanted = step.properties.get("interfaces").map_or("", String::as_str);
+        let has = |name: &str| interfaces.split(',').any(|known| known == name);
+        for name in wanted.split(',').filter(|name| !name.is_empty() && !has(name)) {
+            let port = self.need(Kind::Interface, &step.id.site, name)?;
+            self.attach(its, &port)?;
+        }
+        if is_stopped {
+            let path = format!("servers/{its}/action");
+            self.call(Service::Compute, "POST", &path, &json!({ "os-start": null }))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a machine a port. What became of one whose answer is lost is read back.
+    fn attach(&mut self, its: &str, port: &str) -> Result<(), Failure> {
+        let path = format!("servers/{its}/os-interface");
+        let body = json!({ "interfaceAttachment": { "port_id": port } });
+        match self.call(Service::Compute, "POST", &path, &body) {
+            Err(failure) if !failure.is_lost => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     /// An image by name or number; the newest of Debian 12 if none is said.

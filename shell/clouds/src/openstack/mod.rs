@@ -10,8 +10,11 @@ mod lock;
 mod made;
 mod read;
 mod remove;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde_json::Value;
 use sites::{Id, Kind, Step};
@@ -29,6 +32,9 @@ use crate::{Error, make};
 
 /// Pages of a list.
 const PAGES_MAX: usize = 1000;
+
+/// Lists that were answered, by their paths.
+type Lists = BTreeMap<&'static str, Vec<Value>>;
 
 /// One project of a cloud.
 pub(crate) struct Project {
@@ -193,23 +199,49 @@ impl Project {
     /// Looks at everything of ours, and forgets what was known.
     fn look(&mut self) -> Result<(), Failure> {
         self.things.clear();
-        for kind in read::MARKED {
-            let Some((path, key)) = read::collection(kind) else { continue };
-            for value in self.list(path, key)? {
-                self.note(kind, &value);
+        let mut lists = Lists::new();
+        read::LOOKED.into_iter().try_for_each(|kind| self.look_in(kind, &mut lists))
+    }
+
+    /// Looks again at all that is of one kind. Of other kinds that is known which was seen last.
+    fn look_at(&mut self, kind: Kind) -> Result<(), Failure> {
+        self.look_in(kind, &mut Lists::new())
+    }
+
+    /// The same, with lists that were asked for already; those that were not are added.
+    fn look_in(&mut self, kind: Kind, lists: &mut Lists) -> Result<(), Failure> {
+        let paths = read::lists(kind);
+        for &path in paths {
+            if let Entry::Vacant(place) = lists.entry(path) {
+                place.insert(match path {
+                    read::SERVERS => self.servers()?,
+                    path => self.list(path, &path.replace('-', "_"))?,
+                });
             }
         }
-        let subnets = self.list("subnets", "subnets")?;
-        let ports = self.list("ports", "ports")?;
-        self.note_routes(&subnets);
-        self.note_router_ports(&ports);
-        self.look_at_rules()?;
-        let path = "servers/detail";
-        let reply = self.call(Service::Compute, "GET", path, &Value::Null)?;
-        for server in reply.value["servers"].as_array().into_iter().flatten() {
-            self.note_machine(server);
+        let of = |path: &str| lists.get(path).map(Vec::as_slice).unwrap_or_default();
+        self.things.retain(|id, _| id.kind != kind);
+        match kind {
+            Kind::Route => self.note_routes(of(read::SUBNETS)),
+            Kind::Table => self.note_router_ports(of(read::PORTS)),
+            Kind::MachineRule => self.note_rules(of(read::RULES)),
+            Kind::Machine => {
+                for server in of(read::SERVERS) {
+                    self.note_machine(server, of(read::PORTS));
+                }
+            }
+            kind => {
+                for value in paths.iter().flat_map(|path| of(path)) {
+                    self.note(kind, value);
+                }
+            }
         }
         Ok(())
+    }
+
+    fn servers(&mut self) -> Result<Vec<Value>, Failure> {
+        let reply = self.call(Service::Compute, "GET", read::SERVERS, &Value::Null)?;
+        Ok(reply.value["servers"].as_array().cloned().unwrap_or_default())
     }
 
     fn keep(&mut self, mark: Mark, kind: Kind, its: &str, thing: Thing) {
@@ -232,11 +264,16 @@ impl Project {
         self.keep(mark, kind, &its, thing);
     }
 
-    fn note_machine(&mut self, server: &Value) {
+    fn note_machine(&mut self, server: &Value, ports: &[Value]) {
         let text = server["metadata"]["warren"].as_str().unwrap_or_default();
         let Some(mark) = Mark::read(text, &self.network) else { return };
         let its = server["id"].as_str().unwrap_or_default().to_owned();
-        let properties = read::machine(server);
+        let its_ports = ports.iter().filter(|port| port["device_id"] == its.as_str());
+        let known = its_ports.filter_map(|port| self.names.get(port["id"].as_str()?));
+        let known: Vec<&Id> = known.filter(|id| id.site == mark.site).collect();
+        let mut interfaces = vec![mark.role.clone(), format!("{}-outside", mark.role)];
+        interfaces.retain(|name| known.iter().any(|id| id.name == *name));
+        let properties = read::machine(server, &interfaces);
         let begun_s = server["created"].as_str().and_then(read_answer);
         let thing = Thing { its: its.clone(), properties, is_ours: true, number: None, begun_s };
         self.keep(mark, Kind::Machine, &its, thing);
@@ -295,14 +332,13 @@ impl Project {
     }
 
     /// Rules of ours in the project's default group, which all its sites share.
-    fn look_at_rules(&mut self) -> Result<(), Failure> {
+    fn note_rules(&mut self, rules: &[Value]) {
         let word = format!("warren {}", self.network);
-        let rules = self.list("security-group-rules", "security_group_rules")?;
         let ours = rules.iter().filter(|rule| rule["description"] == word);
         let from: Vec<String> =
             ours.filter_map(|rule| rule["remote_ip_prefix"].as_str().map(str::to_owned)).collect();
         if from.is_empty() {
-            return Ok(());
+            return;
         }
         let from = sorted(from);
         let networks = self.things.keys().filter(|id| id.kind == Kind::Network);
@@ -314,6 +350,5 @@ impl Project {
             let thing = Thing { its, properties, is_ours: true, number: None, begun_s: None };
             self.things.insert(Id::new(Kind::MachineRule, &site, "default"), thing);
         }
-        Ok(())
     }
 }

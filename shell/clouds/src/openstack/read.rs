@@ -5,24 +5,51 @@ use sites::{Kind, Properties, yes_or_no};
 
 use crate::place::sorted;
 
-/// Kinds whose description says whose they are, in the order of creation.
-pub(super) const MARKED: [Kind; 6] = [
+/// All kinds, in the order in which they are looked at: what names another is behind it. Ports name
+/// their group, addresses their port, and routes and routers' ports what is at both of their ends.
+pub(super) const LOOKED: [Kind; 10] = [
     Kind::Network,
     Kind::InternetGateway,
     Kind::Subnet,
     Kind::Group,
     Kind::Interface,
     Kind::Address,
+    Kind::Route,
+    Kind::Table,
+    Kind::MachineRule,
+    Kind::Machine,
 ];
+
+/// Nova's list, and neutron's that more than one kind is read from.
+pub(super) const SERVERS: &str = "servers/detail";
+pub(super) const SUBNETS: &str = "subnets";
+pub(super) const PORTS: &str = "ports";
+pub(super) const RULES: &str = "security-group-rules";
+
+/// The lists in which things of a kind are, and nothing that is not needed to read them.
+pub(super) fn lists(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Network => &["networks"],
+        Kind::InternetGateway => &["routers"],
+        Kind::Subnet | Kind::Route => &[SUBNETS],
+        Kind::Group => &["security-groups"],
+        Kind::Interface | Kind::Table => &[PORTS],
+        Kind::Address => &["floatingips"],
+        Kind::MachineRule => &[RULES],
+        // Ports say which machine has them, and machines do not.
+        Kind::Machine => &[PORTS, SERVERS],
+        _ => &[],
+    }
+}
 
 /// Path and key of neutron's collection of a kind; a single one's key is without the last letter.
 pub(super) fn collection(kind: Kind) -> Option<(&'static str, &'static str)> {
     Some(match kind {
         Kind::Network => ("networks", "networks"),
         Kind::InternetGateway => ("routers", "routers"),
-        Kind::Subnet => ("subnets", "subnets"),
+        Kind::Subnet => (SUBNETS, "subnets"),
         Kind::Group => ("security-groups", "security_groups"),
-        Kind::Interface => ("ports", "ports"),
+        Kind::Interface => (PORTS, "ports"),
         Kind::Address => ("floatingips", "floatingips"),
         _ => return None,
     })
@@ -133,15 +160,17 @@ pub(super) fn properties(
     found
 }
 
-/// How a machine is. What was asked for stands in its metadata, since the cloud answers by numbers.
-pub(super) fn machine(server: &Value) -> Properties {
+/// How a machine is that has these interfaces of ours. What was asked for stands in its metadata,
+/// since the cloud answers by numbers.
+pub(super) fn machine(server: &Value, interfaces: &[String]) -> Properties {
     let state = match server["status"].as_str().unwrap_or_default() {
         "ACTIVE" => "running",
         "SHUTOFF" => "stopped",
         "BUILD" => "pending",
         _ => "broken",
     };
-    let mut found: Properties = [("state".to_owned(), state.to_owned())].into();
+    let state = ("state".to_owned(), state.to_owned());
+    let mut found: Properties = [state, ("interfaces".to_owned(), interfaces.join(","))].into();
     for key in ASKED {
         if let Some(word) = server["metadata"][format!("warren-{key}")].as_str() {
             found.insert(key.to_owned(), word.to_owned());
@@ -192,6 +221,9 @@ mod tests {
         let found = properties(Kind::Interface, &port, &name_of);
         assert_eq!(found["passes"], "10.0.0.0/8,192.168.0.0/16");
         assert_eq!(found["group"], "gateway");
-        assert_eq!(machine(&json!({ "status": "ERROR" }))["state"], "broken");
+        let has = ["a".to_owned(), "a-outside".to_owned()];
+        let found = machine(&json!({ "status": "ERROR" }), &has);
+        assert_eq!(found["state"], "broken");
+        assert_eq!(found["interfaces"], "a,a-outside");
     }
 }

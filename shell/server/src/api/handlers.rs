@@ -159,6 +159,7 @@ pub(super) fn shown(call: &Call, node: &Node) -> Value {
             "aliases": node.host.aliases,
             "approved": node.approved_routes,
             "active": node.routes(),
+            "down": node.down(),
         },
         "ways": node.ways,
     })

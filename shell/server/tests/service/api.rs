@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use control::{Kind, Token};
+use control::{HostInfo, Kind, Prefix, Token};
 use dial::http::{Answer, Connection};
 use dial::proxy::Proxies;
 use serde_json::{Value, json};
@@ -290,6 +290,33 @@ fn source_001_6_a_node_is_told_its_place_among_sites() {
         json!({ "passes_on": true, "through": [], "more": 1 }),
     ] {
         stage.call("POST", &path, &bad, 400);
+    }
+}
+
+#[test]
+fn a_node_is_shown_with_those_approved_routes_that_are_down_by_its_own_word() {
+    let stage = Stage::new();
+    let token = stage.token(&json!({}));
+    let mut node = stage.node(&token, "gateway");
+    node.until_enrolled();
+    let nodes = stage.call("GET", "/api/v1/nodes", &Value::Null, 200);
+    let path = format!("/api/v1/nodes/{}", nodes["nodes"][0]["id"]);
+    let body = json!({ "routes": ["10.3.0.0/24"] });
+    let shown = stage.call("POST", &format!("{path}/routes"), &body, 200);
+    assert_eq!(shown["node"]["routes"]["down"], json!([]));
+
+    // The second one is offered and not approved.
+    let routes: Vec<Prefix> =
+        ["10.3.0.0/24", "10.9.0.0/24"].iter().map(|route| route.parse().unwrap()).collect();
+    for (count, wanted) in [(2, json!(["10.3.0.0/24"])), (0, json!([]))] {
+        let down = routes[..count].to_vec();
+        let host = node.settings.host.clone();
+        node.membership.report(HostInfo { routes: routes.clone(), down, ..host });
+        let begin = Instant::now();
+        while stage.call("GET", &path, &Value::Null, 200)["node"]["routes"]["down"] != wanted {
+            assert!(begin.elapsed() < PATIENCE, "{wanted} is not shown");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
