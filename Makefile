@@ -100,7 +100,7 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-sites setup-bench setup-openstack build ui test-ui test-keycloak test-openstack demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages test-arm home clean
+.PHONY: help setup setup-demo setup-sites setup-bench setup-openstack build ui test-ui test-keycloak test-openstack demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites bench-bandwidth chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages test-arm home clean
 
 help:
 	printf '%s\n' \
@@ -116,6 +116,7 @@ help:
 	  'make bench    the measurements, written to docs/measurements' \
 	  'make bench-all  every peer that is here, all tests, four kinds of weather; hours' \
 	  'make bench-sites  sites: how long they take, a gateway that dies; ten minutes' \
+	  'make bench-bandwidth  does `warren bandwidth` tell the truth? an hour' \
 	  'make chart    the chart of the README, out of committed runs' \
 	  'make grid     one stream over delay, loss and rate, likewise; an hour' \
 	  'make ablation  what each tuned number of repair and frames is worth, in the model; an hour' \
@@ -479,10 +480,18 @@ bench-all: setup-bench build rivals-all
 	$(MAKE) chart
 
 # Sites: five rounds take half an hour.
-SITES ?= --rounds 5 --edges 1 --edges 10 --edges 100
+SITES ?= --rounds 5 --edges 1 --edges 10 --edges 100 --edges 1000
 
 bench-sites: setup-bench setup-sites build
 	$(ROOT) $(LAB) bench sites $(SITES) --out docs/measurements/sites >/dev/null
+
+# Available bandwidth: forty runs on each line beside each share take an hour. BANDWIDTH chooses
+# less, as `--line 100 --beside 40`. The runs are in the JSON, which is not kept.
+BANDWIDTH ?= --runs 40
+
+bench-bandwidth: setup-bench build
+	$(ROOT) $(LAB) bench bandwidth $(BANDWIDTH) --out $(TARGET)/bench >/dev/null
+	install -D -m 644 -t docs/measurements/bandwidth $(TARGET)/bench/bandwidth.md
 
 # The chart of the README, out of the medians of committed runs.
 chart: build

@@ -194,6 +194,7 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("warren-bench", "warren-control", "tokens, and what a crowd's nodes start from"),
     ("warren-bench", "warren-dial", "the membership of a crowd's nodes"),
     ("warren-bench", "warren-noise", "their keys"),
+    ("warren-bench", "warren-node", "edges of a hub that one process plays"),
     ("warren-bench", "rustls", "both ends of such a download"),
     ("warren-bench", "quinn", "both ends of the test of QUIC"),
     ("warren-bench", "tokio", "quinn runs on nothing else that is here"),

@@ -347,7 +347,7 @@ fn counted(text: &str) -> Option<u64> {
     text.split_once("counter packets ")?.1.split_whitespace().next()?.parse().ok()
 }
 
-fn take_offloads_off(host: &Host, ifname: &str) -> Result<()> {
+pub(crate) fn take_offloads_off(host: &Host, ifname: &str) -> Result<()> {
     for feature in OFFLOADS {
         // A feature that this kernel does not have is refused; the check of sizes decides.
         host.output(&["ethtool", "-K", ifname, feature, "off"])

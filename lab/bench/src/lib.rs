@@ -34,7 +34,9 @@
 //!
 //! `warren-lab bench carriers` sets the carriers of a link beside each other ([`carriers`]), and
 //! `warren-lab bench nest` repeats source 004's two tests on its own line ([`nest`]).
-//! `warren-lab bench sites` brings sites up and has their gateways die ([`sites`]).
+//! `warren-lab bench sites` brings sites up and has their gateways die ([`sites`]), and
+//! `warren-lab bench bandwidth` holds what `warren bandwidth` says against the truth
+//! ([`bandwidth`]).
 //!
 //! What it is not: it makes no claim about other machines (all hosts share one), it judges no
 //! protocol by its handshake, and it never tunes a contestant: each runs as its documentation
@@ -44,6 +46,7 @@
 //! name, version, install hint and what it needs in each host, and nothing else here knows a VPN;
 //! and for more tests: one is a variant of [`ring::Test`] and a method that measures it.
 
+pub mod bandwidth;
 pub mod carriers;
 pub mod circuit;
 pub mod crowd;

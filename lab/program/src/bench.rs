@@ -8,7 +8,7 @@ use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
 use ::bench::ring::{self, TUNINGS, Test};
 use ::bench::scenario::Scenario;
 use ::bench::vpn;
-use ::bench::{carriers, circuit, nest, network, sites};
+use ::bench::{bandwidth, carriers, circuit, nest, network, sites};
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
@@ -54,6 +54,12 @@ enum Words {
     /// Three sites of two machines each, in clouds that are played where these are here, and all
     /// of machines that ssh reaches. Each step has a new lab. Needs root, nft, openssl and ssh.
     Sites(Sites),
+    /// Available bandwidth: does `warren bandwidth` tell the truth, how soon, at what cost?
+    ///
+    /// Two nodes, a line between them, and traffic beside theirs that comes evenly and by chance.
+    /// Each line has a new lab for each share of that traffic; all of them take an hour. Needs
+    /// root, tc and ethtool.
+    Bandwidth(Bandwidth),
     /// What can be measured here: peers with their versions or how to get them, profiles, tests.
     List(List),
     /// Three hosts in a ring, impaired, for every peer that is here; results go into a folder.
@@ -219,11 +225,35 @@ struct Sites {
           value_parser = value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Edges of a hub; may be given several times.
-    #[arg(long, default_values_t = [1, 10], value_parser = value_parser!(u8).range(1..=200))]
-    edges: Vec<u8>,
+    #[arg(long, default_values_t = [1, 10], value_parser = value_parser!(u32).range(1..=1000))]
+    edges: Vec<u32>,
     /// Where moto and sshd are [default: ../tools beside this program]
     #[arg(long, value_name = "DIR")]
     tools: Option<PathBuf>,
+    /// Write the report into this folder, as .md and .json.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Bandwidth {
+    /// How often a path is measured on each line, beside each share; fewer runs than 40 are
+    /// marked.
+    #[arg(long, default_value_t = bandwidth::HONEST_RUNS,
+          value_parser = value_parser!(u32).range(1..=1_000))]
+    runs: u32,
+    /// A line in Mbit/s; may be given several times.
+    #[arg(long, value_name = "MBIT", default_values_t = bandwidth::LINES_MBIT,
+          value_parser = value_parser!(u32).range(1..=10_000))]
+    line: Vec<u32>,
+    /// What others send, in percent of the line, evenly and then by chance; may be given several
+    /// times.
+    #[arg(long, value_name = "PERCENT", default_values_t = bandwidth::BESIDE_PERCENT,
+          value_parser = value_parser!(u8).range(0..=90))]
+    beside: Vec<u8>,
     /// Write the report into this folder, as .md and .json.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -284,6 +314,7 @@ pub(crate) fn run(args: Args, warren: Option<PathBuf>) -> Result<()> {
         Words::Nest(args) => run_nest(&args, warren),
         Words::Circuit(args) => run_circuit(&args, warren),
         Words::Sites(args) => run_sites(&args, warren),
+        Words::Bandwidth(args) => run_bandwidth(&args, warren),
         Words::List(args) => list(&args, warren),
         Words::Run(args) => run_ring(&args, warren),
         Words::Report(args) => {
@@ -442,6 +473,19 @@ fn run_sites(args: &Sites, warren: Option<PathBuf>) -> Result<()> {
     report.give(args.out.as_deref(), "sites", args.json)
 }
 
+fn run_bandwidth(args: &Bandwidth, warren: Option<PathBuf>) -> Result<()> {
+    prepare(args.out.as_deref())?;
+    let report = bandwidth::run(&bandwidth::Settings {
+        prefix: "warren-bench".to_owned(),
+        runs: args.runs,
+        lines_mbit: args.line.clone(),
+        beside_percent: args.beside.clone(),
+        origin: origin(warren)?,
+    })?;
+    let report = Written { page: bandwidth::render(&report), json: bandwidth::to_json(&report)? };
+    report.give(args.out.as_deref(), "bandwidth", args.json)
+}
+
 fn settings_of_carriers(args: &Network, warren: Option<PathBuf>) -> Result<carriers::Settings> {
     Ok(carriers::Settings {
         prefix: "warren-bench".to_owned(),
@@ -472,7 +516,32 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    /// What `bench bandwidth` makes of these words behind it, if it takes them.
+    fn bandwidth_of(words: &[&str]) -> Option<Bandwidth> {
+        let words = ["warren-lab", "bench", "bandwidth"].iter().chain(words);
+        let cli = crate::Cli::try_parse_from(words).ok()?;
+        match cli.command {
+            crate::Command::Bench(Args { command: Words::Bandwidth(args) }) => Some(args),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn lines_and_what_is_beside_them_are_chosen_or_all_are_measured() {
+        let all = bandwidth_of(&[]).expect("no word is needed");
+        assert_eq!((all.runs, all.line), (40, vec![10, 100, 500, 1_000]));
+        assert_eq!((all.beside, all.json), (vec![0, 40, 70], false));
+        let words = ["--line", "10", "--line", "100", "--beside", "40", "--runs", "2"];
+        let some = bandwidth_of(&words).expect("all of these are words");
+        assert_eq!((some.runs, some.line, some.beside), (2, vec![10, 100], vec![40]));
+        for wrong in [["--line", "0"], ["--beside", "95"], ["--runs", "0"], ["--line", "10:3"]] {
+            assert!(bandwidth_of(&wrong).is_none(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn what_is_said_is_told_from_what_is_left_to_its_default() {

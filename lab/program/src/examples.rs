@@ -12,7 +12,7 @@ pub(crate) const BOOK: Book = Book {
     named_flags: &[("--lab", "labs")],
 };
 
-const EXAMPLES: [(&str, &str); 24] = [
+const EXAMPLES: [(&str, &str); 25] = [
     (
         "",
         "sudo warren-lab demo                       a server and six nodes at work
@@ -52,6 +52,10 @@ warren-lab bench report quick           writes quick/report.html",
     ("bench nest", "sudo warren-lab bench nest --rounds 3 --out results"),
     ("bench circuit", "sudo warren-lab bench circuit --quick --out results"),
     ("bench sites", "sudo warren-lab bench sites --rounds 1 --edges 3 --out results"),
+    (
+        "bench bandwidth",
+        "sudo warren-lab bench bandwidth --line 10 --beside 40 --runs 5 --out results",
+    ),
     ("bench list", "warren-lab bench list"),
     (
         "bench run",

@@ -36,7 +36,12 @@ impl Ground {
 
     /// Runs a command to its end; what it printed.
     pub(super) fn run(&self, host: &str, line: &str) -> Result<String> {
-        self.room.start(host, line)?.end(PATIENCE, |_| Ok(()))
+        self.run_within(host, line, PATIENCE)
+    }
+
+    /// The same, within another time.
+    pub(super) fn run_within(&self, host: &str, line: &str, limit: Duration) -> Result<String> {
+        self.room.start(host, line)?.end(limit, |_| Ok(()))
     }
 
     /// Starts something that stays until the ground goes.

@@ -1,0 +1,168 @@
+//! What others send: datagrams that a thread sends evenly, by chance, or as fast as it goes.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+use lab::sys;
+use sim::rng::Rng;
+
+/// Bytes of an IP packet. Those of a flood are as long: a small bucket loses the more to late
+/// timers, the less room it has beside one packet.
+const PACKET_LEN: usize = 1_200;
+/// Of IPv4 and UDP.
+const HEADERS_LEN: usize = 20 + 8;
+/// Packets that leave at one wake-up. A sleep takes some 60 µs, in which a line of 1 Gbit/s
+/// carries six of them.
+const AT_ONCE_MAX: usize = 8;
+/// What is later than this is not made up for: it would be a burst that nobody asked for.
+const LATE_NS_MAX: f64 = 2e6;
+/// A sleep is so long at least, so that this thread leaves the processor to others.
+const SLEEP_NS_MIN: f64 = 20_000.0;
+
+/// Between the beginnings of two packets.
+#[derive(Debug)]
+pub(super) struct Gaps {
+    mean_ns: f64,
+    /// What decides, where they are no equal ones.
+    chance: Option<Rng>,
+}
+
+impl Gaps {
+    /// For so many bits of IP packets a second. Equal ones, or those of a Poisson process that a
+    /// seed determines.
+    pub(super) fn new(rate_bps: f64, seed: Option<u64>) -> Self {
+        let mean_ns = (PACKET_LEN * 8) as f64 * 1e9 / rate_bps;
+        Self { mean_ns, chance: seed.map(Rng::new) }
+    }
+
+    fn next_ns(&mut self) -> f64 {
+        let times = self.chance.as_mut().map_or(1.0, |rng| -(1.0 - rng.unit()).ln());
+        self.mean_ns * times
+    }
+}
+
+/// When packets leave.
+#[derive(Debug)]
+pub(super) enum Pace {
+    /// Each as soon as the one before has left.
+    Flood,
+    /// Each when it is due.
+    Gaps(Gaps),
+}
+
+/// A thread that sends until this is dropped.
+#[derive(Debug)]
+pub(super) struct Sender {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sender {
+    /// Sends to what the socket is connected with.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(super) fn start(socket: UdpSocket, pace: Pace) -> Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&is_over);
+        let work = move || match pace {
+            Pace::Flood => flood(&socket, &told),
+            Pace::Gaps(gaps) => paced(&socket, gaps, &told),
+        };
+        let thread = std::thread::Builder::new().name("warren-beside".to_owned()).spawn(work);
+        let thread = thread.context("no thread for what others send")?;
+        Ok(Self { is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It sends and sleeps, and has nothing to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What cannot be sent is not counted either: the line counts what came to it.
+fn flood(socket: &UdpSocket, is_over: &AtomicBool) {
+    let datagram = [0; PACKET_LEN - HEADERS_LEN];
+    while !is_over.load(Ordering::Relaxed) {
+        let _ = socket.send(&datagram);
+    }
+}
+
+fn paced(socket: &UdpSocket, mut gaps: Gaps, is_over: &AtomicBool) {
+    sys::prefer_this_thread();
+    let datagram = [0; PACKET_LEN - HEADERS_LEN];
+    let mut due_ns = sys::now_ns() as f64;
+    while !is_over.load(Ordering::Relaxed) {
+        let now_ns = sys::now_ns() as f64;
+        due_ns = due_ns.max(now_ns - LATE_NS_MAX);
+        for _ in 0..AT_ONCE_MAX {
+            if due_ns > now_ns {
+                break;
+            }
+            let _ = socket.send(&datagram);
+            due_ns += gaps.next_ns();
+        }
+        let left_ns = due_ns - sys::now_ns() as f64;
+        sys::sleep_ns(left_ns.max(SLEEP_NS_MIN) as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn gaps_by_chance_have_the_mean_and_the_spread_of_a_poisson_process() {
+        let mut gaps = Gaps::new(70e6, Some(7));
+        let mean_ns = 1_200.0 * 8.0 / 70e6 * 1e9;
+        let all: Vec<f64> = (0..100_000).map(|_| gaps.next_ns() / mean_ns).collect();
+        let count = all.len() as f64;
+        let mean = all.iter().sum::<f64>() / count;
+        // Those of an exponential distribution: its deviation is its mean.
+        let variance = all.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / count;
+        let long = all.iter().filter(|gap| **gap > 1.0).count() as f64 / count;
+        assert!((mean - 1.0).abs() < 0.01, "{mean}");
+        assert!((variance - 1.0).abs() < 0.03, "{variance}");
+        assert!((long - (-1.0_f64).exp()).abs() < 0.01, "{long}");
+        let mut again = Gaps::new(70e6, Some(7));
+        assert_eq!(again.next_ns() / mean_ns, all[0], "a seed says all of them");
+    }
+
+    #[test]
+    fn gaps_without_chance_are_all_the_same() {
+        let mut gaps = Gaps::new(4e6, None);
+        assert_eq!([(); 3].map(|()| gaps.next_ns()), [2_400_000.0; 3]);
+    }
+
+    #[test]
+    fn a_sender_keeps_its_rate_and_ends_when_it_is_dropped() {
+        let sink = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        sink.set_read_timeout(Some(Duration::from_secs(5))).expect("it can be set");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.connect(sink.local_addr().expect("an address")).expect("it can be reached");
+        // One packet each 2 ms: a busy machine keeps that, too.
+        let gaps = Gaps::new((PACKET_LEN * 8) as f64 * 500.0, None);
+        let begin = Instant::now();
+        let sender = Sender::start(socket, Pace::Gaps(gaps)).expect("a thread");
+        let mut datagram = [0; 2_000];
+        for _ in 0..100 {
+            assert_eq!(sink.recv(&mut datagram).expect("a datagram"), PACKET_LEN - HEADERS_LEN);
+        }
+        assert!(begin.elapsed() >= Duration::from_millis(190), "not before they are due");
+        drop(sender);
+        sink.set_nonblocking(true).expect("it can be set");
+        while sink.recv(&mut datagram).is_ok() {}
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(sink.recv(&mut datagram).is_err(), "nothing comes after its end");
+    }
+}
