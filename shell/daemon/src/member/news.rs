@@ -3,11 +3,26 @@
 use super::*;
 
 impl Daemon {
+    /// Maps that came one after the other are applied once: the last one is what holds. A hub of a
+    /// hundred gateways hears of the next while it applies one.
     pub(super) fn take_news(&mut self) -> Result<(), Fault> {
+        let mut is_new = false;
         while let Some(news) = self.membership.as_ref().and_then(|m| m.wait(Duration::ZERO)) {
+            let changes = matches!(news.event, Event::Changed(_));
+            if !changes && std::mem::take(&mut is_new) {
+                self.apply_map()?;
+            }
+            is_new |= changes;
             self.take(news)?;
         }
-        Ok(())
+        if is_new { self.apply_map() } else { Ok(()) }
+    }
+
+    fn apply_map(&mut self) -> Result<(), Fault> {
+        self.learn_urls();
+        self.tell_reach(false)?;
+        self.tell_policy()?;
+        self.apply()
     }
 
     fn take(&mut self, news: News) -> Result<(), Fault> {
@@ -27,13 +42,7 @@ impl Daemon {
                 });
             }
             Event::SignIn(link) => self.link = Some(link),
-            Event::Changed(_) => {
-                self.map = news.map;
-                self.learn_urls();
-                self.tell_reach(false)?;
-                self.tell_policy()?;
-                self.apply()?;
-            }
+            Event::Changed(_) => self.map = news.map,
             Event::Rotated(key) => self.take_rotation(&key)?,
             Event::Trouble(trouble) => {
                 let text = told(&trouble);
