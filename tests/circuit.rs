@@ -153,12 +153,18 @@ fn a_killed_hop_is_told_within_three_seconds_and_nothing_leaks_meanwhile() -> Re
         world.daemons[0] = None;
         let left = "ip netns list; ip rule; nft list tables";
         ensure!(world.hosts[0].sh(left)?.contains(&room), "the control: a room is left");
+        // A daemon of another namespace has one of the same number, whose command still runs.
+        let other = format!("warren-c2-{}", std::process::id());
+        world.hosts[0].run(&["ip", "netns", "add", &other])?;
         let state = world.path(NAMES[0]);
-        world.hosts[0].run(&[WARREN, "cleanup", "--state", &state])?;
-        let left = world.hosts[0].sh(left)?;
-        for what in [room.as_str(), "30562", "warren-circuit-"] {
+        let cleaned = world.hosts[0].run(&[WARREN, "cleanup", "--state", &state]);
+        let left = world.hosts[0].sh("ip netns list; ip rule; ip link; nft list tables");
+        world.hosts[0].run(&["ip", "netns", "del", &other])?;
+        let left = cleaned.and(left)?;
+        for what in [room.as_str(), "30562", "warren-circuit-", " wc2"] {
             ensure!(!left.contains(what), "{what} is left: {left}");
         }
+        ensure!(left.contains(&other), "who is not ours lost its room: {left}");
         Ok(())
     })
 }

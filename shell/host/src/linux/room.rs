@@ -246,15 +246,43 @@ pub fn leave_six(link: &str, address: Ipv4Addr) {
     drop(ip(&format!("-6 addr del {}/128 dev {link}", six(address))));
 }
 
-/// Takes away what killed commands left: their rooms, rules, routes and tables of the firewall.
-/// Where a command still runs these stay, since they keep it in.
+/// The number that ends `text` behind `mark`: of a namespace, as this one counts them.
+fn number_behind<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
+    let rest = text.split_once(mark)?.1;
+    let len = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some(&rest[..len]).filter(|number| !number.is_empty())
+}
+
+/// Whether the room is at the other end of our link of its number. Names of namespaces are the
+/// machine's; a daemon in another namespace may have a room of the same number.
+fn is_ours(name: &str, id: u16) -> bool {
+    let told = |words: &[&str]| feed("ip", words, "").unwrap_or_default();
+    let names = told(&["netns", "list"]);
+    let named = names.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let link = told(&["-o", "link", "show", &format!("{LINK}{id}")]);
+    let number = named.and_then(|line| number_behind(line, "id: "));
+    number.is_some() && number == number_behind(&link, "link-netnsid ")
+}
+
+/// Our links of rooms.
+fn links() -> Vec<String> {
+    let shown = feed("ip", &["-o", "link", "show", "type", "veth"], "").unwrap_or_default();
+    let names = shown.lines().filter_map(|line| line.split([' ', '@']).nth(1));
+    let is_of_room =
+        |name: &&str| name.strip_prefix(LINK).is_some_and(|id| id.parse::<u16>().is_ok());
+    names.filter(is_of_room).map(str::to_owned).collect()
+}
+
+/// Takes away what killed commands left: their rooms, links, rules, routes and tables of the
+/// firewall. Where a command still runs these stay, since they keep it in. What such a command
+/// began may live on: its link goes first, and it has no way out.
 pub fn clear_leftovers() {
     let (alive, dead): (Vec<_>, Vec<_>) = rooms().into_iter().partition(|room| is_alive(room.2));
     dead.iter().for_each(|(name, ..)| remove(name));
-    // Names of namespaces are the machine's; that the room's link is here tells that it is ours.
-    if alive.iter().any(|(_, id, _)| ip(&format!("link show {LINK}{id}")).is_ok()) {
+    if alive.iter().any(|(name, id, _)| is_ours(name, *id)) {
         return;
     }
+    links().iter().for_each(|link| drop(ip(&format!("link del {link}"))));
     for family in ["-4", "-6"] {
         // One rule goes with each call, and there are no more of them than circuits.
         let mut left = usize::from(u16::MAX);
@@ -382,6 +410,12 @@ mod tests {
             assert_eq!(read_name(other), None, "{other}");
         }
         assert!(is_alive(std::process::id()) && !is_alive(u32::MAX));
+        assert_eq!(
+            number_behind("wc2@if2: <UP> link-netnsid 13 \\ qlen", "link-netnsid "),
+            Some("13")
+        );
+        assert_eq!(number_behind("(id: 4)", "id: "), Some("4"));
+        assert_eq!(number_behind("(id: )", "id: "), None);
     }
 
     #[test]
