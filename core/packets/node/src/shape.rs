@@ -72,8 +72,7 @@ pub(crate) struct Held {
 /// The class of a traffic class octet: what steers, what is told, all else.
 fn class(octet: u8) -> usize {
     match octet >> 2 {
-        // EF, VOICE-ADMIT, and CS5 to CS7.
-        40..=63 => 0,
+        _ if packet::steers(octet) => 0,
         // CS2 to CS4, and AF21 to AF43.
         16..=39 => 1,
         _ => 2,

@@ -124,6 +124,13 @@ pub fn total_len(bytes: &[u8]) -> Result<usize, Malformed> {
     ip::total_len(bytes, true)
 }
 
+/// Whether a traffic class octet says that its packet steers (RFC 4594): EF, VOICE-ADMIT, and CS5
+/// to CS7. What steers goes first, and is better new than in order.
+#[must_use]
+pub const fn steers(traffic_class: u8) -> bool {
+    traffic_class >> 2 >= 40
+}
+
 /// What a packet says about congestion, from its fixed header.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ use repair::spread::Spread;
 use repair::table::Upper;
 use wire::frame::{self, Chunk, Head, Losses, Ordered, Protected, Report};
 use wire::ip::protocol;
-use wire::packet::{Packet, Transport};
+use wire::packet::{Packet, Transport, steers};
 use wire::superpacket::Superpacket;
 use wire::{tcp, virtio, wireguard};
 
@@ -170,13 +170,7 @@ impl Sender {
         let is_tcp = packet.packet().protocol() == protocol::TCP;
         let upper = if is_tcp { Upper::Tcp } else { Upper::Other };
         let loss = self.loss(upper);
-        let has_disorder = self.control.estimate().reorder_us >= self.tuning.disorder_us;
-        let tag = match loss {
-            Loss::None if !has_disorder => None,
-            // Of a path that is not known only flows of TCP are told apart.
-            Loss::Assumed if !is_tcp => None,
-            _ => flow_tag(packet.packet()),
-        };
+        let tag = if self.is_worth_order(loss, is_tcp) { flow_tag(packet.packet()) } else { None };
         let class = match tag {
             Some(_) => Class::Ordered,
             // Elsewhere it makes no difference, and this is the path of every packet.
@@ -209,6 +203,20 @@ impl Sender {
             outcome.refuse(refusal, segments as u64 - (outcome.sent - before));
         }
         outcome
+    }
+
+    /// Whether the other end is to give packets of this kind back their order.
+    fn is_worth_order(&self, loss: Loss, is_tcp: bool) -> bool {
+        if self.control.estimate().reorder_us >= self.tuning.disorder_us {
+            return loss != Loss::Assumed || is_tcp;
+        }
+        match loss {
+            Loss::None => false,
+            // Of a path that is not known only flows of TCP are told apart.
+            Loss::Assumed => is_tcp,
+            // What a flood loses in a queue is not rebuilt, and the rest would wait for it in vain.
+            Loss::Measured => is_tcp || self.control.is_trusted(),
+        }
     }
 
     /// What the path loses of packets of this kind.

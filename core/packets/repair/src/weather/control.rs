@@ -303,6 +303,12 @@ impl Control {
         self.trust
     }
 
+    /// Whether repair is trusted to help at all. Who overruns a queue loses what is not rebuilt.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        self.trust > self.tuning.worth.trust_min
+    }
+
     fn expected_loss(&self) -> f64 {
         if self.is_filling() {
             return self.estimate.loss_upper;

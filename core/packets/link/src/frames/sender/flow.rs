@@ -2,18 +2,13 @@
 
 use super::*;
 
-/// The first class of service that steers (RFC 4594): EF, VOICE-ADMIT and CS5 to CS7.
-const STEERS: u8 = 40;
-
 /// The tag of a packet that suffers when its flow's order is lost: of TCP and UDP with payload.
 /// QUIC takes what three others overtook for lost, and who shows a video asks for it again. What
 /// steers is better new than in order.
 pub(super) fn flow_tag(packet: &Packet<'_>) -> Option<u8> {
     let is_ordered = match packet.transport() {
         Ok(Transport::Tcp(tcp)) => !tcp.payload().is_empty(),
-        Ok(Transport::Udp(udp)) => {
-            !udp.payload().is_empty() && packet.traffic_class() >> 2 < STEERS
-        }
+        Ok(Transport::Udp(udp)) => !udp.payload().is_empty() && !steers(packet.traffic_class()),
         _ => false,
     };
     if !is_ordered {
