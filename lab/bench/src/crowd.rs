@@ -2,6 +2,7 @@
 //! join, lose the server and come back, and hear of policies.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,7 +90,8 @@ impl Crowd {
         let mut seen = Vec::new();
         for n in 0..count {
             let own = Arc::new(Mutex::new(Seen::default()));
-            let member = Membership::start(start(token, n)).context("cannot start a member")?;
+            let member = Membership::start(start(token, &key(), &format!("n{n}"), Vec::new()))
+                .context("cannot start a member")?;
             let told = Arc::clone(&own);
             let is_over = Arc::clone(&is_over);
             let read = move || {
@@ -125,10 +127,20 @@ impl Crowd {
     }
 }
 
-fn start(token: &Token, n: usize) -> Start {
-    let [machine, node] = [(); 2].map(|()| PrivateKey::generate(&mut SystemRandom));
-    let host = HostInfo { hostname: format!("n{n}"), ..HostInfo::default() };
-    let settings = token.joining(machine, node.public(), host);
+/// A key that nobody has.
+pub(crate) fn key() -> PrivateKey {
+    PrivateKey::generate(&mut SystemRandom)
+}
+
+/// What a member starts from that is reached at `endpoints`.
+pub(crate) fn start(
+    token: &Token,
+    node: &PrivateKey,
+    hostname: &str,
+    endpoints: Vec<SocketAddr>,
+) -> Start {
+    let host = HostInfo { hostname: hostname.to_owned(), endpoints, ..HostInfo::default() };
+    let settings = token.joining(key(), node.public(), host);
     let proxies = Proxies::default();
     let notify = Notify::default();
     Start { settings, cached: Vec::new(), proxies, notify }

@@ -2,6 +2,12 @@
 
 use serde::Serialize;
 
+/// To so many digits: what is kept in files has more than a measurement is good for.
+pub(crate) fn rounded(value: f64, digits: usize) -> f64 {
+    let behind = digits.saturating_sub(1);
+    format!("{value:.behind$e}").parse().unwrap_or(value)
+}
+
 /// The middle of some values, and how far they lie apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {

@@ -9,8 +9,8 @@
 //!    as they are now. Nothing is kept between two calls; the tags on the machines are the memory.
 //! 2. [`Survey::taken`] says which numbers of the plan are in use, so that [`sites::Numbering`]
 //!    gives them to nobody else. [`Survey::report`] says what is there in the words of the plan.
-//! 3. [`sites::steps`] makes steps of the difference, and [`Work::step`] does one of them. Each is
-//!    safe to repeat: who is interrupted calls again, and goes on where it stopped.
+//! 3. [`sites::steps`] makes steps of the difference, and [`Work::steps`] does some of them. Each
+//!    is safe to repeat: who is interrupted calls again, and goes on where it stopped.
 //!
 //! A machine of an `ssh` site is asked by one script of `sh` at a time, many machines at once. Its
 //! words come from a file that was checked letter by letter, so nothing in it ends a word or a line

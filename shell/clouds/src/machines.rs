@@ -10,11 +10,9 @@ use sites::{Action, File, Host, Kind, Numbering, Provider, Step};
 
 use crate::machine::{self, Member};
 use crate::server::{self, Server};
-use crate::survey::forwards;
+use crate::survey::{AT_ONCE, forwards};
 use crate::{Error, Program, Ssh};
 
-/// Steps that are done at once, as many as machines are asked at once.
-const AT_ONCE: usize = 16;
 /// A gateway passes packets on so long after its routes were approved, at most.
 const FORWARDS_WITHIN: Duration = Duration::from_secs(20);
 /// How often it is asked.

@@ -14,7 +14,7 @@ use crate::server::{self, KEY_S, Node, Server, texts};
 use crate::{Clouds, Error, Ssh, foreign};
 
 /// Machines that are asked at once.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 
 /// What was found at one time.
 pub struct Survey {

@@ -94,7 +94,7 @@ impl<'w> Work<'w> {
     ///
     /// # Errors
     /// What went wrong; the same step may be tried again.
-    pub fn step(&mut self, step: &Step) -> Result<(), Error> {
+    fn step(&mut self, step: &Step) -> Result<(), Error> {
         match (&step.action, step.id.kind) {
             (Action::Refuse, _) => Err(Error::new(&step.id, step.why.clone())),
             (Action::Delete, kind) => self.delete(step, kind),

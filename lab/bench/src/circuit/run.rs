@@ -8,6 +8,10 @@ use serde_json::json;
 
 use super::page::{Found, required};
 use super::store::{Note, SCHEMA, Sample};
+use crate::ratio::rounded;
+
+/// Of a median.
+const DIGITS: usize = 4;
 
 /// What is kept of each step; the samples have the rest.
 const KEPT: [&str; 5] = ["mbit_s", "echo_p50_ms", "page_s", "build_ms", "build_worst_ms"];
@@ -30,16 +34,11 @@ pub(super) fn to_json(note: &Note, samples: &[Sample]) -> Result<String> {
     let mut before = "";
     for (peer, profile, test, figure, median) in found.figures(&KEPT) {
         let one = json!({ "test": test, "profile": profile, "peer": peer, "figure": figure,
-                          "median": short(median) });
+                          "median": rounded(median, DIGITS) });
         let _ = write!(out, "{before}    {one}");
         before = ",\n";
     }
     Ok(out + "\n  ]\n}\n")
-}
-
-/// Four digits, which is more than a measurement has.
-fn short(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -64,6 +63,9 @@ mod tests {
         let figures: Vec<_> = Found::of(&samples).figures(&KEPT).collect();
         let wanted = ("Tor", "10:3".to_owned(), "down 1", "mbit_s", 7.126);
         assert_eq!(figures, [wanted]);
-        assert_eq!([9.246_939_558, 0.054_258, 12_346.0].map(short), [9.247, 0.054_26, 12_350.0]);
+        assert_eq!(
+            [9.246_939_558, 0.054_258, 12_346.0].map(|value| rounded(value, DIGITS)),
+            [9.247, 0.054_26, 12_350.0]
+        );
     }
 }

@@ -75,11 +75,11 @@ pub(crate) fn facts(cells: &Cells<'_>) -> Section {
         facts.date, facts.commit, facts.cpu, facts.cores, facts.kernel, facts.iperf3
     ));
     paragraphs.push(format!(
-        "Three hosts, network namespaces of this one machine, on one wire that is a switch: \
-         1 Gbit/s and a queue of 1000 packets for each host's way out, and there the weather of \
-         the profile, packet by packet; offloads are off, nothing above 1500 bytes enters. Seed \
-         {}. {} s a transfer, CUBIC, {} of three links, {} rounds, peers in turn. Kernel settings \
-         of the hosts: {}. All hosts and the wire share the machine's cores.",
+        "Three hosts are network namespaces of this one machine, on one wire that is a switch. \
+         Each host's way out carries 1 Gbit/s, has a queue of 1000 packets, and the weather of \
+         the profile, packet by packet. Offloads are off, and nothing above 1500 bytes enters. \
+         Seed {}. {} s a transfer, CUBIC, {} of three links, {} rounds, peers in turn. Kernel \
+         settings of the hosts: {}. All hosts and the wire share the machine's cores.",
         settings.seed, settings.seconds, settings.links, settings.rounds, settings.tuning
     ));
     if settings.https {

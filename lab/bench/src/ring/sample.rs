@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::facts::Facts;
 use crate::ground::WireCount;
+use crate::ratio::rounded;
 use crate::ring::{HONEST_COUNT, HONEST_SECONDS, Test};
 
 /// Version of the layout; it grows when a reader of the old one would be wrong.
@@ -195,14 +196,9 @@ impl From<Row> for Figure {
 impl From<Figure> for Row {
     fn from(figure: Figure) -> Self {
         let Figure { test, profile, peer, figure, median, min, max, n } = figure;
-        let [median, min, max] = [median, min, max].map(rounded);
+        let [median, min, max] = [median, min, max].map(|value| rounded(value, DIGITS));
         (test, profile, peer, figure, median, min, max, n)
     }
-}
-
-/// To the digits that are written: more than a measurement is good for.
-fn rounded(value: f64) -> f64 {
-    format!("{value:.prec$e}", prec = DIGITS - 1).parse().unwrap_or(value)
 }
 
 /// One measurement, or its failure.

@@ -8,9 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
-use control::{HostInfo, Map, Token};
-use dial::proxy::Proxies;
-use dial::{Membership, Notify, Start, SystemRandom};
+use control::{Map, Token};
+use dial::{Membership, SystemRandom};
 use lab::netns::Host;
 use lab::sys;
 use node::{
@@ -20,6 +19,8 @@ use node::{
 use noise::{Identity, Instant, PrivateKey};
 use wire::checksum::Sum;
 use wire::virtio;
+
+use crate::crowd;
 
 /// The hub's name in the network.
 pub(super) const HUB: &str = "hub";
@@ -113,13 +114,8 @@ impl Begun {
         let own = SocketAddr::new(at.into(), port);
         let socket = UdpSocket::bind(own).context("a socket of an edge")?;
         socket.set_nonblocking(true)?;
-        let [machine, key] = [(); 2].map(|()| PrivateKey::generate(&mut SystemRandom));
-        let endpoints = vec![own];
-        let host = HostInfo { hostname: format!("edge-{port}"), endpoints, ..HostInfo::default() };
-        let settings = token.joining(machine, key.public(), host);
-        let proxies = Proxies::default();
-        let notify = Notify::default();
-        let start = Start { settings, cached: Vec::new(), proxies, notify };
+        let key = crowd::key();
+        let start = crowd::start(token, &key, &format!("edge-{port}"), vec![own]);
         let member = Membership::start(start).context("cannot start a member")?;
         Ok(Self { own, key, socket, member })
     }

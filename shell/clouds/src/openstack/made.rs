@@ -81,7 +81,8 @@ impl Maker for Project {
             body["name"] = json!(format!("{} {site} {name}", self.network));
         }
         body["description"] = json!(description);
-        let Some((path, key)) = read::collection(*kind) else { return Err(missing(*kind, name)) };
+        let Some(path) = read::collection(*kind) else { return Err(missing(*kind, name)) };
+        let key = read::key(path);
         let one = key.trim_end_matches('s');
         let body = json!({ one: body });
         let reply = self.call(Service::Network, "POST", path, &body)?;

@@ -215,7 +215,7 @@ impl Project {
             if let Entry::Vacant(place) = lists.entry(path) {
                 place.insert(match path {
                     read::SERVERS => self.servers()?,
-                    path => self.list(path, &path.replace('-', "_"))?,
+                    path => self.list(path, &read::key(path))?,
                 });
             }
         }

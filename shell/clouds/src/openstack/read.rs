@@ -42,17 +42,16 @@ pub(super) fn lists(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Path and key of neutron's collection of a kind; a single one's key is without the last letter.
-pub(super) fn collection(kind: Kind) -> Option<(&'static str, &'static str)> {
-    Some(match kind {
-        Kind::Network => ("networks", "networks"),
-        Kind::InternetGateway => ("routers", "routers"),
-        Kind::Subnet => (SUBNETS, "subnets"),
-        Kind::Group => ("security-groups", "security_groups"),
-        Kind::Interface => (PORTS, "ports"),
-        Kind::Address => ("floatingips", "floatingips"),
-        _ => return None,
-    })
+/// Neutron's collection in which things of a kind are made, by its path; none for parts of others
+/// and for machines.
+pub(super) fn collection(kind: Kind) -> Option<&'static str> {
+    let is_part = matches!(kind, Kind::Route | Kind::Table | Kind::MachineRule);
+    lists(kind).first().copied().filter(|_| !is_part && kind != Kind::Machine)
+}
+
+/// The key of a list in its answer; a single one's is without the last letter.
+pub(super) fn key(path: &str) -> String {
+    path.replace('-', "_")
 }
 
 /// What of a machine stands in its metadata.

@@ -46,7 +46,7 @@ impl Project {
                 self.wait_for_end(&path)
             }
             kind => match read::collection(kind) {
-                Some((path, _)) => self.delete(path, its),
+                Some(path) => self.delete(path, its),
                 None => Ok(()),
             },
         }
