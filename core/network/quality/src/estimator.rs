@@ -407,7 +407,7 @@ impl Estimator {
         // A jitter is no queue.
         let is_queue = |queued: &Queued| queued.drain_bps <= self.capacity_bps * DRAIN;
         let Some(queued) = judged.queued.filter(is_queue) else {
-            return self.climb(judged.rate_bps);
+            return self.climb(&judged);
         };
         let Queued { rate_bps, growth, lasted_ns, is_cut, .. } = queued;
         if judged.lead_loss > LOSS_MAX {
@@ -461,10 +461,17 @@ impl Estimator {
     }
 
     /// Nothing queued, or not for long: more is left, or the lead was too short.
-    fn climb(&mut self, rate_bps: f64) {
+    fn climb(&mut self, judged: &Judged) {
+        let rate_bps = judged.rate_bps;
         let is_slow = rate_bps < self.rate_bps * SLOW;
         // Where packets queued once, the sender is quick enough.
         if self.streams.is_empty() && (is_slow || self.rate_bps >= self.limits.rate_max_bps) {
+            // What came slower than it left did queue, and the receiver's batches hide how.
+            if judged.out_bps * QUEUES < rate_bps {
+                self.capacity_bps = self.capacity_bps.min(judged.out_bps);
+                self.rate_bps = judged.out_bps;
+                return;
+            }
             self.outcome = Some(Outcome::AtLeast(rate_bps));
             return;
         }

@@ -247,6 +247,31 @@ fn source_001_11_source_001_12_ranges_hold_the_truth_and_cost_little() {
     assert!(ranges * 10 >= runs * 9, "{ranges} of {runs}");
 }
 
+/// A machine whose card or kernel hands packets on in batches, as virtual ones do.
+#[test]
+fn a_receiver_that_batches_for_long_is_told_a_range_that_holds_or_none() {
+    for batch_ns in [250_000, 1_000_000] {
+        for rate in [10, 100, 500, 1_000] {
+            let mut line = Line::new(rate * 1_000_000, 0.4, Cross::Even, rate);
+            line.batch_ns = batch_ns;
+            let truth = rate as f64 * 0.6e6;
+            let (outcome, seconds, _) = estimate(&mut line, Limits::default());
+            let told =
+                format!("{seconds:.1} s, {rate} Mbit/s, batches of {batch_ns} ns: {outcome:?}");
+            match outcome {
+                Outcome::Range { low_bps, high_bps } => {
+                    assert!(low_bps <= truth * 1.01 && truth * 0.99 <= high_bps, "{told}");
+                    assert!(high_bps - low_bps <= 0.3 * truth, "{told}");
+                }
+                // It says that it does not know.
+                Outcome::NotConverged | Outcome::Unsteady(Discard::Short) => {}
+                _ => panic!("{told}"),
+            }
+            assert!(seconds <= 15.0, "{told}");
+        }
+    }
+}
+
 #[test]
 fn source_001_13_two_paths_are_told_and_no_number() {
     let mut line = Line::new(100_000_000, 0.0, Cross::Even, 5);
