@@ -1,6 +1,6 @@
 //! Medians, and ratios of what was measured in the same round.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// To so many digits: what is kept in files has more than a measurement is good for.
 pub(crate) fn rounded(value: f64, digits: usize) -> f64 {
@@ -9,7 +9,7 @@ pub(crate) fn rounded(value: f64, digits: usize) -> f64 {
 }
 
 /// The middle of some values, and how far they lie apart.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The median; of an even number of values the mean of the two in the middle.
     pub median: f64,

@@ -151,6 +151,10 @@ fn fails(faults: &[Fault], prefix: &str) -> Vec<(String, String)> {
     assert_eq!((&*last.key.peer, last.failed.as_deref()), (NoVpn.name(), None));
     let size = fs::metadata(dir.join("samples.jsonl")).expect("samples").len();
     assert!(size < 100_000, "{size} bytes: a log is told by its end");
+    // What failed is not measured again.
+    ring::resume(&peers, &dir, prefix, &origin).expect("it goes on, with nothing");
+    let (_, again) = sample::read(&dir).expect("it can be read");
+    assert_eq!(again.len(), samples.len());
     let told = |s: sample::Sample| Some((s.key.peer.clone(), s.failed?));
     samples.into_iter().filter_map(told).collect()
 }

@@ -159,7 +159,7 @@ struct Chart {
 
 #[derive(Debug, clap::Args)]
 struct Publish {
-    /// Folders of runs.
+    /// Folders of runs, and reports of other benches: circuits' folder, or a .json file.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// Where the page and its data go.

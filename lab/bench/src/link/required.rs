@@ -23,6 +23,9 @@ enum Claim {
     Memory(Bound),
 }
 
+/// Source 002 counts segments in so many seconds: a shorter stream can fail that and not meet it.
+const AGAIN_SECONDS: u32 = 30;
+
 const THROUGHPUT: Value = |measured| measured.mbit_s;
 const CPU: Value = |measured| measured.cpu_s_per_gb;
 const PING: Value = |measured| measured.ping_us;
@@ -152,7 +155,9 @@ fn again(report: &Report, scenario: Scenario, bound: Bound) -> Row {
     let found = Spread::of_rounds(&report.series(scenario, WARREN, segments));
     let what = format!("{}: retransmits of {WARREN}", scenario.title());
     let row = Row::new(what, "segments", Some(bound), found, report.settings.rounds as usize);
-    of_those_who_took_part(report, row, &[(scenario, WARREN)])
+    let row = of_those_who_took_part(report, row, &[(scenario, WARREN)]);
+    let is_short = report.settings.seconds < AGAIN_SECONDS && row.met == Some(true);
+    if is_short { row.unjudged() } else { row }
 }
 
 fn memory(report: &Report, bound: Bound) -> Row {

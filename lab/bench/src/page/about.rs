@@ -30,7 +30,7 @@ pub(crate) fn ways(test: Test) -> [&'static str; 2] {
 /// What else of it is shown to strangers.
 pub(crate) fn beside(test: Test) -> &'static [&'static str] {
     match test {
-        Test::Quic => &["ipv6_mbit_s"],
+        Test::Quic => &["ipv6_mbit_s", "cpu_s_per_gb"],
         Test::Video => &["loaded_rtt_p99_ms", "frames_missing_percent"],
         Test::Tcp => &["loaded_rtt_mean_ms", "wire_bytes_per_byte"],
         _ => &[],

@@ -5,6 +5,7 @@
 //! report wrote; then nothing is known of what failed, and the page says so. Nothing is fetched,
 //! and nothing runs.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,16 @@ use crate::ring::sample::{self, Figure, Note, Sample};
 use crate::vpn::WARREN;
 
 mod found;
+mod judged;
 mod lost;
+
+use judged::Judged;
 
 const TITLE: &str = "Warren beside other VPNs";
 const FOLDER: &str = "data";
+const NOTE: &str = "run.json";
 /// What of a run's folder can be downloaded.
-const FILES: [&str; 3] = ["run.json", "samples.jsonl", "report.md"];
+const FILES: [&str; 3] = [NOTE, "samples.jsonl", "report.md"];
 
 /// A run as it is published.
 struct Run {
@@ -37,20 +42,29 @@ struct Run {
     files: Vec<(&'static str, u64)>,
 }
 
-/// Writes the page of these runs into a folder; returns where it is.
+/// Writes the page of these runs into a folder; returns where it is. A run is a folder, or the file
+/// of another bench's report.
 ///
 /// # Errors
-/// Returns an error when a folder holds no run, or one without figures, and when the page or the
-/// data cannot be written.
+/// Returns an error when a folder holds no run, or one without figures, when a file is no report,
+/// and when the page or the data cannot be written.
 pub fn publish(runs: &[PathBuf], out: &Path) -> Result<PathBuf> {
     let mut all: Vec<Run> = Vec::new();
+    let mut others: Vec<Judged> = Vec::new();
     for dir in runs {
+        if let Some(file) = Judged::file(dir) {
+            let other = Judged::read(dir, file)?;
+            other.copy(out)?;
+            others.push(other);
+            continue;
+        }
         let run = Run::read(dir, &all)?;
         run.copy(dir, &out.join(FOLDER).join(&run.name))?;
         all.push(run);
     }
     let page = out.join("index.html");
-    fs::write(&page, render(&all)).with_context(|| format!("cannot write {}", page.display()))?;
+    fs::write(&page, render(&all, &others))
+        .with_context(|| format!("cannot write {}", page.display()))?;
     Ok(page)
 }
 
@@ -70,10 +84,7 @@ impl Run {
             !figures.is_empty(),
             "{place} has no figure of a whole cell: there is no page of it"
         );
-        let named = dir.file_name().map(|name| name.to_string_lossy().into_owned());
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        let plain: String = named.unwrap_or_default().chars().filter(|c| is_plain(*c)).collect();
-        let mut name = if plain.is_empty() { "run".to_owned() } else { plain };
+        let mut name = plain_name(dir.file_name());
         while others.iter().any(|other| other.name == name) {
             name += "-2";
         }
@@ -97,12 +108,21 @@ impl Run {
     }
 }
 
-fn render(runs: &[Run]) -> String {
+/// A name that can stand in an address, from that of a file.
+fn plain_name(name: Option<&OsStr>) -> String {
+    let named = name.unwrap_or_default().to_string_lossy().into_owned();
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
+    let plain: String = named.chars().filter(is_plain).collect();
+    if plain.is_empty() { "run".to_owned() } else { plain }
+}
+
+fn render(runs: &[Run], others: &[Judged]) -> String {
     let heads = [
         "What Warren loses",
         "What was found",
         "Everything",
         "What is required",
+        "Circuits, carriers and sites",
         "How it was measured",
         "Raw data",
     ];
@@ -140,13 +160,20 @@ fn render(runs: &[Run]) -> String {
         html::body(&mut page, &required(run), WARREN);
     }
     html::head(&mut page, 4, heads[4]);
+    if others.is_empty() {
+        page += "<p>None of their reports was named.</p>\n";
+    }
+    for other in others {
+        html::body(&mut page, &other.section(), WARREN);
+    }
+    html::head(&mut page, 5, heads[5]);
     for run in runs {
         subhead(&mut page, run, runs.len() > 1);
         html::body(&mut page, &sections::facts(&run.cells()), WARREN);
     }
     html::body(&mut page, &sections::reading(), WARREN);
-    html::head(&mut page, 5, heads[5]);
-    data(&mut page, runs);
+    html::head(&mut page, 6, heads[6]);
+    data(&mut page, runs, others);
     page + html::CLOSE
 }
 
@@ -173,13 +200,18 @@ fn required(run: &Run) -> Section {
 }
 
 /// Links to what lies beside the page.
-fn data(page: &mut String, runs: &[Run]) {
+fn data(page: &mut String, runs: &[Run], others: &[Judged]) {
     *page += "<ul>\n";
     for run in runs {
         for (file, bytes) in &run.files {
             let path = format!("{FOLDER}/{}/{file}", run.name);
             let _ = writeln!(page, "<li><a href='{path}' download>{path}</a>, {bytes} bytes</li>");
         }
+    }
+    for other in others {
+        let path = other.path();
+        let _ =
+            writeln!(page, "<li><a href='{path}' download>{path}</a>, {} bytes</li>", other.bytes);
     }
     *page += "</ul>\n<p>run.json has the machine, the versions, the settings and the seed. \
               samples.jsonl has one line for each measurement, with every figure and series.</p>\n";

@@ -61,6 +61,29 @@ fn a_page_of_committed_runs_fetches_nothing_and_tells_all_that_it_draws() {
     }
 }
 
+/// Rows of circuits, carriers and sites stand in the same page, those that do not hold first.
+#[test]
+fn source_002_1_reports_of_other_benches_have_their_place_in_the_page() {
+    let folder = Folder::new("publish-others");
+    let mut runs = committed(&["all", "circuits", "carriers/carriers.json"]);
+    let page = fs::read_to_string(publish(&runs, &folder.0).expect("a page")).expect("written");
+    assert!(page.contains("circuits: circuit") && page.contains("carriers: carriers"), "named");
+    let (_, circuits) = page.split_once("circuits: circuit").expect("its table");
+    let at = |what: &str| circuits.find(what).expect(what);
+    assert!(at("does not hold") < at(">holds<"), "what is lost comes first");
+    assert!(at("goodput, 10 Mbit/s, ÷ no VPN") < at("</table>"), "its rows are there");
+    for file in ["circuits.json", "carriers.json"] {
+        assert!(page.contains(&format!("href='data/{file}' download")), "{file}");
+        assert!(folder.0.join("data").join(file).is_file(), "{file}");
+    }
+    // What is no report of a bench is told.
+    let wrong = folder.0.join("wrong.json");
+    fs::write(&wrong, "{\"kind\": \"circuit\"}").expect("written");
+    runs.push(wrong);
+    let why = format!("{:#}", publish(&runs, &folder.0).expect_err("no rows"));
+    assert!(why.contains("wrong.json is no report of a bench with rows"), "{why}");
+}
+
 /// What a caption says is what the run found.
 #[test]
 fn each_claim_has_the_figures_of_its_run() {
