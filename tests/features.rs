@@ -129,7 +129,8 @@ fn page(features: &[Feature]) -> String {
          matrix of [source 002](sources.md), with its ticks; the others are ours. Its text speaks \
          of 131 features, and its file has these.\n\
          Its nine products are {}. Nothing of it was checked here.\n\
-         A *yes* and a *partly* name the test that shows it. A *partly* and a *no* say why.\n\n\
+         A *yes* and a *partly* name the test that shows it. A *partly* and a *no* say why. \
+         In our own rows nobody's ticks are known but ours.\n\n\
          Warren has {} of {} rows, {} in part, and {} not.\n",
         words.join(", "),
         count(Answer::Yes),

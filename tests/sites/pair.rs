@@ -74,6 +74,16 @@ pub(crate) fn gap(
     Ok(())
 }
 
+/// A connection that says a line ten times a second, for 11 s: who hears it, and who says it.
+fn connection(from: &Host, to: &Host, address: &str) -> Result<[Child; 2]> {
+    let listen = ["timeout", "60", "busybox", "nc", "-l", "-p", "7001"];
+    let heard = to.command(&listen).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    std::thread::sleep(Duration::from_millis(300));
+    let lines = "for i in $(seq 110); do echo $i; sleep 0.1; done";
+    let say = format!("{lines} | timeout 60 busybox nc {address} 7001");
+    Ok([heard, from.command(&["sh", "-c", &say]).spawn()?])
+}
+
 #[test]
 fn source_001_14_a_gateway_is_killed_and_machines_go_on_by_themselves() -> Result<()> {
     let Some(sshd) = sshd() else { return Ok(()) };
@@ -90,7 +100,11 @@ fn source_001_14_a_gateway_is_killed_and_machines_go_on_by_themselves() -> Resul
             let killed = world.of_pair(first)?.sh("kill -9 $(cat /run/warren-site.pid)");
             killed.map(drop)
         };
+        let [heard, mut said] = connection(&world.apps[0], &world.apps[1], "10.4.1.1")?;
         world.gap("a daemon is killed", kill)?;
+        said.wait()?;
+        let lines = String::from_utf8(heard.wait_with_output()?.stdout)?;
+        ensure!(lines.lines().count() == 110, "a connection outlives it, to its end: {lines}");
         ensure!(world.leader()? == 1 - first, "the other one leads");
 
         // It comes back and stands by; machines kept their route all the time.

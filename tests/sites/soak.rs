@@ -32,8 +32,8 @@ fn read(ping: &Process) -> Result<(usize, f64)> {
 #[ignore = "soak"]
 fn source_001_16_no_link_drops_that_the_network_below_did_not() -> Result<()> {
     let Some(sshd) = sshd() else { return Ok(()) };
-    scene("sites40", |scene| {
-        let mut world = World::new(scene, "sites40", &sshd)?;
+    scene("sites43", |scene| {
+        let mut world = World::new(scene, "sites43", &sshd)?;
         world.serve_with(&["--node-lifetime", "10m"])?;
         world.sites(&["apply", "--yes"])?;
         for (from, to) in WAYS {

@@ -410,6 +410,16 @@ mod tests {
     }
 
     #[test]
+    fn source_001_14_a_pair_takes_nothing_from_each_other_that_both_announce() {
+        let settings = Settings { accept_routes: true, ..Settings::default() };
+        let plan = |map: &Map| Plan::new(map, &settings, 0, &BTreeMap::new());
+        let mut map = map(vec![peer(2, &["10.4.0.0/24"])]);
+        assert_eq!(owner(&plan(&map), "10.4.0.0/24"), Some(2), "the control");
+        map.me.routes.push(prefix("10.4.0.0/24"));
+        assert_eq!(owner(&plan(&map), "10.4.0.0/24"), None);
+    }
+
+    #[test]
     fn peers_have_their_addresses_and_the_range_is_one_network() {
         let plan =
             Plan::new(&map(vec![peer(2, &[])]), &Settings::default(), 1000, &BTreeMap::new());

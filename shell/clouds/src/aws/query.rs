@@ -284,6 +284,21 @@ mod tests {
     }
 
     #[test]
+    fn si_08_a_failure_says_what_to_do_about_it() {
+        for (code, mend) in [
+            ("UnauthorizedOperation", "the right ec2:CreateVpc is missing"),
+            ("SignatureDoesNotMatch", "the access key or its secret is wrong"),
+            ("ExpiredToken", "the credentials ended"),
+            ("RequestExpired", "or a clock is wrong"),
+            ("OptInRequired", "has to subscribe"),
+        ] {
+            let told = told(failure(code, false), "CreateVpc");
+            assert!(told.code == code && told.what.contains(mend), "{}", told.what);
+        }
+        assert_eq!(told(failure("InternalError", true), "CreateVpc").what, "");
+    }
+
+    #[test]
     fn si_07_what_may_have_been_done_is_not_sent_again_unless_twice_is_once() {
         let token = [("ClientToken".to_owned(), "x".to_owned())];
         let left = PATIENCE;
