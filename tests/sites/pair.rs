@@ -77,7 +77,8 @@ pub(crate) fn gap(
 /// A connection that says a line ten times a second, for 11 s: who hears it, and who says it.
 fn connection(from: &Host, to: &Host, address: &str) -> Result<[Child; 2]> {
     let listen = ["timeout", "60", "busybox", "nc", "-l", "-p", "7001"];
-    let heard = to.command(&listen).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    // What it would say stays open: nc ends with the end of that at the other side.
+    let heard = to.command(&listen).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     std::thread::sleep(Duration::from_millis(300));
     let lines = "for i in $(seq 110); do echo $i; sleep 0.1; done";
     let say = format!("{lines} | timeout 60 busybox nc {address} 7001");
