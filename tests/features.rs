@@ -130,7 +130,7 @@ fn page(features: &[Feature]) -> String {
          of 131 features, and its file has these.\n\
          Its nine products are {}. Nothing of it was checked here.\n\
          A *yes* and a *partly* name the test that shows it. A *partly* and a *no* say why. \
-         In our own rows nobody's ticks are known but ours.\n\n\
+         Our own rows have our column alone.\n\n\
          Warren has {} of {} rows, {} in part, and {} not.\n",
         words.join(", "),
         count(Answer::Yes),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use sim::profile;
 
-use crate::ratio::{Spread, log_percent};
+use crate::ratio::{Spread, log_percent, rounded};
 use crate::ring::{Test, grid, metric, sample};
 use crate::vpn::{Vpn, WARREN};
 
@@ -91,20 +91,15 @@ fn found(cells: &Cells<'_>, is_all: bool) -> Vec<sample::Figure> {
                     profile: profile.to_owned(),
                     peer: peer.to_owned(),
                     figure: figure.to_owned(),
-                    median: rounded(spread.median),
-                    min: rounded(spread.min),
-                    max: rounded(spread.max),
+                    median: rounded(spread.median, sample::DIGITS),
+                    min: rounded(spread.min, sample::DIGITS),
+                    max: rounded(spread.max, sample::DIGITS),
                     n: spread.n,
                 }));
             }
         }
     }
     all
-}
-
-/// Five digits that mean something: more than any figure is worth, and short.
-fn rounded(value: f64) -> f64 {
-    format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 /// What is different between two runs: for each test, profile and peer that both have whole,

@@ -1,5 +1,6 @@
 //! One line of a result: what was found beside what is required. Every kind of run is judged here.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -35,12 +36,12 @@ impl fmt::Display for Bound {
 }
 
 /// One line of the result.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// What is set beside what.
     pub what: String,
     /// Unit of the bound and the spread: `×`, `MiB`, `µs` or `segments`.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// What is required, if anything.
     pub required: Option<Bound>,
     /// What was found; none when it was not measured.
@@ -61,7 +62,7 @@ impl Row {
         found: Option<Spread>,
         rounds: usize,
     ) -> Self {
-        let row = Self { what: what.into(), unit, required, found, rounds, met: None };
+        let row = Self { what: what.into(), unit: unit.into(), required, found, rounds, met: None };
         row.by(|spread| spread.median)
     }
 

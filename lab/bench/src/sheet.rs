@@ -106,7 +106,7 @@ impl Sheet {
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let places = match row.unit {
+    let places = match &*row.unit {
         "×" | "s" => 2,
         "MiB" | "%" | "s/GB" | "ms" => 1,
         _ => 0,

@@ -233,6 +233,13 @@ pub struct Worth {
     pub boost_kept: f64,
 }
 
+impl Worth {
+    /// Whether repair that is trusted so far is trusted to help at all.
+    pub(crate) fn is_met(&self, trust: f64) -> bool {
+        trust > self.trust_min
+    }
+}
+
 /// How long anything may wait (`spread`, `limits`, `order`, `observe`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Waiting {

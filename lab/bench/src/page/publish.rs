@@ -52,8 +52,7 @@ pub fn publish(runs: &[PathBuf], out: &Path) -> Result<PathBuf> {
     let mut all: Vec<Run> = Vec::new();
     let mut others: Vec<Judged> = Vec::new();
     for dir in runs {
-        if let Some(file) = Judged::file(dir) {
-            let other = Judged::read(dir, file)?;
+        if let Some(other) = Judged::at(dir, &others)? {
             other.copy(out)?;
             others.push(other);
             continue;
@@ -84,10 +83,7 @@ impl Run {
             !figures.is_empty(),
             "{place} has no figure of a whole cell: there is no page of it"
         );
-        let mut name = plain_name(dir.file_name());
-        while others.iter().any(|other| other.name == name) {
-            name += "-2";
-        }
+        let name = free_name(dir.file_name(), others.iter().map(|other| &*other.name));
         let length = |file: &str| Some(fs::metadata(dir.join(file)).ok()?.len());
         let files = FILES.into_iter().filter_map(|file| Some((file, length(file)?))).collect();
         Ok(Self { name, note, samples, has_samples, figures, files })
@@ -108,12 +104,16 @@ impl Run {
     }
 }
 
-/// A name that can stand in an address, from that of a file.
-fn plain_name(name: Option<&OsStr>) -> String {
+/// A name that can stand in an address, from that of a file, and that nothing else has.
+fn free_name<'n>(name: Option<&OsStr>, taken: impl Iterator<Item = &'n str> + Clone) -> String {
     let named = name.unwrap_or_default().to_string_lossy().into_owned();
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
     let plain: String = named.chars().filter(is_plain).collect();
-    if plain.is_empty() { "run".to_owned() } else { plain }
+    let mut name = if plain.is_empty() { "run".to_owned() } else { plain };
+    while taken.clone().any(|other| other == name) {
+        name += "-2";
+    }
+    name
 }
 
 fn render(runs: &[Run], others: &[Judged]) -> String {

@@ -142,17 +142,15 @@ pub(crate) fn required(cells: &Cells<'_>) -> Section {
         few.count()
     )];
     let row = |verdict: &claims::Verdict| {
-        let (said, bad) = match verdict.holds {
-            Some(true) if verdict.is_of_few() => ("holds, once", false),
-            Some(true) => ("holds", false),
-            Some(false) => ("does not hold", true),
-            None => ("not measured", false),
+        let said = match verdict.holds {
+            Some(true) if verdict.is_of_few() => Cell::text("holds, once"),
+            holds => self::verdict(holds),
         };
         vec![
             Cell::text(&*verdict.what),
             Cell::text(&*verdict.required),
             Cell::text(&*verdict.found),
-            Cell { text: said.to_owned(), bad, heat: None },
+            said,
             Cell::text(verdict.asked_by()),
         ]
     };
@@ -509,6 +507,16 @@ fn grid_cell(cells: &Cells<'_>, profile: &str, peer: &str, rate: f64) -> Cell {
         cell.text += &format!(" ({})", more.join("; "));
     }
     cell
+}
+
+/// Whether a bound holds, if it is known.
+pub(crate) fn verdict(holds: Option<bool>) -> Cell {
+    let said = match holds {
+        Some(true) => "holds",
+        Some(false) => "does not hold",
+        None => "not measured",
+    };
+    Cell { text: said.to_owned(), bad: holds == Some(false), heat: None }
 }
 
 pub(crate) fn failures(cells: &Cells<'_>) -> Section {

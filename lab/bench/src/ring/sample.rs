@@ -22,7 +22,7 @@ use crate::ring::{HONEST_COUNT, HONEST_SECONDS, Test};
 /// Version of the layout; it grows when a reader of the old one would be wrong.
 pub const SCHEMA: u32 = 2;
 /// Of a figure in the note.
-const DIGITS: usize = 5;
+pub(crate) const DIGITS: usize = 5;
 const NOTE: &str = "run.json";
 const SAMPLES: &str = "samples.jsonl";
 

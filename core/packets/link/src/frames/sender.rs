@@ -207,15 +207,13 @@ impl Sender {
 
     /// Whether the other end is to give packets of this kind back their order.
     fn is_worth_order(&self, loss: Loss, is_tcp: bool) -> bool {
-        if self.control.estimate().reorder_us >= self.tuning.disorder_us {
-            return loss != Loss::Assumed || is_tcp;
-        }
+        let has_disorder = self.control.estimate().reorder_us >= self.tuning.disorder_us;
         match loss {
-            Loss::None => false,
+            Loss::None => has_disorder,
             // Of a path that is not known only flows of TCP are told apart.
             Loss::Assumed => is_tcp,
             // What a flood loses in a queue is not rebuilt, and the rest would wait for it in vain.
-            Loss::Measured => is_tcp || self.control.is_trusted(),
+            Loss::Measured => is_tcp || has_disorder || self.control.is_trusted(),
         }
     }
 

@@ -306,7 +306,7 @@ impl Control {
     /// Whether repair is trusted to help at all. Who overruns a queue loses what is not rebuilt.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
-        self.trust > self.tuning.worth.trust_min
+        self.tuning.worth.is_met(self.trust)
     }
 
     fn expected_loss(&self) -> f64 {

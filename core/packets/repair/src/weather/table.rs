@@ -111,7 +111,7 @@ impl Table {
         for (data, repair) in table.many.iter_mut().enumerate().skip(1) {
             *repair = trusted(trust, data, aim.many(residuals, data), worth);
         }
-        if trust > worth.trust_min {
+        if worth.is_met(trust) {
             let few = aim.tuning.spending.few;
             for (data, repair) in table.few.iter_mut().enumerate().take(few + 1).skip(1) {
                 *repair = aim.few(residuals, data) as u8;
@@ -145,7 +145,7 @@ impl Table {
 
 /// What is left of the repair chunks wanted for a block of `data` when they are trusted so far.
 fn trusted(trust: f64, data: usize, wanted: usize, worth: &Worth) -> u8 {
-    if trust > worth.trust_min {
+    if worth.is_met(trust) {
         (wanted as f64 * trust).ceil() as u8
     } else {
         u8::from(data >= worth.probe_data && wanted > 0)

@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{FOLDER, NOTE, plain_name};
+use super::{FOLDER, NOTE, free_name};
 use crate::facts::Facts;
 use crate::page::number;
-use crate::page::sections::{Cell, Section, Table};
+use crate::page::sections::{self, Cell, Section, Table};
 use crate::ratio::Spread;
-use crate::row::Bound;
+use crate::row::Row;
 
 /// A report that is published beside runs.
 pub(super) struct Judged {
@@ -34,39 +34,26 @@ struct Told {
     rows: Vec<Row>,
 }
 
-#[derive(Deserialize)]
-struct Row {
-    what: String,
-    unit: String,
-    required: Option<Bound>,
-    found: Option<Spread>,
-    rounds: usize,
-    met: Option<bool>,
-}
-
 impl Judged {
-    /// The file of such a report, if that is what stands at this place: a file by itself, or the
-    /// note of a folder that is no run of the ring.
-    pub(super) fn file(place: &Path) -> Option<PathBuf> {
-        if place.is_file() {
-            return Some(place.to_owned());
-        }
-        let file = place.join(NOTE);
-        let told: Value = serde_json::from_str(&fs::read_to_string(&file).ok()?).ok()?;
-        (told["kind"] != "ring" && told["rows"].is_array()).then_some(file)
-    }
-
-    /// Reads it. `place` is what was named, `file` is in it.
+    /// The report at this place: a file by itself, or the note of a folder that is no run of the
+    /// ring. None where a run may be.
     ///
     /// # Errors
-    /// Returns an error when it is no report with rows.
-    pub(super) fn read(place: &Path, file: PathBuf) -> Result<Self> {
-        let shown = file.display().to_string();
-        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {shown}"))?;
-        let told = serde_json::from_str(&text)
-            .with_context(|| format!("{shown} is no report of a bench with rows"))?;
-        let name = plain_name(place.file_stem());
-        Ok(Self { name, bytes: text.len() as u64, file, told })
+    /// Returns an error when a file is no report with rows.
+    pub(super) fn at(place: &Path, others: &[Self]) -> Result<Option<Self>> {
+        let is_file = place.is_file();
+        let file = if is_file { place.to_owned() } else { place.join(NOTE) };
+        let shown = file.display();
+        let text = match fs::read_to_string(&file) {
+            Err(_) if !is_file => return Ok(None),
+            text => text.with_context(|| format!("cannot read {shown}"))?,
+        };
+        let told = match serde_json::from_str::<Told>(&text) {
+            Err(_) if !is_file => return Ok(None),
+            told => told.with_context(|| format!("{shown} is no report of a bench with rows"))?,
+        };
+        let name = free_name(place.file_stem(), others.iter().map(|other| &*other.name));
+        Ok(Some(Self { name, bytes: text.len() as u64, file, told }))
     }
 
     /// Where it can be downloaded, below the page.
@@ -105,38 +92,29 @@ impl Judged {
         let table = Table {
             title: format!("{}: {kind}", self.name),
             head: head.map(str::to_owned).to_vec(),
-            rows: sorted.into_iter().map(Row::cells).collect(),
+            rows: sorted.into_iter().map(cells).collect(),
             is_folded: false,
         };
         Section { paragraphs, tables: vec![table], ..Section::default() }
     }
 }
 
-impl Row {
-    fn cells(&self) -> Vec<Cell> {
-        let of = |value: fn(&Spread) -> f64| {
-            self.found.as_ref().map_or_else(|| "–".to_owned(), |found| number(value(found)))
-        };
-        let n = self.found.map_or(0, |found| found.n);
-        let verdict = match self.met {
-            Some(true) => "holds",
-            Some(false) => "does not hold",
-            None if self.required.is_some() => "not measured",
-            None => "",
-        };
-        let required = self.required.map_or_else(String::new, |bound| bound.to_string());
-        let text = [
-            self.what.clone(),
-            self.unit.clone(),
-            required,
-            of(|found| found.median),
-            of(|found| found.min),
-            of(|found| found.max),
-            format!("{n} of {}", self.rounds),
-        ];
-        let last = Cell { text: verdict.to_owned(), bad: self.met == Some(false), heat: None };
-        text.into_iter().map(Cell::text).chain([last]).collect()
-    }
+fn cells(row: &Row) -> Vec<Cell> {
+    let of = |value: fn(Spread) -> f64| {
+        row.found.map_or_else(|| "–".to_owned(), |found| number(value(found)))
+    };
+    let n = row.found.map_or(0, |found| found.n);
+    let text = [
+        row.what.clone(),
+        row.unit.to_string(),
+        row.required.map_or_else(String::new, |bound| bound.to_string()),
+        of(|found| found.median),
+        of(|found| found.min),
+        of(|found| found.max),
+        format!("{n} of {}", row.rounds),
+    ];
+    let verdict = if row.required.is_some() { sections::verdict(row.met) } else { Cell::default() };
+    text.into_iter().map(Cell::text).chain([verdict]).collect()
 }
 
 /// A mark: a text, or a word and why.

@@ -76,6 +76,10 @@ fn source_002_1_reports_of_other_benches_have_their_place_in_the_page() {
         assert!(page.contains(&format!("href='data/{file}' download")), "{file}");
         assert!(folder.0.join("data").join(file).is_file(), "{file}");
     }
+    // Two of one name do not take each other's place.
+    let twice = committed(&["circuits", "circuits"]);
+    publish(&twice, &folder.0).expect("a page");
+    assert!(folder.0.join("data/circuits-2.json").is_file());
     // What is no report of a bench is told.
     let wrong = folder.0.join("wrong.json");
     fs::write(&wrong, "{\"kind\": \"circuit\"}").expect("written");
