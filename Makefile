@@ -367,9 +367,9 @@ advisories: $(DENY)
 	  printf '%s\n' "$$answer" >&2; exit 1
 	fi
 
-# Many tests hold a time limit, and four of them share the machine. Up to six that failed, of over two
-# thousand, run once more, alone; one that fails again has failed. A program that died is not run again.
-RETRIED := 6
+# Many tests hold a time limit, and four of them share the machine. Up to three that failed run once
+# more, alone; one that fails again has failed. A program that died is not run again.
+RETRIED := 3
 define once_more
 mapfile -t failed < <(sed -n 's/^test \(.*\) \.\.\. FAILED$$/\1/p' "$$log" | sort -u)
 ended=$$(grep -c '^error: .*test failed, to rerun pass' "$$log" || true)
