@@ -8,8 +8,9 @@ use std::time::Duration;
 
 /// One call, with all that it is sent again.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// The same of a gateway that asks for itself: it looks again by itself, soon.
-pub(crate) const MACHINE_PATIENCE: Duration = Duration::from_secs(3);
+/// The same of who looks again soon, as a gateway does that asks for itself, and of a cloud that
+/// just let a call without an answer for the whole time.
+pub(crate) const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// The first pause, and the longest.
 const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(20);
@@ -28,6 +29,11 @@ impl Failure {
     /// One that was not done.
     pub(crate) fn new(code: &str, what: impl Into<String>) -> Self {
         Self { code: code.to_owned(), what: what.into(), is_lost: false }
+    }
+
+    /// Whether nobody said anything.
+    pub(crate) fn is_silence(&self) -> bool {
+        self.code.is_empty()
     }
 
     /// One that may have been done.

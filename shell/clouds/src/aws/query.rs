@@ -16,7 +16,7 @@ use super::credentials::{self, Keys, METADATA};
 use super::sign::{self, FORM};
 use crate::Error;
 use crate::rest::escaped;
-use crate::retry::{Failure, MACHINE_PATIENCE, PATIENCE, chance, now_s, pause};
+use crate::retry::{Failure, PATIENCE, SHORT_PATIENCE, chance, now_s, pause};
 use crate::time::read_field;
 
 /// The version of the API.
@@ -37,6 +37,8 @@ pub(crate) type Parameters = Vec<(String, String)>;
 pub(crate) struct Client {
     pub(crate) region: String,
     url: ServerUrl,
+    /// Whether the region's own name is where it is looked for.
+    is_usual: bool,
     ca_file: Option<PathBuf>,
     proxies: Proxies,
     keys: Option<Keys>,
@@ -44,6 +46,8 @@ pub(crate) struct Client {
     source: fn() -> Result<Keys, String>,
     /// So long a call is sent again.
     patience: Duration,
+    /// Whether the last call had no answer at all.
+    is_silent: bool,
     connection: Option<Connection>,
     /// Seconds that the provider's clock is before ours.
     ahead_s: i64,
@@ -65,11 +69,13 @@ impl Client {
         Ok(Self {
             region: region.to_owned(),
             url,
+            is_usual: endpoint.is_none(),
             ca_file: ca_file.map(PathBuf::from),
             proxies,
             keys: None,
             source: || credentials::find(&|name| std::env::var(name).ok()),
             patience: PATIENCE,
+            is_silent: false,
             connection: None,
             ahead_s: 0,
         })
@@ -79,7 +85,7 @@ impl Client {
     /// moment only, and under a mark for the machine's rules of routing.
     pub(crate) fn of_machine(self, mark: u32) -> Self {
         let source = || credentials::of_instance(METADATA);
-        Self { source, patience: MACHINE_PATIENCE, proxies: self.proxies.with_mark(mark), ..self }
+        Self { source, patience: SHORT_PATIENCE, proxies: self.proxies.with_mark(mark), ..self }
     }
 
     /// Looks for keys again before the next call: those of a role end.
@@ -99,19 +105,22 @@ impl Client {
         let body = body(action, parameters);
         let is_safe = is_safe(action, parameters);
         let begin = Instant::now();
+        let patience = if self.is_silent { SHORT_PATIENCE } else { self.patience };
         let mut skewed = false;
         for tries in 0.. {
             let answer = match self.once(action, body.as_bytes()) {
                 Ok(answer) => answer,
                 Err(failure) => {
                     self.connection = None;
-                    let left = self.patience.saturating_sub(begin.elapsed());
+                    let left = patience.saturating_sub(begin.elapsed());
+                    self.is_silent = failure.is_silence() && left.is_zero();
                     let wait = pause(tries, left, is_safe, &failure, chance());
                     let Some(wait) = wait else { return Err(failure) };
                     std::thread::sleep(wait);
                     continue;
                 }
             };
+            self.is_silent = false;
             let failure = match read(&answer) {
                 Ok(element) => return Ok(element),
                 Err(failure) => failure,
@@ -121,7 +130,7 @@ impl Client {
                 skewed = true;
                 continue;
             }
-            let left = self.patience.saturating_sub(begin.elapsed());
+            let left = patience.saturating_sub(begin.elapsed());
             let wait = pause(tries, left, is_safe, &failure, chance());
             let Some(wait) = wait else { return Err(told(failure, action)) };
             std::thread::sleep(wait);
@@ -131,11 +140,7 @@ impl Client {
 
     fn once(&mut self, action: &str, body: &[u8]) -> Result<Answer, Failure> {
         let place = self.url.clone();
-        let unsent = |why: &dyn std::fmt::Display| Failure {
-            code: String::new(),
-            what: format!("{place}: {why}"),
-            is_lost: false,
-        };
+        let unsent = |why: &dyn std::fmt::Display| Failure::new("", format!("{place}: {why}"));
         if self.keys.is_none() {
             let keys = (self.source)();
             self.keys = Some(keys.map_err(|why| Failure {
@@ -148,7 +153,7 @@ impl Client {
         let connection = match self.connection.take().filter(Connection::is_usable) {
             Some(connection) => connection,
             None => Connection::open_verified(&self.url, &self.proxies, self.ca_file.as_deref())
-                .map_err(|why| unsent(&why))?,
+                .map_err(|why| unsent(&format!("{why}{}", self.hint())))?,
         };
         let connection = self.connection.insert(connection);
         let host = connection.host().to_owned();
@@ -166,6 +171,15 @@ impl Client {
             fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let answer = connection.request(("POST", "/"), &fields, body, ANSWER_BYTES_MAX, WITHIN);
         answer.map_err(|why| Failure::lost(action, &format!("{place}: {why}")))
+    }
+
+    /// What may be wrong where nobody can be reached: a region that is none has no place.
+    fn hint(&self) -> String {
+        if !self.is_usual {
+            return String::new();
+        }
+        let region = &self.region;
+        format!("; is {region} a region? `aws ec2 describe-regions` lists them")
     }
 
     /// Notes how far the provider's clock is from ours; whether that is far.

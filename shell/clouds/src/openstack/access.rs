@@ -86,11 +86,15 @@ impl Access {
         let of = |kind: &str| service(&reply.value, kind, region.as_deref(), &inside);
         let need = |kind: &str| {
             of(kind).ok_or_else(|| {
-                let place = region.as_deref().unwrap_or("any");
-                Failure::new(
-                    "Catalog",
-                    format!("the cloud has no {kind} service in {place} region"),
-                )
+                let place = region.as_deref().unwrap_or("any region");
+                let what = match &regions(&reply.value, kind)[..] {
+                    [] => format!("the cloud has no {kind} service"),
+                    known => {
+                        let known = known.join(", ");
+                        format!("the cloud has no {kind} service in {place}, only in {known}")
+                    }
+                };
+                Failure::new("Catalog", what)
             })
         };
         let network = need("network")?;
@@ -109,6 +113,15 @@ fn service(value: &Value, kind: &str, region: Option<&str>, inside: &str) -> Opt
         endpoint["interface"] == inside && of_region
     })?;
     Some(found["url"].as_str()?.trim_end_matches('/').to_owned())
+}
+
+/// Where the catalogue has a service.
+fn regions(value: &Value, kind: &str) -> Vec<String> {
+    let catalog = value["token"]["catalog"].as_array().into_iter().flatten();
+    let services = catalog.filter(|service| service["type"] == kind);
+    let endpoints = services.filter_map(|service| service["endpoints"].as_array()).flatten();
+    let regions = endpoints.filter_map(|endpoint| endpoint["region"].as_str().map(str::to_owned));
+    regions.collect::<std::collections::BTreeSet<String>>().into_iter().collect()
 }
 
 #[cfg(test)]
@@ -155,6 +168,8 @@ mod tests {
         assert_eq!(found(None).unwrap(), "https://a.public/v2.1");
         assert_eq!(found(Some("b")).unwrap(), "https://b.public/v2.1");
         assert_eq!(found(Some("c")), None);
+        assert_eq!(regions(&value, "compute"), ["a", "b"]);
+        assert!(regions(&value, "network").is_empty());
         assert_eq!(service(&value, "network", None, "public"), None);
     }
 }
