@@ -9,7 +9,9 @@ use lab::process::Process;
 use lab::sites::boots;
 use serde_json::{Value, json};
 
-use crate::aws::{booting, fabric, moto, nothing_else_is_open, second, start};
+use crate::aws::{
+    booting, fabric, forget_connections, moto, nothing_else_is_open, readdress, second, start,
+};
 use crate::proofs::applies_again;
 use crate::ssh::{self, World, said};
 use crate::support::*;
@@ -19,6 +21,8 @@ const VALIDATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/validat
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sites/client.py");
 const API: &str = "198.51.100.254";
 const PUBLIC: &str = "198.51.100.79";
+/// The same later, in a test that changes it.
+const LATER: &str = "198.51.100.89";
 pub(crate) const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000001";
 /// What the world calls a pair's second gateway.
 const SECOND: &str = "198.51.100.81";
@@ -38,6 +42,8 @@ pub(crate) struct Azure<'w> {
     /// The second gateway's machine, if the site has a pair.
     pub(crate) second: Option<Host>,
     secret: &'static str,
+    /// What the world calls the gateway.
+    public: &'static str,
 }
 
 /// A tool that `make setup` puts beside what is built.
@@ -84,7 +90,8 @@ RULES"
         }
         let python = python.display().to_string();
         let secret = "a&secret";
-        Ok(Self { world, python, serving, fabric, gateway, machine, second, secret })
+        let public = PUBLIC;
+        Ok(Self { world, python, serving, fabric, gateway, machine, second, secret, public })
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -136,7 +143,7 @@ RULES"
     }
 
     fn materialise(&self) -> Result<()> {
-        let mut words = vec!["fabric", PUBLIC];
+        let mut words = vec!["fabric", self.public];
         words.extend(self.second.iter().map(|_| SECOND));
         let script = self.asked(&words)?;
         self.fabric.sh(&script).map(drop)
@@ -199,7 +206,7 @@ fn source_001_1_001_4_001_5_a_site_at_azure_is_made_joined_mended_and_taken_away
     let (Some(sshd), Some(python)) = (ssh::sshd(), moto()) else { return Ok(()) };
     scene("sites24", |scene| {
         let world = World::new(scene, "sites24", &sshd)?;
-        let azure = Azure::open(scene, &world, &python)?;
+        let mut azure = Azure::open(scene, &world, &python)?;
         let before = azure.census()?;
         let plan: Value = serde_json::from_str(&azure.sites(&["plan", "--json"])?)?;
         ensure!(plan["unable"] == json!([]), "{plan}");
@@ -228,6 +235,19 @@ fn source_001_1_001_4_001_5_a_site_at_azure_is_made_joined_mended_and_taken_away
         ensure!(told["done"] == 1 && told["steps"][0]["kind"] == "machine", "{told}");
         azure.asked(&["terminate"])?;
         azure.booting(&["apply", "--yes"])?;
+        azure.joined()?;
+
+        // Its public address was deleted by hand: it gets another one, and is found there.
+        azure.asked(&["release"])?;
+        readdress(&azure.fabric, PUBLIC, LATER)?;
+        azure.public = LATER;
+        azure.materialise()?;
+        forget_connections(&azure.fabric)?;
+        ensure!(!reaches(REMOTE), "the control: nobody knows where it is");
+        let told: Value = serde_json::from_str(&azure.sites(&["apply", "--yes", "--json"])?)?;
+        ensure!(told["done"] == 1 && told["steps"][0]["kind"] == "public-address", "{told}");
+        azure.materialise()?;
+        forget_connections(&azure.fabric)?;
         azure.joined()?;
 
         // What others put into the site's group keeps the group, and is named.
@@ -264,11 +284,21 @@ fn si_07_azure_that_throttles_ends_tokens_and_loses_answers_gets_each_thing_once
         azure.sites(&["destroy", "--yes", "--only", "azure"])?;
         ensure!(azure.census()? == before, "half of it is taken away: {}", azure.census()?);
 
-        let lost = ["virtualnetworks", "networkinterfaces", "virtualmachines", "routes"];
-        azure.faults(&json!({ "throttle": 40, "lost": lost, "expire": 30 }))?;
+        // A region that is none.
+        let text = std::fs::read_to_string(world.path("sites.toml"))?;
+        std::fs::write(world.path("sites.toml"), text.replace("westeurope", "westatlantis"))?;
+        let why = azure.refused(&["apply", "--yes", "--only", "azure"])?;
+        ensure!(why.contains("'westatlantis'") && why.contains("francecentral"), "{why}");
+        std::fs::write(world.path("sites.toml"), text)?;
+
+        let kinds = ["virtualnetworks", "networkinterfaces", "virtualmachines", "routes"];
+        let lost = kinds.map(|kind| format!("PUT {kind}"));
+        azure.faults(&json!({ "throttle": 40, "lost": lost, "expire": 30,
+            "down": { "PUT routetables": 8 },
+            "broken": ["GET resourcegroups", "PUT subnets", "PUT publicipaddresses"] }))?;
         azure.booting(&["apply", "--yes"])?;
         let log = azure.serving.log();
-        for word in [" 429", " None", " 401"] {
+        for word in [" 429", " None", " 401", " 500"] {
             ensure!(log.contains(word), "{word} did not happen");
         }
         azure.faults(&json!({}))?;

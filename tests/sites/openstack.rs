@@ -8,13 +8,15 @@ use lab::process::Process;
 use lab::sites::boots;
 use serde_json::{Value, json};
 
-use crate::aws::{booting, moto, start};
+use crate::aws::{booting, forget_connections, moto, readdress, start};
 use crate::ssh::{self, World, said};
 use crate::support::*;
 
 const STACK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/lab/lab/sites/stack.py");
 const API: &str = "198.51.100.254";
 const PUBLIC: &str = "198.51.100.78";
+/// The same later, in a test that changes it.
+const LATER: &str = "198.51.100.88";
 const MACHINE: &str = "10.3.0.10";
 const REMOTE: &str = "10.4.0.1";
 
@@ -26,6 +28,8 @@ struct Stack<'w> {
     fabric: Host,
     gateway: Host,
     machine: Host,
+    /// What the world calls the gateway.
+    public: &'static str,
 }
 
 impl<'w> Stack<'w> {
@@ -42,7 +46,7 @@ impl<'w> Stack<'w> {
         std::fs::write(world.path("sites.toml"), text)?;
         let [fabric, gateway, machine] = fabric(scene, world)?;
         let python = python.display().to_string();
-        Ok(Self { world, python, serving, fabric, gateway, machine })
+        Ok(Self { world, python, serving, fabric, gateway, machine, public: PUBLIC })
     }
 
     fn command(&self, words: &[&str], password: &str) -> Command {
@@ -57,6 +61,14 @@ impl<'w> Stack<'w> {
 
     fn sites(&self, words: &[&str]) -> Result<String> {
         said(&mut self.command(words, "secret"))
+    }
+
+    fn refused(&self, words: &[&str]) -> Result<String> {
+        Ok(self.sites(words).err().context("it should have been refused")?.to_string())
+    }
+
+    fn faults(&self, faults: &Value) -> Result<()> {
+        Ok(std::fs::write(self.world.path("faults.json"), faults.to_string())?)
     }
 
     fn asked(&self, words: &[&str]) -> Result<String> {
@@ -81,7 +93,7 @@ impl<'w> Stack<'w> {
     }
 
     fn materialise(&self) -> Result<()> {
-        let script = self.asked(&["fabric", PUBLIC])?;
+        let script = self.asked(&["fabric", self.public])?;
         self.fabric.sh(&script).map(drop)
     }
 
@@ -122,28 +134,65 @@ fn fabric(scene: &Scene, world: &World) -> Result<[Host; 3]> {
     Ok([fabric, gateway, machine])
 }
 
+fn reaches(stack: &Stack<'_>) -> bool {
+    stack.machine.sh(&format!("ping -c 1 -W 0.5 {REMOTE}")).is_ok()
+}
+
+/// A wrong password, a region that is none, and a right that is missing are told by name.
+fn is_told_who_may_not(stack: &Stack<'_>) -> Result<()> {
+    let why = said(&mut stack.command(&["apply", "--yes"], "wrong"));
+    let why = why.err().context("a wrong password is refused")?.to_string();
+    ensure!(why.contains("user or password is wrong"), "{why}");
+    let file = stack.world.path("sites.toml");
+    let text = std::fs::read_to_string(&file)?;
+    std::fs::write(&file, text.replace("RegionOne", "RegionTwo"))?;
+    let why = stack.refused(&["apply", "--yes"])?;
+    ensure!(why.contains("no network service in RegionTwo, only in RegionOne"), "{why}");
+    std::fs::write(&file, text)?;
+    stack.faults(&json!({ "forbidden": ["POST networks"] }))?;
+    let why = stack.refused(&["apply", "--yes", "--only", "stack"])?;
+    ensure!(why.contains("the right to POST networks is missing"), "{why}");
+    stack.faults(&json!({}))
+}
+
+/// The lock is another's, and one whose time is over is taken over.
+fn two_operators(stack: &Stack<'_>) -> Result<()> {
+    let rules = stack.census()?["security-group-rules"].clone();
+    stack.asked(&["spoil"])?;
+    stack.asked(&["lock", "600"])?;
+    let why = stack.refused(&["apply", "--yes"])?;
+    ensure!(why.contains("somebody@elsewhere is changing stack now"), "{why}");
+    stack.asked(&["lock", "-5"])?;
+    stack.sites(&["apply", "--yes"])?;
+    ensure!(stack.census()?["security-group-rules"] == rules, "no lock is left");
+    stack.joined()
+}
+
 #[test]
 fn source_001_4_a_site_at_openstack_has_a_gateway_with_two_interfaces_and_is_taken_away()
 -> Result<()> {
     let (Some(sshd), Some(python)) = (ssh::sshd(), moto()) else { return Ok(()) };
     scene("sites23", |scene| {
         let world = World::new(scene, "sites23", &sshd)?;
-        let stack = Stack::open(scene, &world, &python)?;
+        let mut stack = Stack::open(scene, &world, &python)?;
         let before = stack.census()?;
-        let why = said(&mut stack.command(&["apply", "--yes"], "wrong"));
-        let why = why.err().context("a wrong password is refused")?.to_string();
-        ensure!(why.contains("user or password is wrong"), "{why}");
+        is_told_who_may_not(&stack)?;
         ensure!(stack.census()? == before, "nothing was made");
 
-        // Throttled, and with answers that are lost, each thing is there once.
-        let faults = json!({ "throttle": 9, "lost": ["networks", "ports", "servers",
-            "floatingips", "security-group-rules"] });
-        std::fs::write(world.path("faults.json"), faults.to_string())?;
+        // Throttled, failing by itself, down for a moment, and with answers that are lost, each
+        // thing is there once.
+        let kinds = ["networks", "ports", "servers", "floatingips", "security-group-rules"];
+        let lost = kinds.map(|kind| format!("POST {kind}"));
+        stack.faults(&json!({ "throttle": 9, "lost": lost, "down": { "POST routers": 8 },
+            "broken": ["GET ports", "POST subnets", "PUT add_router_interface", "GET detail"] }))?;
         let begin = std::time::Instant::now();
         let told = stack.booting(&["apply", "--yes"])?;
         println!("apply: {:?}: {}", begin.elapsed(), told.trim());
-        ensure!(stack.serving.log().contains(" None"), "no answer was lost");
-        std::fs::write(world.path("faults.json"), "{}")?;
+        let log = stack.serving.log();
+        for word in [" 429", " None", " 500"] {
+            ensure!(log.contains(word), "{word} did not happen");
+        }
+        stack.faults(&json!({}))?;
         stack.joined()?;
         let now = stack.census()?;
         for (kind, more) in [
@@ -165,8 +214,7 @@ fn source_001_4_a_site_at_openstack_has_a_gateway_with_two_interfaces_and_is_tak
         // The checks of sources, a port, the machines' rule and the route, changed by hand.
         stack.asked(&["spoil"])?;
         stack.materialise()?;
-        let reaches = |to: &str| stack.machine.sh(&format!("ping -c 1 -W 0.5 {to}")).is_ok();
-        ensure!(!reaches(REMOTE), "the control: the fabric does what the cloud says");
+        ensure!(!reaches(&stack), "the control: the fabric does what the cloud says");
         let told: Value = serde_json::from_str(&stack.sites(&["apply", "--yes", "--json"])?)?;
         ensure!(told["done"] == 5, "{told}");
         stack.joined()?;
@@ -179,6 +227,21 @@ fn source_001_4_a_site_at_openstack_has_a_gateway_with_two_interfaces_and_is_tak
         for kind in ["ports", "servers"] {
             ensure!(stack.census()?[kind] == now[kind], "{kind}: {now}");
         }
+
+        two_operators(&stack)?;
+
+        // Its floating address was given back by hand: it gets another one, and is found there.
+        stack.asked(&["release"])?;
+        readdress(&stack.fabric, PUBLIC, LATER)?;
+        stack.public = LATER;
+        stack.materialise()?;
+        forget_connections(&stack.fabric)?;
+        ensure!(!reaches(&stack), "the control: nobody knows where it is");
+        let told: Value = serde_json::from_str(&stack.sites(&["apply", "--yes", "--json"])?)?;
+        ensure!(told["done"] == 1 && told["steps"][0]["kind"] == "public-address", "{told}");
+        stack.materialise()?;
+        forget_connections(&stack.fabric)?;
+        stack.joined()?;
 
         stack.asked(&["terminate"])?;
         stack.booting(&["apply", "--yes"])?;

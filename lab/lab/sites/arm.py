@@ -3,29 +3,32 @@ operations that go on after their answer, and with the refusals that Azure docum
 what it is asked and answers is held against Microsoft's own specifications afterwards.
 
     arm.py serve FOLDER ADDRESS PORT ROLE
-    arm.py ask FOLDER census | spoil | terminate | forbid RIGHT | allow | lock SECONDS | foreign
+    arm.py ask FOLDER census | spoil | terminate | release | forbid RIGHT | allow | lock SECONDS | foreign
     arm.py ask FOLDER role [RIGHT]        machines have their role, or all of it but one right
     arm.py ask FOLDER fabric PUBLIC...    what Azure believes, as a script of sh and nft
 
-ROLE is a custom role, or two: of the operator, and of machines, which get their tokens from the
-metadata service at the next port. What a role does not name is refused. FOLDER gets `arm-ca.pem`, `boot-ID` for each
-machine that was run (its custom data), and `exchanges.jsonl`. `moved` there says in words of `ip` where routes lead
-that were written. `faults.json` says how to fail:
-`throttle`: every n-th call; `lost`: kinds whose PUT is done and has no answer, once each;
-`expire`: tokens end with that many calls.
+ROLE is a custom role, or two: of the operator, and of machines, which get their tokens from the metadata service at
+the next port. What a role does not name is refused. FOLDER gets `arm-ca.pem`, `boot-ID` for each machine that was run
+(its custom data), and `exchanges.jsonl`. `moved` there says in words of `ip` where routes lead that were written.
+`faults.json` says how to fail, as `faults.py` has it: a call is `PUT virtualmachines`; `expire` ends tokens so soon.
 """
 
 import base64, http.server, ipaddress, json, pathlib, re, socketserver, ssl, subprocess, sys, threading
 import time, urllib.parse, urllib.request
 
+# Tests run it where its source is.
+sys.dont_write_bytecode = True
+from faults import Faults
+
 word, folder, *rest = sys.argv[1:]
 FOLDER = pathlib.Path(folder)
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 VERSIONS = {"microsoft.network": "2021-05-01", "microsoft.compute": "2021-07-01", "": "2021-04-01"}
+LOCATIONS = ["westeurope", "francecentral", "germanywestcentral"]
 NET, VM = "microsoft.network/", "microsoft.compute/virtualmachines"
 
-state, lock, spent, operations = {}, threading.RLock(), set(), {}
-calls, tokens, count = [0], {}, [0]
+state, lock, operations = {}, threading.RLock(), {}
+faults, tokens, count = Faults(FOLDER), {}, [0]
 allowed, gateways = [], []
 ASSIGN = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
 
@@ -203,6 +206,9 @@ def put(kind, path, body, host):
     parts = path.split("/")
     old = state.get(id)
     if kind == "microsoft.resources/subscriptions/resourcegroups":
+        if body["location"] not in LOCATIONS:
+            raise Refused(400, "LocationNotAvailableForResourceGroup", f"The provided location '{body['location']}' is "
+                          f"not available for resource group. List of available regions is '{','.join(LOCATIONS)}'.")
         state[id] = {"_id": id, "_kind": kind, "_group": parts[4].lower(), "id": path, "name": parts[4],
                      "type": "Microsoft.Resources/resourceGroups", "location": body["location"],
                      "tags": body.get("tags", {}), "properties": {"provisioningState": "Succeeded"}}
@@ -401,23 +407,20 @@ class Azure(http.server.BaseHTTPRequestHandler):
                     not form["scope"].endswith("/.default"):
                 return 401, {}, {"error": "invalid_client", "error_description": "AADSTS7000215"}
             return 200, {}, {"token_type": "Bearer", "expires_in": 3599, "access_token": fresh("operator")}
-        calls[0] += 1
-        try:
-            faults = json.loads((FOLDER / "faults.json").read_text())
-        except (OSError, ValueError):
-            faults = {}
+        faults.look()
+        called = f"{self.command} {kind_of(url.path.rstrip('/').lower())[0].split('/')[-1]}"
+        if faults.is_down(called):
+            return None
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token not in tokens or tokens[token][1] > faults.get("expire", 1 << 30):
             raise Refused(401, "ExpiredAuthenticationToken", "The access token has expired.")
         tokens[token][1] += 1
-        if faults.get("throttle") and calls[0] % faults["throttle"] == 0:
+        if faults.is_throttled():
             raise Refused(429, "TooManyRequests", "slow down")
+        if faults.once("broken", called):
+            raise Refused(500, "InternalServerError", "An error occurred.")
         answer = arm(self.command, url, json.loads(raw or b"null"), self.headers["Host"], tokens[token][0])
-        kind = kind_of(url.path.rstrip("/").lower())[0].split("/")[-1]
-        if self.command == "PUT" and kind in faults.get("lost", []) and kind not in spent:
-            spent.add(kind)
-            return None
-        return answer
+        return None if faults.once("lost", called) else answer
 
     def answer(self):
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -479,6 +482,11 @@ def asked(what, word):
     if what == "stop":
         for machine in all_of(VM):
             machine["_power"] = "deallocated"
+    if what == "release":
+        for address in all_of(NET + "publicipaddresses"):
+            for nic in users("publicIPAddress", address["_id"]):
+                del first(nic)["publicIPAddress"]
+            del state[address["_id"]]
     if what == "terminate":
         for machine in all_of(VM):
             for nic in all_of(NET + "networkinterfaces"):

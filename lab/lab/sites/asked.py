@@ -1,6 +1,6 @@
 """What a test asks of the cloud behind `cloud.py`, as its administrator.
 
-    asked.py FOLDER census | spoil | terminate | forbid RIGHT | allow | foreign
+    asked.py FOLDER census | spoil | terminate | release | forbid RIGHT | allow | foreign
     asked.py FOLDER role [RIGHT]             gateways' role has its policy, or all of it but one right
     asked.py FOLDER lock SECONDS | unlock
     asked.py FOLDER fabric PUBLIC GATEWAY…   what the cloud believes, as a script of sh and nft; for
@@ -173,7 +173,15 @@ def terminate():
     boto3.client("ec2", **door).terminate_instances(InstanceIds=ids)
 
 
+def release():
+    """The gateway's public address is given back by hand."""
+    for one in ours(ec2.describe_addresses, "Addresses"):
+        ec2.disassociate_address(AssociationId=one["AssociationId"])
+        ec2.release_address(AllocationId=one["AllocationId"])
+
+
 words = {"census": census, "spoil": spoil, "fabric": fabric, "foreign": foreign, "lock": lock,
          "unlock": lambda: ec2.delete_key_pair(KeyName="warren-lock-acme-cloud"),
-         "forbid": rights, "allow": rights, "role": role, "terminate": terminate}
+         "forbid": rights, "allow": rights, "role": role, "release": release,
+         "terminate": terminate}
 words[word](*rest)

@@ -6,11 +6,10 @@ door that speaks TLS, does what moto leaves out of EC2's rules, and fails as a t
 POLICY is the operator's, or two: `operator`, and `gateway` of the role `gateways` that machines may
 have. FOLDER gets `ca.pem`, `keys.json` (of an administrator, of the operator, and of that role as a
 machine has them), and `boot-ID` for each machine that was run: its user data. `moved` there says in
-words of `ip` where routes lead that were replaced. `faults.json` says how to fail:
-  throttle: every n-th call is refused    broken: calls that fail by themselves, once each
-  lost: calls that are done, once each, and whose answer is not sent
+words of `ip` where routes lead that were replaced. `faults.json` says how to fail, as `faults.py` has
+it, by the names of actions, and beside that:
   ahead_s: the cloud's clock is so far ahead of this machine's
-  down: nobody answers
+  slow_s: for so long what was made is not shown, and a machine that was run is pending
 `public` there is the one public address that the cloud gives; moto's are this machine's own.
 Every call is a line of standard output: its number, its action, what became of it.
 """
@@ -31,6 +30,10 @@ import boto3
 from moto.ec2.models import ec2_backends
 from moto.server import ThreadedMotoServer
 from moto.sts.models import sts_backends
+
+# Tests run it where its source is.
+sys.dont_write_bytecode = True
+from faults import Faults
 
 moto = ThreadedMotoServer(ip_address="127.0.0.1", port=BEHIND, verbose=False)
 moto.start()
@@ -69,7 +72,13 @@ subprocess.run(
      "-keyout", FOLDER / "cloud.key", "-out", FOLDER / "ca.pem"], check=True, capture_output=True)
 
 lock = threading.Lock()
-calls, tokens, spent = [0], {}, set()
+faults, tokens = Faults(FOLDER), {}
+# When looks at a kind show what was made last.
+shown_at = {}
+LISTS = {"CreateVpc": "Vpcs", "CreateSubnet": "Subnets", "CreateInternetGateway": "InternetGateways",
+         "CreateSecurityGroup": "SecurityGroups", "CreateRouteTable": "RouteTables",
+         "CreateNetworkInterface": "NetworkInterfaces", "AllocateAddress": "Addresses",
+         "RunInstances": "Instances"}
 
 
 def error(status, code, message):
@@ -141,6 +150,20 @@ def detach(machine):
                 interface.status = "available"
 
 
+def seen(action, form, answer):
+    """What AWS shows of what was just made: nothing at first, and then a machine that starts."""
+    if answer[0] == 200 and action in LISTS:
+        shown_at["Describe" + LISTS[action]] = time.time() + faults.get("slow_s", 0)
+    if time.time() >= shown_at.get(action, 0):
+        return answer
+    if action == "DescribeInstances":
+        pending = b"<code>0</code><name>pending<"
+        return answer[0], re.sub(rb"<code>16</code>\s*<name>running<", pending, answer[1])
+    # One that is named is looked for by its own word, which is another list.
+    return answer if any(key.endswith("Id.1") for key in form) else \
+        (answer[0], f"<{action}Response></{action}Response>".encode())
+
+
 def behind(path, fields, body):
     connection = http.client.HTTPConnection("127.0.0.1", BEHIND, timeout=60)
     connection.putrequest("POST", path, skip_host=True, skip_accept_encoding=True)
@@ -151,15 +174,15 @@ def behind(path, fields, body):
     return answer.status, answer.read()
 
 
-def one(path, fields, body, faults):
+def one(path, fields, body):
     form = urllib.parse.parse_qs(body.decode(), keep_blank_values=True)
     action = form.get("Action", ["?"])[0]
-    calls[0] += 1
-    once = lambda kind: action in faults.get(kind, []) and (kind, action) not in spent
-    if faults.get("throttle") and calls[0] % faults["throttle"] == 0:
+    faults.look()
+    if faults.is_down(action):
+        return action, "down", None
+    if faults.is_throttled():
         return action, "throttled", error(503, "RequestLimitExceeded", "slow down")
-    if once("broken"):
-        spent.add(("broken", action))
+    if faults.once("broken", action):
         return action, "broken", error(500, "InternalError", "an error occurred")
     date = [value for name, value in fields if name.lower() == "x-amz-date"][0]
     date = datetime.datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.timezone.utc)
@@ -184,6 +207,7 @@ def one(path, fields, body, faults):
                 answer = answer[0], re.sub(rb"<publicIp>[^<]*<", public, answer[1])
         if token and answer[0] == 200:
             tokens[(action, token)] = answer
+        answer = seen(action, form, answer)
         if action == "RunInstances" and answer[0] == 200:
             id = answer[1].decode().split("<instanceId>")[1].split("<")[0]
             (FOLDER / f"boot-{id}.new").write_bytes(base64.b64decode(form["UserData"][0]))
@@ -192,8 +216,7 @@ def one(path, fields, body, faults):
             follow(form["RouteTableId"][0])
         if action == "TerminateInstances" and answer[0] == 200:
             detach(form["InstanceId.1"][0])
-    if once("lost"):
-        spent.add(("lost", action))
+    if faults.once("lost", action):
         return action, "lost", None
     return action, str(answer[0]), answer
 
@@ -203,16 +226,9 @@ class Door(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        try:
-            faults = json.loads((FOLDER / "faults.json").read_text())
-        except (OSError, ValueError):
-            faults = {}
-        if faults.get("down"):
-            self.close_connection = True
-            return
         with lock:
-            action, became, answer = one(self.path, self.headers.items(), body, faults)
-            print(calls[0], action, became, flush=True)
+            action, became, answer = one(self.path, self.headers.items(), body)
+            print(faults.calls, action, became, flush=True)
         if answer is None:
             self.close_connection = True
             return

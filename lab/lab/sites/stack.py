@@ -3,14 +3,19 @@ and with the refusals that the real ones were seen to make. It is ours, so it pr
 side alone; what it cannot know is told in docs/sites.md.
 
     stack.py serve FOLDER ADDRESS PORT
-    stack.py ask FOLDER census | spoil | unplug | terminate | fabric PUBLIC     (on the same machine)
+    stack.py ask FOLDER census | spoil | unplug | release | terminate | lock SECONDS | fabric PUBLIC
+                                                                             (on the same machine)
 
 FOLDER gets `boot-ID` for each machine that was run: its user data. `faults.json` there says how to
-fail: `throttle`: every n-th call; `lost`: paths of POST whose answer is not sent, once each.
+fail, as `faults.py` has it: a call is `POST servers`. `forbidden` are calls without the right to.
 """
 
-import base64, http.server, ipaddress, json, pathlib, socketserver, sys, threading, urllib.parse
-import urllib.request, datetime
+import base64, hashlib, http.server, ipaddress, json, pathlib, socketserver, sys, threading, urllib.parse
+import urllib.request, datetime, time
+
+# Tests run it where its source is.
+sys.dont_write_bytecode = True
+from faults import Faults
 
 word, folder, *rest = sys.argv[1:]
 FOLDER = pathlib.Path(folder)
@@ -30,7 +35,7 @@ def fresh():
             "security-group-rules": {rule["id"]: rule for rule in rules(DEFAULT)}}
 
 
-state, lock, count, spent = fresh(), threading.RLock(), [0], set()
+state, lock, count, faults = fresh(), threading.RLock(), [0], Faults(FOLDER)
 ONE = {"networks": "network", "subnets": "subnet", "routers": "router", "ports": "port",
        "floatingips": "floatingip", "security-groups": "security_group",
        "security-group-rules": "security_group_rule"}
@@ -231,9 +236,6 @@ def network(method, path, query, body):
     raise Refused(404, "not found")
 
 
-calls = [0]
-
-
 class Cloud(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -242,13 +244,16 @@ class Cloud(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length) or "null")
         place = urllib.parse.urlsplit(self.path)
         path, query = place.path.strip("/").split("/"), urllib.parse.parse_qs(place.query)
-        try:
-            faults = json.loads((FOLDER / "faults.json").read_text())
-        except (OSError, ValueError):
-            faults = {}
-        calls[0] += 1
-        if faults.get("throttle") and calls[0] % faults["throttle"] == 0:
+        if path[0] == "test":
+            return 200, asked(*path[1:])
+        faults.look()
+        called = f"{self.command} {path[-1]}"
+        if faults.is_down(called):
+            return None
+        if faults.is_throttled():
             raise Refused(429, "slow down")
+        if faults.once("broken", called):
+            raise Refused(500, "The server has either erred or is incapable of performing the operation.")
         here = "http://{}:{}".format(*self.server.server_address)
         if path == ["v3", "auth", "tokens"]:
             user = body["auth"]["identity"]["password"]["user"]
@@ -258,18 +263,17 @@ class Cloud(http.server.BaseHTTPRequestHandler):
                 {"interface": "public", "region": "RegionOne", "url": here + at}]}
             catalog = [entry("network", "/net"), entry("compute", "/compute/v2.1"), entry("image", "/image")]
             return 201, {"token": {"catalog": catalog}}
-        if path[0] == "test":
-            return 200, asked(path[1])
         if self.headers.get("X-Auth-Token") != "a-token":
             raise Refused(401, "no token")
+        if called in faults.get("forbidden", []):
+            raise Refused(403, f"(rule:create_{path[-1].rstrip('s')}) is disallowed by policy")
         if path[0] == "net":
             value = network(self.command, path[2:], query, body)
         elif path[0] == "compute":
             value = compute(self.command, path[2:], body)
         else:
             value = {"images": [{"id": "im-1", "name": "Debian 12 genericcloud"}]}
-        if self.command == "POST" and path[-1] in faults.get("lost", []) and path[-1] not in spent:
-            spent.add(path[-1])
+        if faults.once("lost", called):
             return None
         return (204 if value is None else 200), value
 
@@ -301,10 +305,22 @@ class Cloud(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def asked(what):
+def asked(what, word=""):
     """What a test asks of the cloud's own side."""
     if what == "census":
         return {kind: len(all) for kind, all in state.items()}
+    if what == "lock":
+        name = "warren-lock acme stack"
+        rules = state["security-group-rules"]
+        for rule in [rule for rule in rules.values() if (rule["description"] or "").startswith(name)]:
+            del rules[rule["id"]]
+        at = hashlib.sha256(name.encode()).digest()
+        create("security-group-rules", {
+            "security_group_id": DEFAULT, "direction": "egress", "ethertype": "IPv4", "protocol": "udp",
+            "port_range_min": at[1] << 8 | at[2], "port_range_max": at[1] << 8 | at[2],
+            "remote_ip_prefix": f"192.0.2.{at[0]}/32",
+            "description": f"{name} {int(time.time()) + int(word)} somebody@elsewhere other 1"})
+        return {}
     ports = {port["description"].split(" ")[-1]: port for port in state["ports"].values() if port["description"]}
     inner, outer = ports.get("acme-stack-gw1"), ports.get("acme-stack-gw1-outside")
     if what == "spoil":
@@ -319,6 +335,8 @@ def asked(what):
     if what == "unplug":
         for port in [inner, outer]:
             delete("ports", port["id"])
+    if what == "release":
+        state["floatingips"].clear()
     if what == "terminate":
         for id in list(state["servers"]):
             end(id)
@@ -370,9 +388,9 @@ def fabric(public):
           f"ip route replace 10.3.0.10/32 dev app0 table 78")
 
 
-def ask(what):
+def ask(*words):
     place = json.loads((FOLDER / "stack.json").read_text())
-    with urllib.request.urlopen(f"{place}/test/{what}") as answer:
+    with urllib.request.urlopen("/".join([place, "test", *words])) as answer:
         return json.loads(answer.read())
 
 
@@ -385,4 +403,4 @@ if word == "serve":
 elif rest[0] == "fabric":
     fabric(rest[1])
 else:
-    print(json.dumps(ask(rest[0])))
+    print(json.dumps(ask(*rest)))

@@ -21,13 +21,17 @@ use crate::process::Process;
 pub mod three;
 
 /// What plays AWS, and what is asked of it as its administrator.
-const AWS: [(&str, &str); 2] = [
+const AWS: [(&str, &str); 3] = [
     ("cloud.py", include_str!("../sites/cloud.py")),
+    ("faults.py", include_str!("../sites/faults.py")),
     ("asked.py", include_str!("../sites/asked.py")),
 ];
 /// What plays Azure, and what reads user data.
-const AZURE: [(&str, &str); 2] =
-    [("arm.py", include_str!("../sites/arm.py")), ("asked.py", include_str!("../sites/asked.py"))];
+const AZURE: [(&str, &str); 3] = [
+    ("arm.py", include_str!("../sites/arm.py")),
+    ("faults.py", include_str!("../sites/faults.py")),
+    ("asked.py", include_str!("../sites/asked.py")),
+];
 
 /// What an `apply` says that finds everything as it must be.
 pub const NOTHING: &str = "nothing is to be done";
