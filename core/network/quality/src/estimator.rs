@@ -141,8 +141,9 @@ enum Phase {
     Second { first: [f64; 2] },
     /// Streams behind a lead.
     Search,
-    /// Streams without one, a little below what was found: so many of them had growing delays.
-    Check { count: u32 },
+    /// Streams without one, a little below what was found: so many of them had growing delays. What
+    /// one stream says was so far off by chance before.
+    Check { count: u32, chance_bps: f64 },
 }
 
 /// What one stream says of the path.
@@ -376,7 +377,7 @@ impl Estimator {
             }
             Phase::Second { first } => self.draw_line(first, judged),
             Phase::Search => self.search(judged),
-            Phase::Check { count } => self.check(judged.growth, count),
+            Phase::Check { count, chance_bps } => self.check(&judged, count, chance_bps),
         }
     }
 
@@ -428,8 +429,8 @@ impl Estimator {
         let [low, high] = [0.5, 2.0].map(|times| rate_bps * times);
         let next_bps = found.map_or(left_bps, |found| found.left_bps).clamp(low, high);
         self.rate_bps = next_bps.min(self.limits.rate_max_bps);
-        if found.is_some_and(|found| found.margin_bps <= found.left_bps * MARGIN) {
-            self.phase = Phase::Check { count: 0 };
+        if let Some(found) = found.filter(|found| found.margin_bps <= found.left_bps * MARGIN) {
+            self.phase = Phase::Check { count: 0, chance_bps: found.chance_bps };
             self.rate_bps *= 1.0 - MARGIN;
         }
     }
@@ -448,13 +449,17 @@ impl Estimator {
 
     /// The lead queues at the slowest line. Is that not the one with least left, then delays grow
     /// where they should not, and what was found is another's.
-    fn check(&mut self, growth: f64, count: u32) {
+    fn check(&mut self, judged: &Judged, count: u32, chance_bps: f64) {
+        let above_bps = judged.growth * self.capacity_bps;
         // What one stream says by chance is no growth.
-        let chance_bps = self.estimate().map_or(0.0, |found| found.chance_bps);
-        if growth * self.capacity_bps <= self.rate_bps * GROWTH + chance_bps {
+        if above_bps <= self.rate_bps * GROWTH + chance_bps {
             self.finish();
         } else if count + 1 < CHECKS {
-            self.phase = Phase::Check { count: count + 1 };
+            // Or others began to send after all streams, and the range has to hold that, too.
+            let rate_bps = judged.rate_bps;
+            let weight = self.streams.last().map_or(0.0, |said| said.weight);
+            self.streams.push(Said { rate_bps, left_bps: rate_bps - above_bps, weight });
+            self.phase = Phase::Check { count: count + 1, chance_bps };
         } else {
             self.outcome = Some(Outcome::NotConverged);
         }

@@ -18,7 +18,8 @@
 //!    that rate, so that an error of the capacity weighs nothing. The shell notes when each packet
 //!    really left, and the peer tells when each arrived; [`Estimator::handle_stream`] takes both.
 //! 4. It ends when the standard error of all is small enough, or the cost is used up. Streams
-//!    without a lead then check that the queue was at the link that has least left.
+//!    without a lead then check that the queue was at the link that has least left. What they say
+//!    against it is in the range as well.
 //! 5. [`Estimator::outcome`] is a range, or says why there is none. It never gives a number for a
 //!    path with two delays, with a token bucket, or one that did not converge in a minute.
 //!
@@ -30,8 +31,9 @@
 //! An estimate costs about a tenth of what a bulk transfer of ten seconds would carry at the
 //! estimate, trains included, and loads the path with a tenth of it on average. What chance adds
 //! within such a cost is not small: beside much traffic that comes by chance, on a slow line, the
-//! answer is that there is none ([`Outcome::NotConverged`]). A bucket that is deeper than all that
-//! is sent does not show.
+//! answer is that there is none ([`Outcome::NotConverged`]). It is the same beside bursts that are
+//! longer than a stream. Where all streams fall between those, the range is wrong. A bucket that
+//! is deeper than all that is sent does not show.
 
 //! Who runs it: the daemon, when somebody asks. Streams are frames of the link, sealed in the
 //! session, and not UDP inside the network. There repair, order and pacing would move the packets

@@ -272,7 +272,9 @@ fn is_bimodal(packets: &[Event]) -> bool {
     sorted.sort_unstable();
     let fifth = sorted.len() / 5;
     let gap = |at: usize| sorted[at + 1] - sorted[at];
-    let Some(split) = (fifth..sorted.len() - fifth - 1).max_by_key(|at| gap(*at)) else {
+    // None is left where all behind the lead was lost.
+    let end = sorted.len().saturating_sub(fifth + 1);
+    let Some(split) = (fifth..end).max_by_key(|at| gap(*at)) else {
         return false;
     };
     let within = (sorted[split] - sorted[0]).max(sorted[sorted.len() - 1] - sorted[split + 1]);
