@@ -1,11 +1,12 @@
 //! Whether `warren bandwidth` tells the truth: `warren-lab bench bandwidth`.
 //!
-//! A cell is a line, and what others send over it: nothing, or a share of it, evenly or by chance.
-//! The life of one cell: hosts and the line are made (`line`), a flood tells what the line carries,
-//! two nodes join a network of their own, and a sender beside them begins (`beside`). Then the one
-//! node measures the way to the other, again and again. Each answer is held against what the line
-//! carries less what the sender really sent during the run, by the counters of the router. The
-//! clock is the bench's own, and so are the bytes: those of all packets that the node sent.
+//! A cell is a line, and what others send over it: nothing, or a share of it, evenly, by chance or
+//! in bursts. The life of one cell: hosts and the line are made (`line`), a flood tells what the
+//! line carries, two nodes join a network of their own, and a sender beside them begins (`beside`).
+//! Then the one node measures the way to the other, again and again. Each answer is held against
+//! what the line carries less what the sender really sent during the run, by the counters of the
+//! router. The clock is the bench's own, and so are the bytes: those of all packets that the node
+//! sent.
 
 mod beside;
 mod line;
@@ -26,6 +27,7 @@ use crate::rounds;
 use crate::row::{Bound, Row};
 use crate::sheet::{Sheet, number};
 use crate::vpn::{Network, Running};
+pub use beside::Traffic;
 use beside::{Gaps, Pace};
 use line::{Line, Passed};
 
@@ -59,6 +61,8 @@ pub struct Settings {
     pub lines_mbit: Vec<u32>,
     /// What others send, in percent of a line, 0 to 90.
     pub beside_percent: Vec<u8>,
+    /// How that comes.
+    pub traffic: Vec<Traffic>,
     /// What was typed, and what is measured.
     pub origin: Origin,
 }
@@ -68,21 +72,22 @@ pub struct Settings {
 struct Cell {
     line_mbit: u32,
     beside_percent: u8,
-    /// Whether it comes by chance, as a Poisson process does.
-    is_by_chance: bool,
+    /// How it comes; evenly, where nothing does.
+    traffic: Traffic,
 }
 
 impl Cell {
     fn all(settings: &Settings) -> Vec<Self> {
         let lines: BTreeSet<u32> = settings.lines_mbit.iter().copied().collect();
         let shares: BTreeSet<u8> = settings.beside_percent.iter().copied().collect();
+        let kinds: BTreeSet<Traffic> = settings.traffic.iter().copied().collect();
         let mut cells = Vec::new();
         for line_mbit in lines {
             for &beside_percent in &shares {
-                let even = Self { line_mbit, beside_percent, is_by_chance: false };
-                cells.push(even);
-                if beside_percent > 0 {
-                    cells.push(Self { is_by_chance: true, ..even });
+                let even = Self { line_mbit, beside_percent, traffic: Traffic::Even };
+                match beside_percent {
+                    0 => cells.push(even),
+                    _ => cells.extend(kinds.iter().map(|&traffic| Self { traffic, ..even })),
                 }
             }
         }
@@ -91,19 +96,22 @@ impl Cell {
 
     /// What others send, in words.
     fn beside(self) -> String {
-        match (self.beside_percent, self.is_by_chance) {
-            (0, _) => "nothing".to_owned(),
-            (percent, true) => format!("{percent} %, by chance"),
-            (percent, false) => format!("{percent} %, evenly"),
-        }
+        let how = match (self.beside_percent, self.traffic) {
+            (0, _) => return "nothing".to_owned(),
+            (_, Traffic::Even) => "evenly",
+            (_, Traffic::Chance) => "by chance",
+            (_, Traffic::Bursts) => "in bursts",
+        };
+        format!("{} %, {how}", self.beside_percent)
     }
 
     /// Between the packets of others, if they send any. Each cell has its own chance, and the same
     /// one every time.
     fn gaps(self) -> Option<Gaps> {
-        let rate_bps = f64::from(self.line_mbit) * 1e4 * f64::from(self.beside_percent);
+        let line_bps = f64::from(self.line_mbit) * 1e6;
+        let rate_bps = line_bps * f64::from(self.beside_percent) / 100.0;
         let seed = u64::from(self.line_mbit) * 100 + u64::from(self.beside_percent);
-        (self.beside_percent > 0).then(|| Gaps::new(rate_bps, self.is_by_chance.then_some(seed)))
+        (self.beside_percent > 0).then(|| Gaps::new(self.traffic, rate_bps, line_bps, seed))
     }
 }
 
@@ -146,7 +154,7 @@ impl rounds::Step for Cell {
     fn expected_s(&self) -> f64 {
         // Of forty runs: a slow line takes longer, and so does chance.
         let run_s = if self.line_mbit < 50 { 5.0 } else { 1.5 };
-        let chance = if self.is_by_chance { 2.0 } else { 1.0 };
+        let chance = if self.traffic == Traffic::Even { 1.0 } else { 2.0 };
         12.0 + f64::from(HONEST_RUNS) * run_s * chance
     }
 }
@@ -411,7 +419,7 @@ pub fn to_json(report: &Report) -> Result<String> {
         json!({
             "line_mbit": cell.line_mbit,
             "beside_percent": cell.beside_percent,
-            "by_chance": cell.is_by_chance,
+            "traffic": cell.traffic.word(),
             "rows": report.rows(cell),
             "others": report.others(cell),
             "runs": report.of(cell).iter().map(|told| told.json()).collect::<Vec<Value>>(),
@@ -432,7 +440,7 @@ pub fn to_json(report: &Report) -> Result<String> {
 mod tests {
     use super::*;
 
-    const CELL: Cell = Cell { line_mbit: 100, beside_percent: 40, is_by_chance: true };
+    const CELL: Cell = Cell { line_mbit: 100, beside_percent: 40, traffic: Traffic::Chance };
 
     fn settings(runs: u32) -> Settings {
         Settings {
@@ -440,6 +448,7 @@ mod tests {
             runs,
             lines_mbit: vec![100, 10, 100],
             beside_percent: vec![40, 0],
+            traffic: Traffic::USUAL.to_vec(),
             origin: Origin::of_nothing(),
         }
     }
@@ -531,5 +540,13 @@ mod tests {
         );
         assert_eq!(cells.len(), 6);
         assert!(cells[0].gaps().is_none() && cells[1].gaps().is_some());
+    }
+
+    #[test]
+    fn a_cell_without_others_is_there_whatever_is_chosen_of_them() {
+        let bursts = vec![Traffic::Bursts, Traffic::Bursts];
+        let cells = Cell::all(&Settings { traffic: bursts, ..settings(1) });
+        let told: Vec<String> = cells.iter().map(|cell| cell.beside()).collect();
+        assert_eq!(told, ["nothing", "40 %, in bursts", "nothing", "40 %, in bursts"]);
     }
 }

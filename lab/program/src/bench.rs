@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use ::bench::bandwidth::Traffic;
 use ::bench::facts::Origin;
 use ::bench::link::{self, HONEST_ROUNDS, HONEST_SECONDS, Settings};
 use ::bench::ring::{self, TUNINGS, Test};
@@ -249,11 +250,14 @@ struct Bandwidth {
     #[arg(long, value_name = "MBIT", default_values_t = bandwidth::LINES_MBIT,
           value_parser = value_parser!(u32).range(1..=10_000))]
     line: Vec<u32>,
-    /// What others send, in percent of the line, evenly and then by chance; may be given several
-    /// times.
+    /// What others send, in percent of the line; may be given several times.
     #[arg(long, value_name = "PERCENT", default_values_t = bandwidth::BESIDE_PERCENT,
           value_parser = value_parser!(u8).range(0..=90))]
     beside: Vec<u8>,
+    /// How that comes; may be given several times.
+    #[arg(long, value_name = "KIND", default_values = Traffic::USUAL.map(Traffic::word),
+          value_parser = PossibleValuesParser::new(Traffic::ALL.map(Traffic::word)))]
+    traffic: Vec<String>,
     /// Write the report into this folder, as .md and .json.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -480,6 +484,7 @@ fn run_bandwidth(args: &Bandwidth, warren: Option<PathBuf>) -> Result<()> {
         runs: args.runs,
         lines_mbit: args.line.clone(),
         beside_percent: args.beside.clone(),
+        traffic: args.traffic.iter().filter_map(|word| Traffic::named(word)).collect(),
         origin: origin(warren)?,
     })?;
     let report = Written { page: bandwidth::render(&report), json: bandwidth::to_json(&report)? };
@@ -535,10 +540,15 @@ mod tests {
         let all = bandwidth_of(&[]).expect("no word is needed");
         assert_eq!((all.runs, all.line), (40, vec![10, 100, 500, 1_000]));
         assert_eq!((all.beside, all.json), (vec![0, 40, 70], false));
+        assert_eq!(all.traffic, ["even", "chance"]);
         let words = ["--line", "10", "--line", "100", "--beside", "40", "--runs", "2"];
         let some = bandwidth_of(&words).expect("all of these are words");
         assert_eq!((some.runs, some.line, some.beside), (2, vec![10, 100], vec![40]));
-        for wrong in [["--line", "0"], ["--beside", "95"], ["--runs", "0"], ["--line", "10:3"]] {
+        let bursts = bandwidth_of(&["--traffic", "bursts", "--traffic", "even"]);
+        assert_eq!(bursts.expect("it is a word").traffic, ["bursts", "even"]);
+        let wrong_words =
+            [["--line", "0"], ["--beside", "95"], ["--runs", "0"], ["--line", "10:3"]];
+        for wrong in wrong_words.into_iter().chain([["--traffic", "rain"]]) {
             assert!(bandwidth_of(&wrong).is_none(), "{wrong:?}");
         }
     }

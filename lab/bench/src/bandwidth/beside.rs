@@ -1,4 +1,5 @@
-//! What others send: datagrams that a thread sends evenly, by chance, or as fast as it goes.
+//! What others send: datagrams that a thread sends evenly, by chance, in bursts, or as fast as it
+//! goes.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -22,25 +23,88 @@ const LATE_NS_MAX: f64 = 2e6;
 /// A sleep is so long at least, so that this thread leaves the processor to others.
 const SLEEP_NS_MIN: f64 = 20_000.0;
 
+/// Packets of a burst: by a Pareto distribution, so most bursts are short.
+const BURST: [f64; 2] = [10.0, 100.0];
+const BURST_SHAPE: f64 = 1.5;
+
+/// How packets of others come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Traffic {
+    /// All gaps are the same.
+    Even,
+    /// As a Poisson process.
+    Chance,
+    /// 10 to 100 packets at the line's own rate, and a pause.
+    Bursts,
+}
+
+impl Traffic {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Even, Self::Chance, Self::Bursts];
+    /// Those that a run has by itself.
+    pub const USUAL: [Self; 2] = [Self::Even, Self::Chance];
+
+    /// Its word on the command line.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::Chance => "chance",
+            Self::Bursts => "bursts",
+        }
+    }
+
+    /// The one of this word.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|traffic| traffic.word() == word)
+    }
+}
+
 /// Between the beginnings of two packets.
 #[derive(Debug)]
 pub(super) struct Gaps {
+    traffic: Traffic,
     mean_ns: f64,
+    /// At the line's own rate.
+    line_ns: f64,
     /// What decides, where they are no equal ones.
-    chance: Option<Rng>,
+    rng: Rng,
+    /// Packets of a burst that are still to come.
+    burst_left: u32,
 }
 
 impl Gaps {
-    /// For so many bits of IP packets a second. Equal ones, or those of a Poisson process that a
-    /// seed determines.
-    pub(super) fn new(rate_bps: f64, seed: Option<u64>) -> Self {
-        let mean_ns = (PACKET_LEN * 8) as f64 * 1e9 / rate_bps;
-        Self { mean_ns, chance: seed.map(Rng::new) }
+    /// For so many bits of IP packets a second on a line of so many. A seed determines them.
+    pub(super) fn new(traffic: Traffic, rate_bps: f64, line_bps: f64, seed: u64) -> Self {
+        let [mean_ns, line_ns] =
+            [rate_bps, line_bps].map(|bps| (PACKET_LEN * 8) as f64 * 1e9 / bps);
+        Self { traffic, mean_ns, line_ns, rng: Rng::new(seed), burst_left: 0 }
     }
 
     fn next_ns(&mut self) -> f64 {
-        let times = self.chance.as_mut().map_or(1.0, |rng| -(1.0 - rng.unit()).ln());
-        self.mean_ns * times
+        match self.traffic {
+            Traffic::Even => self.mean_ns,
+            Traffic::Chance => self.mean_ns * self.exponential(),
+            Traffic::Bursts => self.next_of_bursts_ns(),
+        }
+    }
+
+    fn exponential(&mut self) -> f64 {
+        -(1.0 - self.rng.unit()).ln()
+    }
+
+    fn next_of_bursts_ns(&mut self) -> f64 {
+        self.burst_left = self.burst_left.saturating_sub(1);
+        if self.burst_left > 0 {
+            return self.line_ns;
+        }
+        let [least, most] = BURST;
+        let packets = least / (1.0 - self.rng.unit()).powf(1.0 / BURST_SHAPE);
+        self.burst_left = packets.min(most) as u32;
+        // As long as the rate wants it behind such a burst, on average.
+        let pause_ns = f64::from(self.burst_left) * (self.mean_ns - self.line_ns);
+        self.line_ns + pause_ns * self.exponential()
     }
 }
 
@@ -123,7 +187,7 @@ mod tests {
 
     #[test]
     fn gaps_by_chance_have_the_mean_and_the_spread_of_a_poisson_process() {
-        let mut gaps = Gaps::new(70e6, Some(7));
+        let mut gaps = Gaps::new(Traffic::Chance, 70e6, 100e6, 7);
         let mean_ns = 1_200.0 * 8.0 / 70e6 * 1e9;
         let all: Vec<f64> = (0..100_000).map(|_| gaps.next_ns() / mean_ns).collect();
         let count = all.len() as f64;
@@ -134,14 +198,31 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.01, "{mean}");
         assert!((variance - 1.0).abs() < 0.03, "{variance}");
         assert!((long - (-1.0_f64).exp()).abs() < 0.01, "{long}");
-        let mut again = Gaps::new(70e6, Some(7));
+        let mut again = Gaps::new(Traffic::Chance, 70e6, 100e6, 7);
         assert_eq!(again.next_ns() / mean_ns, all[0], "a seed says all of them");
     }
 
     #[test]
     fn gaps_without_chance_are_all_the_same() {
-        let mut gaps = Gaps::new(4e6, None);
+        let mut gaps = Gaps::new(Traffic::Even, 4e6, 10e6, 7);
         assert_eq!([(); 3].map(|()| gaps.next_ns()), [2_400_000.0; 3]);
+    }
+
+    #[test]
+    fn bursts_have_the_mean_of_their_rate_and_ten_to_a_hundred_packets_at_the_lines() {
+        let mut gaps = Gaps::new(Traffic::Bursts, 40e6, 100e6, 7);
+        let line_ns = 1_200.0 * 8.0 / 100e6 * 1e9;
+        let all: Vec<f64> = (0..1_000_000).map(|_| gaps.next_ns()).collect();
+        let mean_ns = all.iter().sum::<f64>() / all.len() as f64;
+        assert!((mean_ns / line_ns * 0.4 - 1.0).abs() < 0.03, "{mean_ns}");
+        // The first and the last one are no whole bursts.
+        let bursts: Vec<usize> =
+            all.split(|gap| *gap > line_ns).map(|gaps| gaps.len() + 1).collect();
+        let whole = &bursts[1..bursts.len() - 1];
+        assert_eq!((whole.iter().min(), whole.iter().max()), (Some(&10), Some(&100)));
+        let long = whole.iter().filter(|packets| **packets >= 40).count() as f64;
+        // A quarter of the length to the power of 1.5 is an eighth.
+        assert!((long / whole.len() as f64 - 0.125).abs() < 0.01, "{long} of {}", whole.len());
     }
 
     #[test]
@@ -151,7 +232,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.connect(sink.local_addr().expect("an address")).expect("it can be reached");
         // One packet each 2 ms: a busy machine keeps that, too.
-        let gaps = Gaps::new((PACKET_LEN * 8) as f64 * 500.0, None);
+        let gaps = Gaps::new(Traffic::Even, (PACKET_LEN * 8) as f64 * 500.0, 1e9, 7);
         let begin = Instant::now();
         let sender = Sender::start(socket, Pace::Gaps(gaps)).expect("a thread");
         let mut datagram = [0; 2_000];
