@@ -36,7 +36,7 @@ AT_ONCE := 4
 # demonstration runs, then what that of sites runs, what measurements run, what only tests run.
 FOR_DEMO := cc:gcc objcopy:binutils ip:iproute2 nft:nftables iperf3:iperf3 tcpdump:tcpdump \
 	ping:iputils-ping wg:wireguard-tools curl:curl busybox:busybox-static
-FOR_SITES := $(FOR_DEMO) ssh:openssh-client openssl:openssl python3:python3-venv
+FOR_SITES := $(FOR_DEMO) ssh:openssh-client openssl:openssl
 FOR_BENCH := $(FOR_DEMO) git:git ethtool:ethtool wg-quick:wireguard-tools wireguard-go:wireguard-go \
 	ffmpeg:ffmpeg ristreceiver:rist-tools
 FOR_TEST := $(FOR_BENCH) dig:bind9-dnsutils qemu-system-x86_64:qemu-system-x86 \
@@ -76,6 +76,10 @@ ROS := $(TARGET)/tools/ros
 FOR_ROS := $(addprefix python3-,rosmaster rospy rosgraph roslib rospkg rosgraph-msgs roscpp-msg actionlib \
 	actionlib-msgs std-msgs std-srvs move-base-msgs geometry-msgs genpy genmsg catkin catkin-pkg \
 	defusedxml netifaces yaml distro empy dateutil six pyparsing docutils roman pkg-resources)
+# What runs user data at a cloud, unpacked as well: installed it would own the user's machine at boot.
+CLOUD_INIT := $(TARGET)/tools/cloud-init
+FOR_CLOUD_INIT := cloud-init $(addprefix python3-,attr certifi chardet configobj idna jinja2 json-pointer \
+	jsonpatch jsonschema markupsafe pyrsistent requests six urllib3 yaml)
 
 # What is made for other machines: one file without a C library, so that it runs on any of them.
 ARCH ?= x86_64
@@ -100,7 +104,7 @@ ANSIBLE := $(TARGET)/tools/ansible
 # The key of your GnuPG that signs an apt repository.
 KEY ?=
 
-.PHONY: help setup setup-demo setup-sites setup-bench setup-openstack build ui test-ui test-keycloak test-openstack demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites bench-bandwidth chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages test-arm home clean
+.PHONY: help setup setup-python setup-demo setup-sites setup-bench setup-openstack build ui test-ui test-keycloak test-openstack demo demo-sites test lint deny advisories rivals rivals-all bench bench-all bench-sites bench-bandwidth chart grid ablation mutants soak soak-sites fuzz install uninstall static packages reproducible apt-repository test-packages test-arm home clean
 
 help:
 	printf '%s\n' \
@@ -122,7 +126,7 @@ help:
 	  'make ablation  what each tuned number of repair and frames is worth, in the model; an hour' \
 	  'make mutants  does a test notice each change of policy, replay, lock and sign-in? hours (PARTS, SHARD)' \
 	  'make soak     the long tests ($(SOAK_SEEDS) seeds)' \
-  'make soak-sites  sites for $(SOAK_MINUTES) minutes: no link drops by itself' \
+	  'make soak-sites  sites for $(SOAK_MINUTES) minutes: no link drops by itself' \
 	  'make fuzz     every fuzz target, $(FUZZ_SECONDS) s each' \
 	  'make install  programs, warren-wg, manual pages, completions (PREFIX, DESTDIR)' \
 	  'make packages a static program in a .deb, an .rpm, a tarball and an OCI image (ARCH)' \
@@ -164,6 +168,15 @@ rm -rf $(1).new && mkdir -p $(1).new
 mv $(1).new $(1)
 endef
 
+# Debian's Python makes no environment of its own where a package is missing.
+define with_venv
+if ! python3 -c 'import ensurepip' 2>/dev/null && command -v apt-get >/dev/null; then
+  printf 'setup: installing python3-venv\n'
+  $(ROOT) apt-get update -qq
+  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+fi
+endef
+
 # $(with_moto), $(with_sshd): what plays AWS, and the server of OpenSSH, where they are missing.
 define with_moto
 if ! test -x $(MOTO)/bin/moto_server && ! test -x /usr/local/bin/moto_server; then
@@ -194,8 +207,11 @@ endef
 setup-demo:
 	$(call installed,$(FOR_DEMO))
 
+setup-python:
+	$(with_venv)
+
 # And to show sites: what plays AWS is a download of Python's, without which it does without.
-setup-sites:
+setup-sites: setup-python
 	$(call installed,$(FOR_SITES))
 	$(with_moto)
 	$(with_sshd)
@@ -214,7 +230,7 @@ setup-openstack: setup-sites
 	    || printf '\n*** NO OPENSTACK: see the logs in $(OPENSTACK); its test will be skipped ***\n\n' >&2
 	fi
 
-setup: $(DENY)
+setup: setup-python $(DENY) $(ANSIBLE)
 	if ! test -x $(MITM)/bin/mitmdump; then
 	  printf 'setup: mitmproxy %s\n' '$(MITM_VERSION)'
 	  python3 -m venv $(MITM) && $(MITM)/bin/pip install --quiet 'mitmproxy==$(MITM_VERSION)' \
@@ -267,6 +283,15 @@ setup: $(DENY)
 	  fi
 	fi
 	test -d $(ROS) || printf '\n*** NO ROS 1: this system has no packages of it, its test will be skipped ***\n\n' >&2
+	if ! test -d $(CLOUD_INIT) && command -v apt-get >/dev/null; then
+	  known='apt-get download --print-uris -qq $(FOR_CLOUD_INIT)'
+	  $$known >/dev/null 2>&1 || $(ROOT) apt-get update -qq || true
+	  if $$known >/dev/null 2>&1; then
+	    printf 'setup: cloud-init, unpacked\n'
+	    $(call unpacked,$(CLOUD_INIT),$(FOR_CLOUD_INIT))
+	  fi
+	fi
+	test -d $(CLOUD_INIT) || printf '\n*** NO CLOUD-INIT: this system has no package of it, its test will be skipped ***\n\n' >&2
 
 # The built binary is a small download where Python's package index is at hand; otherwise it is
 # compiled, which takes three minutes on two cores.
@@ -660,7 +685,7 @@ apt-repository:
 	bash packaging/repository.sh '$(KEY)' $(PACKAGES) $(abspath $(PACKAGES))/apt
 
 $(ANSIBLE):
-	printf 'test-packages: ansible-core %s\n' '$(ANSIBLE_VERSION)'
+	printf 'setup: ansible-core %s\n' '$(ANSIBLE_VERSION)'
 	python3 -m venv $(ANSIBLE) && $(ANSIBLE)/bin/pip install --quiet 'ansible-core==$(ANSIBLE_VERSION)' \
 	  'ansible-lint==$(ANSIBLE_LINT_VERSION)' \
 	  || { rm -rf $(ANSIBLE); printf '\n*** NO ANSIBLE: its tests will be skipped ***\n\n' >&2; }

@@ -7,6 +7,10 @@ mod aws;
 mod azure;
 #[path = "sites/backend.rs"]
 mod backend;
+#[path = "sites/cloud_init.rs"]
+mod cloud_init;
+#[path = "sites/inventory.rs"]
+mod inventory;
 #[path = "sites/openstack.rs"]
 mod openstack;
 #[path = "sites/openstack_pair.rs"]
@@ -204,6 +208,30 @@ fn an_apply_that_was_killed_is_gone_on_with() -> Result<()> {
         eventually("joined", seconds(20), || world.reaches(0, 2) && world.reaches(1, 0))?;
         ensure!(world.sites(&["apply", "--yes"])?.contains("nothing is to be done"));
         ensure!(world.admin(&["node", "list"])?.lines().count() == 4, "three nodes and no more");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_gateway_whose_address_changes_is_found_again_by_itself() -> Result<()> {
+    let Some(sshd) = ssh::sshd() else { return Ok(()) };
+    scene("sites53", |scene| {
+        let world = World::new(scene, "sites53", &sshd)?;
+        world.sites(&["apply", "--yes"])?;
+        eventually("joined", seconds(20), || world.reaches(0, 1) && world.reaches(1, 0))?;
+        world.gateways[0].sh("ip addr del 198.51.100.1/24 dev wan0")?;
+        ensure!(!world.reaches(0, 1), "the control: it is nowhere");
+        world.gateways[0].sh("ip addr add 198.51.100.91/24 dev wan0")?;
+        for (from, to) in [(0, 1), (1, 0), (2, 0)] {
+            let what = format!("{} reaches {}", SITES[from], SITES[to]);
+            println!("{what}: {:?}", eventually(&what, seconds(20), || world.reaches(from, to))?);
+        }
+        // The operator's own way there is what `ssh` knows; nothing else has to be done.
+        let config = std::fs::read_to_string(world.path("ssh_config"))?;
+        let moved = config.replace("198.51.100.1\n", "198.51.100.91\n");
+        ensure!(moved != config, "{config}");
+        std::fs::write(world.path("ssh_config"), moved)?;
+        ensure!(world.sites(&["apply", "--yes"])?.contains("nothing is to be done"));
         Ok(())
     })
 }

@@ -90,7 +90,7 @@ impl<'w> Cloud<'w> {
     }
 
     /// `warren sites` with the operator's credentials.
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.world.command(words);
         command
             .env("AWS_ACCESS_KEY_ID", &self.operator[0])

@@ -155,6 +155,22 @@ fn is_told_who_may_not(stack: &Stack<'_>) -> Result<()> {
     stack.faults(&json!({}))
 }
 
+fn each_is_there_once(before: &Value, now: &Value) -> Result<()> {
+    for (kind, more) in [
+        ("networks", 2),
+        ("subnets", 2),
+        ("routers", 1),
+        ("ports", 3),
+        ("floatingips", 1),
+        ("servers", 1),
+        ("security-groups", 1),
+    ] {
+        let count = |census: &Value| census[kind].as_u64().unwrap_or_default();
+        ensure!(count(now) == count(before) + more, "{kind}: {before} became {now}");
+    }
+    Ok(())
+}
+
 /// The lock is another's, and one whose time is over is taken over.
 fn two_operators(stack: &Stack<'_>) -> Result<()> {
     let rules = stack.census()?["security-group-rules"].clone();
@@ -165,6 +181,21 @@ fn two_operators(stack: &Stack<'_>) -> Result<()> {
     stack.asked(&["lock", "-5"])?;
     stack.sites(&["apply", "--yes"])?;
     ensure!(stack.census()?["security-group-rules"] == rules, "no lock is left");
+    stack.joined()
+}
+
+/// Its floating address was given back by hand: it gets another one, and is found there.
+fn its_address_is_another(stack: &mut Stack<'_>) -> Result<()> {
+    stack.asked(&["release"])?;
+    readdress(&stack.fabric, PUBLIC, LATER)?;
+    stack.public = LATER;
+    stack.materialise()?;
+    forget_connections(&stack.fabric)?;
+    ensure!(!reaches(stack), "the control: nobody knows where it is");
+    let told: Value = serde_json::from_str(&stack.sites(&["apply", "--yes", "--json"])?)?;
+    ensure!(told["done"] == 1 && told["steps"][0]["kind"] == "public-address", "{told}");
+    stack.materialise()?;
+    forget_connections(&stack.fabric)?;
     stack.joined()
 }
 
@@ -195,18 +226,7 @@ fn source_001_4_a_site_at_openstack_has_a_gateway_with_two_interfaces_and_is_tak
         stack.faults(&json!({}))?;
         stack.joined()?;
         let now = stack.census()?;
-        for (kind, more) in [
-            ("networks", 2),
-            ("subnets", 2),
-            ("routers", 1),
-            ("ports", 3),
-            ("floatingips", 1),
-            ("servers", 1),
-            ("security-groups", 1),
-        ] {
-            let count = |census: &Value| census[kind].as_u64().unwrap_or_default();
-            ensure!(count(&now) == count(&before) + more, "{kind}: {before} became {now}");
-        }
+        each_is_there_once(&before, &now)?;
         let begin = std::time::Instant::now();
         ensure!(stack.sites(&["apply", "--yes"])?.contains("nothing is to be done"));
         println!("apply again: {:?}", begin.elapsed());
@@ -230,19 +250,7 @@ fn source_001_4_a_site_at_openstack_has_a_gateway_with_two_interfaces_and_is_tak
 
         two_operators(&stack)?;
 
-        // Its floating address was given back by hand: it gets another one, and is found there.
-        stack.asked(&["release"])?;
-        readdress(&stack.fabric, PUBLIC, LATER)?;
-        stack.public = LATER;
-        stack.materialise()?;
-        forget_connections(&stack.fabric)?;
-        ensure!(!reaches(&stack), "the control: nobody knows where it is");
-        let told: Value = serde_json::from_str(&stack.sites(&["apply", "--yes", "--json"])?)?;
-        ensure!(told["done"] == 1 && told["steps"][0]["kind"] == "public-address", "{told}");
-        stack.materialise()?;
-        forget_connections(&stack.fabric)?;
-        stack.joined()?;
-
+        its_address_is_another(&mut stack)?;
         stack.asked(&["terminate"])?;
         stack.booting(&["apply", "--yes"])?;
         stack.joined()?;
