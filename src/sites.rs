@@ -1,5 +1,6 @@
 //! `warren sites`: clouds and edges that are joined through gateways, from one file.
 
+mod inventory;
 mod show;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -121,9 +122,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Words::Quality { on, measure, .. } => quality(on, &measure),
         Words::Failover { target, site, file } => failover(target, site, file),
         Words::Export { rights, terraform } => export(rights, terraform),
-        Words::Inventory { file } => {
-            let (file, numbering) = check(&file)?;
-            say(&format!("{:#}\n", show::inventory(&file, &numbering)))
+        Words::Inventory { file: path } => {
+            let (file, numbering) = check(&path)?;
+            let config = ssh_config(&path, &file);
+            let all = inventory::inventory(&file, &numbering, config.as_deref())?;
+            say(&format!("{all:#}\n"))
         }
     }
 }
@@ -212,6 +215,12 @@ fn check(path: &Path) -> Result<(File, Numbering)> {
     Ok((file, numbering))
 }
 
+/// What `ssh` reads instead of the user's own settings, if the file says so.
+fn ssh_config(path: &Path, file: &File) -> Option<PathBuf> {
+    let beside = path.parent().unwrap_or_else(|| Path::new("."));
+    file.ssh_config.as_ref().map(|config| beside.join(config))
+}
+
 /// The file, and what is there now.
 struct Scene {
     file: File,
@@ -231,8 +240,7 @@ impl Scene {
             ensure!(file.site(only).is_some(), "there is no site {only:?} in the file");
         }
         let beside = on.file.parent().unwrap_or_else(|| Path::new("."));
-        let config = file.ssh_config.as_ref().map(|config| beside.join(config));
-        let ssh = Ssh::new(config.as_deref())?;
+        let ssh = Ssh::new(ssh_config(&on.file, &file).as_deref())?;
         let mut session = on.target.open()?;
         let survey = Survey::take(&file, &ssh, &mut Calls(&mut session))?;
         let taken = survey.taken(&file);

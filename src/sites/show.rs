@@ -9,7 +9,7 @@ use sites::{Action, File, MONTH_H, Numbering, Provider, Step, Topology, links};
 
 use crate::admin::{counted, plain, table};
 
-fn texts<T: ToString>(list: &[T]) -> Vec<String> {
+pub(super) fn texts<T: ToString>(list: &[T]) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
 }
 
@@ -291,41 +291,4 @@ pub(super) fn history_text(value: &Value) -> String {
         text += "older hours were left out, for one answer has 20,000; ask for fewer days\n";
     }
     text
-}
-
-/// An inventory of Ansible, in the layout of its files.
-pub(super) fn inventory(file: &File, numbering: &Numbering) -> Value {
-    let mut children = serde_json::Map::new();
-    for (site, place) in file.sites.iter().zip(&numbering.places) {
-        let mut groups = [serde_json::Map::new(), serde_json::Map::new()];
-        for (at, host) in site.hosts.iter().enumerate() {
-            let is_machine = at >= usize::from(site.gateways);
-            let mut facts = json!({ "ansible_host": host.address });
-            if let Some(port) = host.port {
-                facts["ansible_port"] = json!(port);
-            }
-            if let Some(user) = &host.user {
-                facts["ansible_user"] = json!(user);
-            }
-            if !is_machine && let Some(inside) = place.gateways.get(at) {
-                facts["warren_inside"] = json!(inside.to_string());
-            }
-            let name = match is_machine {
-                true => format!("{}-{}", site.name, at + 1 - usize::from(site.gateways)),
-                false => format!("{}-gw{}", site.name, at + 1),
-            };
-            groups[usize::from(is_machine)].insert(name, facts);
-        }
-        let [gateways, machines] = groups;
-        // Ansible takes no hyphens in names of groups.
-        let name = site.name.replace('-', "_");
-        let inner = json!({
-            format!("{name}_gateways"): { "hosts": gateways },
-            format!("{name}_machines"): { "hosts": machines },
-        });
-        let vars = json!({ "warren_networks": texts(&place.networks),
-                           "warren_provider": site.provider.word() });
-        children.insert(name, json!({ "children": inner, "vars": vars }));
-    }
-    json!({ "all": { "children": children, "vars": { "warren_network": file.network } } })
 }

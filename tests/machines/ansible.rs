@@ -37,7 +37,7 @@ fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
     });
     let found = places.into_iter().find(|place| place.exists());
     if found.is_none() {
-        eprintln!("\n*** SKIPPED: there is no {name}: make test-packages ***\n");
+        eprintln!("\n*** SKIPPED: there is no {name}: make setup ***\n");
     }
     found
 }
@@ -218,15 +218,15 @@ fn is_as_asked(machines: &[Machine]) -> Result<()> {
 }
 
 #[test]
-#[ignore = "needs ansible-lint: make test-packages"]
-fn the_role_is_fit_for_production() -> Result<()> {
+fn the_role_and_the_playbooks_are_fit_for_production() -> Result<()> {
     let Some(lint) = tool("ansible-lint", &["ansible/bin/ansible-lint"]) else { return Ok(()) };
     let role = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/ansible");
     let bin = lint.parent().context("a folder")?.to_path_buf();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new(lint);
-    command.args(["--offline", "--profile", "production", "--nocolor", "-q", "site.yml", "roles"]);
-    let out = command.current_dir(role).env("PATH", path).output()?;
+    command.args(["--offline", "--profile", "production", "--nocolor", "-q"]);
+    command.args(["site.yml", "sites.yml", "roles"]);
+    let out = command.current_dir(role).env("PATH", path).env("LC_ALL", "C.UTF-8").output()?;
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     ensure!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
     Ok(())
