@@ -31,6 +31,8 @@ mod ssh;
 mod standby;
 #[path = "sites/star.rs"]
 mod star;
+#[path = "sites/stolen.rs"]
+mod stolen;
 mod support;
 #[path = "sites/topology.rs"]
 mod topology;
