@@ -29,7 +29,7 @@ class Credential:
 def group():
     """The client of resource groups is a package of its own, so this one call is by hand."""
     url = f"{endpoint}/subscriptions/{SUBSCRIPTION}/resourceGroups/{HOLDER}?api-version=2021-04-01"
-    request = urllib.request.Request(url, json.dumps({"location": "r", "tags": TAGS}).encode(), method="PUT", headers={
+    request = urllib.request.Request(url, json.dumps({"location": "westeurope", "tags": TAGS}).encode(), method="PUT", headers={
         "Authorization": f"Bearer {Credential().get_token().token}", "Content-Type": "application/json"})
     urllib.request.urlopen(request, context=ssl.create_default_context(cafile=CA)).read()
 
@@ -54,7 +54,7 @@ except ResourceNotFoundError as error:
     assert error.error.code == "ResourceGroupNotFound", error
 group()
 made = network.virtual_networks.begin_create_or_update(HOLDER, "network", {
-    "location": "r", "tags": TAGS, "properties": {"addressSpace": {"addressPrefixes": ["10.2.0.0/24"]}}}).result()
+    "location": "westeurope", "tags": TAGS, "properties": {"addressSpace": {"addressPrefixes": ["10.2.0.0/24"]}}}).result()
 assert made.provisioning_state == "Succeeded", made
 subnet = network.subnets.begin_create_or_update(HOLDER, "network", "subnet", {
     "properties": {"addressPrefix": "10.2.0.0/24"}}).result()
@@ -64,15 +64,15 @@ try:
     raise SystemExit("subnets overlap")
 except HttpResponseError as error:
     assert error.error.code == "NetcfgSubnetRangesOverlap", error
-nsg = network.network_security_groups.begin_create_or_update(HOLDER, "gateway", {"location": "r"}).result()
+nsg = network.network_security_groups.begin_create_or_update(HOLDER, "gateway", {"location": "westeurope"}).result()
 nic = network.network_interfaces.begin_create_or_update(HOLDER, "nic", {
-    "location": "r", "properties": {
+    "location": "westeurope", "properties": {
         "enableIPForwarding": True, "networkSecurityGroup": {"id": nsg.id}, "ipConfigurations": [
             {"name": "inside", "properties": {"privateIPAllocationMethod": "Static", "primary": True,
                                               "privateIPAddress": "10.2.0.254", "subnet": {"id": subnet.id}}}]}}).result()
 assert nic.enable_ip_forwarding and nic.ip_configurations[0].private_ip_address == "10.2.0.254", nic
 compute.virtual_machines.begin_create_or_update(HOLDER, "vm", {
-    "location": "r", "properties": {
+    "location": "westeurope", "properties": {
         "hardwareProfile": {"vmSize": "Standard_B1s"},
         "storageProfile": {"imageReference": {"publisher": "Debian", "offer": "debian-12", "sku": "12", "version": "latest"},
                            "osDisk": {"createOption": "FromImage", "deleteOption": "Delete"}},

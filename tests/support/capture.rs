@@ -27,13 +27,15 @@ impl Capture {
             let mut packets = Vec::new();
             let mut buffer = vec![0; 1 << 17];
             loop {
+                // At its end it takes what is there and waits for no more: some never fall silent.
+                let is_over = stopped.load(Ordering::Relaxed);
+                let flags = if is_over { libc::MSG_DONTWAIT } else { 0 };
+                let at = buffer.as_mut_ptr().cast();
                 // SAFETY: the buffer is alive and as long as is said.
-                let n = unsafe {
-                    libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0)
-                };
+                let n = unsafe { libc::recv(socket.as_raw_fd(), at, buffer.len(), flags) };
                 if n > 0 {
                     packets.push(buffer[..n as usize].to_vec());
-                } else if stopped.load(Ordering::Relaxed) {
+                } else if is_over {
                     return Ok(packets);
                 }
             }
@@ -43,7 +45,7 @@ impl Capture {
 
     /// Ends it and returns the packets in order.
     pub fn stop(self) -> Result<Vec<Vec<u8>>> {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(std::time::Duration::from_millis(150));
         self.stop.store(true, Ordering::Relaxed);
         inside::join(self.thread)
     }
