@@ -74,6 +74,7 @@ warren circuit run -- bash                       a shell whose only way out it i
     (
         "set",
         "warren set --exit-node vps                    all traffic goes through vps
+warren set --exit-node auto                   through the nearest exit node
 warren set --exit-node vps --for 60s          for a minute, unless it is said again
 warren set --advertise-routes 192.168.1.0/24  offers a network; an administrator approves it
 warren set --hostname printer                 another name for this node",

@@ -203,7 +203,9 @@ fn routes(status: &Value) -> String {
     let peers = || status["peers"].as_array().into_iter().flatten();
     let mut out = String::new();
     let mut line = |what: &str, said: String| out += &format!("{what:<14}{}\n", plain(&said));
-    if let Some(exit) = settings["exit_node"].as_str() {
+    if status["exit"]["wanted"] == "auto" {
+        line("exit", free_exit(&status["exit"]));
+    } else if let Some(exit) = settings["exit_node"].as_str() {
         let found = peers().find(|peer| {
             text(peer, "name").eq_ignore_ascii_case(exit)
                 || texts(&peer["addresses"]).any(|address| address == exit)
@@ -263,6 +265,22 @@ fn routes(status: &Value) -> String {
         line("", format!("warren route approve {} {}", text(own, "name"), all.join(" ")));
     }
     out
+}
+
+/// Which exit is used where any may be, and why.
+fn free_exit(exit: &Value) -> String {
+    let why = text(exit, "why");
+    let Some(through) = exit["through"].as_str().filter(|_| exit["closed"] != true) else {
+        return format!("auto, nothing leaves to the Internet: {why}");
+    };
+    let kind = match text(exit, "kind") {
+        "none" => "idle",
+        kind => kind,
+    };
+    let rtt = exit["rtt_ms"].as_f64().map(|ms| format!(", {ms:.0} ms")).unwrap_or_default();
+    let v6 = exit["through_v6"].as_str().filter(|v6| *v6 != through);
+    let v6 = v6.map(|v6| format!(", IPv6 through {v6}")).unwrap_or_default();
+    format!("auto, through {through} ({kind}{rtt}){v6}: {why}")
 }
 
 /// A peer's path in a few words.
@@ -397,5 +415,27 @@ mod tests {
         assert!(show(&lost, false).contains("exit          gatewya, no peer of this node"));
         lost["settings"]["exit_node"] = json!(lost["peers"][1]["name"]);
         assert!(show(&lost, false).contains("not approved as an exit"));
+    }
+
+    #[test]
+    fn with_auto_it_tells_which_exit_is_used_and_why() {
+        let mut free = status();
+        free["settings"]["exit_node"] = json!("auto");
+        free["exit"] = json!({ "wanted": "auto", "through": "tokyo", "through_v6": "tokyo",
+                               "closed": false, "kind": "direct", "rtt_ms": 12.1,
+                               "why": "the nearest one that is known" });
+        let line = |status: &Value| {
+            let shown = show(status, false);
+            shown.lines().find(|line| line.starts_with("exit ")).unwrap_or_default().to_owned()
+        };
+        let due =
+            "exit          auto, through tokyo (direct, 12 ms): the nearest one that is known";
+        assert_eq!(line(&free), due);
+        free["exit"]["through_v6"] = json!("osaka");
+        assert!(line(&free).contains("(direct, 12 ms), IPv6 through osaka: the nearest"));
+        free["exit"]["closed"] = json!(true);
+        free["exit"]["why"] = json!("no exit node answers");
+        let due = "exit          auto, nothing leaves to the Internet: no exit node answers";
+        assert_eq!(line(&free), due);
     }
 }

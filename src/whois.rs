@@ -118,11 +118,17 @@ fn exits(status: &Value) -> Vec<Value> {
     let peers = status["peers"].as_array().into_iter().flatten();
     let leads_out =
         |peer: &&Value| texts(&peer["routes"]).any(|route| matches!(route, "0.0.0.0/0" | "::/0"));
+    let exit = &status["exit"];
+    // With `auto` it is whom the daemon took, by family.
+    let taken = [&exit["through"], &exit["through_v6"]];
     let shown = peers.filter(leads_out).map(|peer| {
-        let is_used = used.is_some_and(|used| {
-            text(peer, "name").eq_ignore_ascii_case(used)
-                || texts(&peer["addresses"]).any(|address| address == used)
-        });
+        let is_used = match exit["wanted"] == "auto" {
+            true => taken.contains(&&peer["name"]),
+            false => used.is_some_and(|used| {
+                text(peer, "name").eq_ignore_ascii_case(used)
+                    || texts(&peer["addresses"]).any(|address| address == used)
+            }),
+        };
         json!({ "name": peer["name"], "addresses": peer["addresses"], "online": peer["online"],
                 "quality": peer["quality"], "used": is_used })
     });
@@ -194,5 +200,11 @@ mod tests {
         let due = "NAME  ADDRESS     QUALITY  USED\nvps   100.64.0.3  idle     yes\n";
         assert_eq!(show_exits(&told), due);
         assert!(show_exits(&json!({ "exit_nodes": [] })).contains("--advertise-exit-node"));
+        let mut free = status();
+        free["settings"]["exit_node"] = json!("auto");
+        free["exit"] = json!({ "wanted": "auto", "through": "vps", "through_v6": null });
+        assert_eq!(show_exits(&json!({ "exit_nodes": exits(&free) })), due);
+        free["exit"]["through"] = json!("other");
+        assert!(!show_exits(&json!({ "exit_nodes": exits(&free) })).contains("yes"));
     }
 }

@@ -26,7 +26,8 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     advertise_exit_node: Option<bool>,
-    /// Reach the Internet through this node, by name or address; "" for none
+    /// Reach the Internet through this node, by name or address; auto for the nearest exit node, ""
+    /// for none
     #[arg(long, value_name = "NODE")]
     exit_node: Option<String>,
     /// Reach our own networks beside an exit node

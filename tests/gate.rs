@@ -3,6 +3,8 @@
 
 #[path = "gate/aliases.rs"]
 mod aliases;
+#[path = "gate/auto.rs"]
+mod auto;
 #[path = "gate/boxes.rs"]
 mod boxes;
 #[path = "gate/doctor.rs"]

@@ -34,6 +34,7 @@
 
 mod answer;
 mod as_text;
+mod auto;
 mod bandwidth;
 mod begin;
 mod circuits;

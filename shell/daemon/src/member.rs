@@ -116,7 +116,7 @@ pub(crate) struct Daemon {
     pub(crate) gate: Gate,
     /// What is behind this node.
     pub(crate) lan: Lan,
-    failover: Failover,
+    pub(crate) failover: Failover,
     /// The port to listen on, and whether a user named it.
     pub(crate) port: (u16, bool),
     pub(crate) inputs: SyncSender<Input>,
@@ -147,6 +147,8 @@ pub(crate) struct Daemon {
     pub(crate) links_at: Instant,
     /// A change of settings that waits for its exit.
     pub(crate) waiting: Option<Waiting>,
+    /// Who waits to hear which exit is used.
+    pub(crate) choosing: Option<set::Choosing>,
     /// When settings on trial go back.
     pub(crate) trial_until: Option<Instant>,
     /// Who waits to hear what the server makes of another name.
@@ -221,6 +223,7 @@ impl Daemon {
             looked_at: Instant::now(),
             links_at: Instant::now(),
             waiting: None,
+            choosing: None,
             trial_until: None,
             naming: None,
             leaving: None,
@@ -439,10 +442,11 @@ impl Daemon {
         let Some(map) = &self.map else { return Ok(()) };
         let settings = &self.state.kept.settings;
         let now = self.now_unix_s();
-        let chosen = self.failover.look(map, settings, now, &self.remote)?;
+        let chosen = self.failover.look(map, settings, now, &self.plan, &self.remote)?;
         let plan = Plan::new(map, settings, now, &chosen);
         self.keep_relays();
         self.put(plan)?;
+        self.failover.ask_exits();
         self.apply_gate();
         self.tell_circuits()?;
         self.keep_mdns();
@@ -510,6 +514,7 @@ impl Daemon {
         if let Some(waiting) = self.waiting.take() {
             self.answer_set(waiting)?;
         }
+        self.tell_exit()?;
         self.tell_name();
         if self.trial_until.is_some_and(|at| Instant::now() >= at) {
             self.end_trial()?;
@@ -521,7 +526,7 @@ impl Daemon {
             self.look_at_reach()?;
             self.keep_circuits()?;
             self.keep_sharing()?;
-            if self.looked_at.elapsed() >= LOOK_EVERY {
+            if self.looked_at.elapsed() >= LOOK_EVERY || self.failover.is_settling() {
                 self.looked_at = Instant::now();
                 self.look_for_twin();
                 self.apply()?;

@@ -248,7 +248,7 @@ pub(crate) fn elsewhere(map: &Map) -> impl Iterator<Item = &Peer> {
 }
 
 /// Whether a route is a network that this node does not serve itself.
-fn is_elsewhere(map: &Map, route: &Prefix) -> bool {
+pub(crate) fn is_elsewhere(map: &Map, route: &Prefix) -> bool {
     !route.is_default() && !map.me.routes.contains(route) && !crate::circuits::is_offer(route)
 }
 
@@ -272,7 +272,7 @@ fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix
     let through = standing(map, settings).through;
     let mut serving = Vec::new();
     for peer in live {
-        let is_exit = exit.is_some_and(|exit| is_called(peer, exit));
+        let is_exit = exit.is_some_and(|exit| crate::exits::is_meant(peer, exit, map, through));
         for route in &peer.routes {
             let is_wanted = if route.is_default() { is_exit } else { settings.accept_routes };
             let is_own = map.me.routes.contains(route);

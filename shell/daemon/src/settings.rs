@@ -325,7 +325,7 @@ impl Settings {
             accept_dns: or(changes.accept_dns, self.accept_dns),
             advertise_exit_node: or(changes.advertise_exit_node, self.advertise_exit_node),
             exit_node: match &changes.exit_node {
-                Some(name) => word(name),
+                Some(name) => word(crate::exits::in_short(name)),
                 None => self.exit_node.clone(),
             },
             exit_node_allow_lan_access: or(

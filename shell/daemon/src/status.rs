@@ -12,6 +12,7 @@ use noise::{Instant, PublicKey};
 use serde_json::{Value, json};
 
 use crate::bandwidth::Bandwidths;
+use crate::exits;
 use crate::member::stun_names;
 use crate::member::{Daemon, Fault};
 use crate::plan::shared_addresses;
@@ -66,6 +67,9 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
     let seen = Seen { node: &node, now, links: &links, paths: &paths, reach: &reach, bandwidths };
     let peers = peers(daemon.map.as_deref(), &seen, &carriers, &daemon.plan.behind);
     let me = daemon.map.as_deref().map(|map| &map.me);
+    let why = daemon.failover.why_exit();
+    let map = daemon.map.as_deref();
+    let exit = exits::shown(map, &kept.settings, &daemon.plan, &peers, why);
     Ok(json!({
         "schema": SCHEMA,
         "state": state(daemon),
@@ -81,6 +85,7 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
         "port": node.listen_port,
         "health": health(daemon),
         "settings": kept.settings,
+        "exit": exit,
         "domain": daemon.map.as_deref().map(|map| map.dns.domain.clone()),
         "self": {
             "id": me.map(|me| me.id.0),

@@ -20,6 +20,12 @@
 //! 5. Both are dead: the prefix stays where it was, so that its packets are dropped there and do
 //!    not leave this machine by another way.
 //!
+//! Default routes lead to one Internet, whichever exit is taken; so there a nearer exit is better.
+//! [`Choices::handle_rtt`] tells how near each is. Of those that are reached alike the one with the
+//! least round trip, by its power of two, is chosen. One that works is left for another only if the
+//! other's round trip has been less than half for [`HOLD`], and longer the more often it fell. For
+//! all other prefixes the round trip does not count: the ends of a site choose alike.
+//!
 //! A gateway that falls again and again is avoided for a pause that doubles up to
 //! [`PENALTY_MAX`], as long as there is another.
 //!
@@ -75,6 +81,26 @@ struct Record {
     /// Since when it has not been dead; without meaning while it is.
     alive_since: Instant,
     falls: u32,
+    /// Its round trip, while it is known.
+    rtt_us: Option<u32>,
+}
+
+impl Record {
+    const fn new(now: Instant) -> Self {
+        Self { health: Health::Dead, since: now, alive_since: now, falls: 0, rtt_us: None }
+    }
+
+    /// The round trip's power of two; one that is not known is the longest.
+    fn slowness(&self) -> u32 {
+        self.rtt_us.unwrap_or(u32::MAX).max(1).ilog2()
+    }
+
+    /// Whether it is reached as `other` is, in less than half of its time.
+    fn is_nearer_than(&self, other: &Self) -> bool {
+        let is_alike = self.health == other.health && self.health != Health::Dead;
+        let half = self.rtt_us.zip(other.rtt_us).is_some_and(|(own, other)| own < other / 2);
+        is_alike && half
+    }
 }
 
 /// One prefix.
@@ -82,6 +108,33 @@ struct Record {
 struct Route {
     candidates: Vec<Gateway>,
     chosen: Option<Gateway>,
+    /// Since when candidates are nearer by half than the chosen one; of a default route only.
+    nearer: BTreeMap<Gateway, Instant>,
+}
+
+impl Route {
+    /// Notes who is nearer than the chosen one now.
+    fn note_nearer(&mut self, gateways: &BTreeMap<Gateway, Record>, now: Instant) {
+        let current = self.chosen.and_then(|chosen| gateways.get(&chosen));
+        let is_nearer = |gateway: &Gateway| {
+            let record = gateways.get(gateway);
+            record.zip(current).is_some_and(|(record, current)| record.is_nearer_than(current))
+        };
+        let nearer = self.candidates.iter().copied().filter(is_nearer);
+        let since = |gateway| (gateway, self.nearer.get(&gateway).copied().unwrap_or(now));
+        self.nearer = nearer.map(since).collect();
+    }
+}
+
+/// A gateway as one prefix sees it.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    gateway: Gateway,
+    record: Record,
+    /// Less is better; all are equal where the round trip does not count.
+    slowness: u32,
+    /// Since when it is nearer by half than the chosen one.
+    nearer: Option<Instant>,
 }
 
 /// A prefix goes through another gateway from now on.
@@ -120,9 +173,15 @@ impl Choices {
         let kept: Vec<Gateway> = self.gateways.keys().copied().filter(named).collect();
         self.gateways.retain(|g, _| kept.contains(g));
         for gateway in wanted.values().flatten() {
-            let new = Record { health: Health::Dead, since: now, alive_since: now, falls: 0 };
-            self.gateways.entry(*gateway).or_insert(new);
+            self.gateways.entry(*gateway).or_insert_with(|| Record::new(now));
         }
+        self.note_nearer(now);
+    }
+
+    /// Only of default routes: nothing else is chosen by round trips.
+    fn note_nearer(&mut self, now: Instant) {
+        let defaults = self.routes.iter_mut().filter(|(prefix, _)| prefix.is_default());
+        defaults.for_each(|(_, route)| route.note_nearer(&self.gateways, now));
     }
 
     /// Takes what is found of a gateway; nothing changes if it is known or nobody's candidate.
@@ -139,6 +198,14 @@ impl Choices {
         }
         record.health = health;
         record.since = now;
+        self.note_nearer(now);
+    }
+
+    /// Takes the round trip to a gateway, none if it is not known; it counts for default routes.
+    pub fn handle_rtt(&mut self, gateway: Gateway, rtt_us: Option<u32>, now: Instant) {
+        let Some(record) = self.gateways.get_mut(&gateway) else { return };
+        record.rtt_us = rtt_us;
+        self.note_nearer(now);
     }
 
     /// The next prefix that goes through another gateway; call until there is none.
@@ -147,11 +214,21 @@ impl Choices {
             return Some(Change { prefix, gateway: None });
         }
         for (prefix, route) in &mut self.routes {
-            let candidates: Vec<(Gateway, Record)> =
-                route.candidates.iter().map(|g| (*g, self.gateways[g])).collect();
+            let by_rtt = prefix.is_default();
+            let candidate = |gateway: &Gateway| {
+                let record = self.gateways[gateway];
+                let slowness = if by_rtt { record.slowness() } else { 0 };
+                let nearer = route.nearer.get(gateway).copied();
+                Candidate { gateway: *gateway, record, slowness, nearer }
+            };
+            let candidates: Vec<Candidate> = route.candidates.iter().map(candidate).collect();
             let gateway = choose(route.chosen, &candidates, now);
             if gateway != route.chosen {
                 route.chosen = gateway;
+                if by_rtt {
+                    route.nearer.clear();
+                    route.note_nearer(&self.gateways, now);
+                }
                 return Some(Change { prefix: *prefix, gateway });
             }
         }
@@ -164,7 +241,9 @@ impl Choices {
         let times = self.gateways.values().flat_map(|r| {
             [r.since + GRACE, r.since.after(HOLD.max(pause(r))), r.alive_since.after(pause(r))]
         });
-        times.filter(|at| *at > now).min()
+        let nearer = self.routes.values().flat_map(|route| &route.nearer);
+        let held = nearer.map(|(g, since)| since.after(HOLD.max(pause(&self.gateways[g]))));
+        times.chain(held).filter(|at| *at > now).min()
     }
 
     /// Through whom `prefix` goes.
@@ -183,33 +262,31 @@ fn pause(record: &Record) -> Duration {
 }
 
 /// The gateway for one prefix, whose candidates are in ascending order.
-fn choose(
-    current: Option<Gateway>,
-    candidates: &[(Gateway, Record)],
-    now: Instant,
-) -> Option<Gateway> {
-    let current = candidates.iter().find(|(g, _)| Some(*g) == current);
-    if let Some((gateway, record)) = current {
-        let dead = record.health == Health::Dead;
-        if dead && now.since(record.since) < GRACE {
-            return Some(*gateway);
+fn choose(current: Option<Gateway>, candidates: &[Candidate], now: Instant) -> Option<Gateway> {
+    let current = candidates.iter().find(|c| Some(c.gateway) == current);
+    let rank = |c: &&Candidate| (core::cmp::Reverse(c.record.health), c.slowness, c.gateway);
+    if let Some(current) = current {
+        let dead = current.record.health == Health::Dead;
+        if dead && now.since(current.record.since) < GRACE {
+            return Some(current.gateway);
         }
-        let better = candidates
-            .iter()
-            .find(|(_, r)| r.health > record.health && now.since(r.since) >= HOLD.max(pause(r)));
+        let is_better = |c: &&Candidate| {
+            let since = match c.record.health > current.record.health {
+                true => Some(c.record.since),
+                false => c.nearer,
+            };
+            since.is_some_and(|since| now.since(since) >= HOLD.max(pause(&c.record)))
+        };
         if !dead {
-            return Some(better.map_or(*gateway, |(g, _)| *g));
+            let better = candidates.iter().filter(is_better).min_by_key(rank);
+            return Some(better.unwrap_or(current).gateway);
         }
     }
-    // alive, then not avoided, then the better path, then the lower number
-    let alive = candidates.iter().filter(|(_, r)| r.health != Health::Dead);
-    let rank = |(gateway, record): &&(Gateway, Record)| {
-        let avoided = now.since(record.alive_since) < pause(record);
-        (avoided, core::cmp::Reverse(record.health), *gateway)
-    };
-    let best = alive.min_by_key(rank).map(|(gateway, _)| *gateway);
-    let kept = || current.map(|(gateway, _)| *gateway);
-    best.or_else(kept).or_else(|| candidates.first().map(|(gateway, _)| *gateway))
+    // alive, then not avoided, then the better path, the lesser round trip, the lower number
+    let alive = candidates.iter().filter(|c| c.record.health != Health::Dead);
+    let avoided = |c: &&Candidate| now.since(c.record.alive_since) < pause(&c.record);
+    let best = alive.min_by_key(|c| (avoided(c), rank(c)));
+    best.or(current).or_else(|| candidates.first()).map(|c| c.gateway)
 }
 
 #[cfg(test)]

@@ -19,10 +19,25 @@ fn prefix(text: &str) -> Prefix {
 }
 
 fn choices(gateways: &[Gateway]) -> (Choices, Prefix) {
-    let lan = prefix("10.20.0.0/16");
+    choices_of("10.20.0.0/16", gateways)
+}
+
+fn choices_of(text: &str, gateways: &[Gateway]) -> (Choices, Prefix) {
+    let prefix = prefix(text);
     let mut choices = Choices::default();
-    choices.set(&BTreeMap::from([(lan, gateways.to_vec())]), START);
-    (choices, lan)
+    choices.set(&BTreeMap::from([(prefix, gateways.to_vec())]), START);
+    (choices, prefix)
+}
+
+/// Exits that are reached directly, with these round trips in milliseconds.
+fn exits(rtts_ms: &[(Gateway, u32)]) -> Choices {
+    let gateways: Vec<Gateway> = rtts_ms.iter().map(|(gateway, _)| *gateway).collect();
+    let (mut choices, _) = choices_of("0.0.0.0/0", &gateways);
+    for (gateway, ms) in rtts_ms {
+        choices.handle_health(*gateway, Health::Direct, at(0));
+        choices.handle_rtt(*gateway, Some(ms * 1_000), at(0));
+    }
+    choices
 }
 
 fn at(ms: u64) -> Instant {
@@ -162,6 +177,79 @@ fn gw_06_a_flapping_gateway_moves_a_prefix_ever_more_rarely() {
     }
 }
 
+#[test]
+fn of_exits_that_are_reached_alike_the_nearest_is_chosen_and_of_equals_the_lower_number() {
+    let chosen = |rtts: &[(Gateway, u32)]| changes(&mut exits(rtts), at(0));
+    assert_eq!(chosen(&[(3, 80), (7, 12)]), [Some(7)]);
+    assert_eq!(chosen(&[(7, 12), (3, 80)]), [Some(7)], "in whatever order");
+    assert_eq!(chosen(&[(3, 15), (7, 9)]), [Some(3)], "one power of two");
+    // A path that is better in kind comes first, and what is not known last.
+    let mut relayed = exits(&[(3, 80), (7, 12)]);
+    relayed.handle_health(7, Health::Relayed, at(0));
+    assert_eq!(changes(&mut relayed, at(0)), [Some(3)]);
+    let mut unknown = exits(&[(3, 80), (7, 12)]);
+    unknown.handle_rtt(7, None, at(0));
+    assert_eq!(changes(&mut unknown, at(0)), [Some(3)]);
+    // When the one in use dies, the nearest of the others takes over.
+    let mut three = exits(&[(3, 80), (5, 200), (7, 12), (9, 40)]);
+    assert_eq!(changes(&mut three, at(0)), [Some(7)]);
+    three.handle_health(7, Health::Dead, at(1_000));
+    assert_eq!(changes(&mut three, at(2_000)), [Some(9)]);
+}
+
+#[test]
+fn an_exit_that_works_is_left_for_one_that_was_twice_as_near_for_a_while() {
+    let mut choices = exits(&[(3, 40), (7, 90)]);
+    assert_eq!(changes(&mut choices, at(0)), [Some(3)]);
+    choices.handle_rtt(7, Some(20_000), at(1_000));
+    assert_eq!(changes(&mut choices, at(100_000)), [], "half is not less than half");
+    choices.handle_rtt(7, Some(19_999), at(101_000));
+    assert_eq!(changes(&mut choices, at(130_999)), []);
+    assert_eq!(choices.poll_timeout(at(130_999)), Some(at(131_000)));
+    // One that is less near for a moment begins anew.
+    choices.handle_rtt(7, Some(25_000), at(130_999));
+    choices.handle_rtt(7, Some(15_000), at(130_999));
+    assert_eq!(changes(&mut choices, at(160_998)), []);
+    assert_eq!(changes(&mut choices, at(160_999)), [Some(7)]);
+    // One that fell is waited for longer: after three falls a minute.
+    let mut falling = exits(&[(3, 40), (7, 10)]);
+    falling.handle_health(7, Health::Dead, at(0));
+    assert_eq!(changes(&mut falling, at(0)), [Some(3)]);
+    for fall in 1..=2 {
+        falling.handle_health(7, Health::Direct, at(fall * 2_000));
+        falling.handle_health(7, Health::Dead, at(fall * 2_000 + 1_000));
+    }
+    falling.handle_health(7, Health::Direct, at(10_000));
+    assert_eq!(changes(&mut falling, at(69_999)), []);
+    assert_eq!(changes(&mut falling, at(70_000)), [Some(7)]);
+}
+
+#[test]
+fn a_subnet_is_chosen_alike_by_all_whatever_the_round_trips() {
+    for text in ["10.20.0.0/16", "0.0.0.0/1", "::/1", "fd20::/64"] {
+        let (mut choices, _) = choices_of(text, &[3, 7]);
+        for gateway in [3, 7] {
+            choices.handle_health(gateway, Health::Direct, at(0));
+        }
+        choices.handle_rtt(3, Some(200_000), at(0));
+        choices.handle_rtt(7, Some(1_000), at(0));
+        assert_eq!(changes(&mut choices, at(0)), [Some(3)], "{text}");
+        choices.handle_rtt(7, Some(900), at(1));
+        assert_eq!(changes(&mut choices, at(3_600_000)), [], "{text}");
+    }
+    // Also where the same gateways are exits.
+    let both = ["10.20.0.0/16", "0.0.0.0/0", "::/0"].map(|text| (prefix(text), vec![3, 7]));
+    let mut choices = Choices::default();
+    choices.set(&BTreeMap::from(both), START);
+    for (gateway, rtt_us) in [(3, 200_000), (7, 1_000)] {
+        choices.handle_health(gateway, Health::Direct, at(0));
+        choices.handle_rtt(gateway, Some(rtt_us), at(0));
+    }
+    while choices.poll_change(at(0)).is_some() {}
+    let chosen = ["10.20.0.0/16", "0.0.0.0/0", "::/0"].map(|text| choices.chosen(&prefix(text)));
+    assert_eq!(chosen, [Some(3), Some(7), Some(7)]);
+}
+
 fn health() -> impl Strategy<Value = Health> {
     prop::sample::select(vec![Health::Dead, Health::Relayed, Health::Direct])
 }
@@ -199,6 +287,48 @@ proptest! {
                 prop_assert!(known.iter().all(|(h, _)| *h == Health::Dead));
             }
             prop_assert_eq!(one.is_reachable(&lan), health != Health::Dead);
+            prop_assert!(one.poll_timeout(at(now)).is_none_or(|t| t > at(now)));
+        }
+    }
+
+    /// Any history of exits' round trips, none of which dies: the order in which they are named
+    /// does not matter; two moves are no closer than [`HOLD`]; near equals take no turns; and who
+    /// was nearer by half for long enough has it.
+    #[test]
+    fn any_history_of_round_trips_moves_rarely_and_with_a_reason(
+        steps in prop::collection::vec((0_u64..4, 0_u32..200, 0_u64..40_000), 1..80),
+        reversed in any::<bool>(),
+        steady in any::<bool>(),
+    ) {
+        let mut named = vec![(0, 50), (1, 50), (2, 50), (3, 50)];
+        let mut one = exits(&named);
+        if reversed {
+            named.reverse();
+        }
+        let mut two = exits(&named);
+        prop_assert_eq!(changes(&mut one, at(0)), changes(&mut two, at(0)));
+        let everything = prefix("0.0.0.0/0");
+        let (mut now, mut moved) = (0, None);
+        let mut rtts = [50; 4];
+        for (gateway, ms, pause_ms) in steps {
+            now += pause_ms;
+            // Between 32 and 63 ms none is less than half of another.
+            let ms = if steady { 32 + ms % 32 } else { ms };
+            let current = one.chosen(&everything).unwrap();
+            rtts[usize::try_from(gateway).unwrap()] = ms;
+            for choices in [&mut one, &mut two] {
+                choices.handle_rtt(gateway, Some(ms * 1_000), at(now));
+            }
+            let told = changes(&mut one, at(now));
+            prop_assert_eq!(&told, &changes(&mut two, at(now)));
+            prop_assert!(told.len() <= 1, "{told:?}");
+            if let [Some(next)] = told[..] {
+                prop_assert!(!steady, "near equals took turns");
+                let [is, was] = [next, current].map(|g| rtts[usize::try_from(g).unwrap()]);
+                prop_assert!(is * 2 < was, "{is} ms for {was} ms");
+                prop_assert!(moved.is_none_or(|before| now - before >= 30_000));
+                moved = Some(now);
+            }
             prop_assert!(one.poll_timeout(at(now)).is_none_or(|t| t > at(now)));
         }
     }

@@ -12,7 +12,7 @@ use control::{Map, Prefix};
 use serde_json::{Value, json};
 
 use super::{Daemon, Fault};
-use crate::exits::no_exit;
+use crate::exits::{is_auto, is_free, no_exit};
 use crate::protocol::{How, SCHEMA, refused};
 use crate::{Changes, Offer, Settings};
 
@@ -29,6 +29,14 @@ pub(crate) struct Waiting {
     pub(crate) since: Instant,
 }
 
+/// Who waits for the first choice among exits, and the answer without it.
+pub(crate) struct Choosing {
+    changes: Changes,
+    reply: Value,
+    answer: SyncSender<Value>,
+    is_confirmed: bool,
+}
+
 impl Daemon {
     /// Answers who wants to change settings: now, or soon, where the named exit is none yet.
     pub(crate) fn answer_set(&mut self, wanted: Waiting) -> Result<(), Fault> {
@@ -43,7 +51,25 @@ impl Daemon {
             return Ok(());
         }
         let reply = self.set(&wanted.changes, &wanted.how)?;
+        let is_new = wanted.changes.exit_node.is_some() && !reply["said"].is_null();
+        if is_new && self.failover.is_settling() {
+            let Waiting { changes, how, answer, .. } = wanted;
+            let next = Choosing { changes, reply, answer, is_confirmed: how.confirm };
+            if let Some(other) = self.choosing.replace(next) {
+                let _ = other.answer.send(other.reply);
+            }
+            return Ok(());
+        }
         self.answer_named(&wanted.changes, reply, wanted.answer);
+        Ok(())
+    }
+
+    /// Answers who waits for the choice of an exit, once it is made.
+    pub(super) fn tell_exit(&mut self) -> Result<(), Fault> {
+        let is_over = self.map.is_none() || !self.failover.is_settling();
+        let Some(waited) = self.choosing.take_if(|_| is_over) else { return Ok(()) };
+        let reply = self.told(&waited.changes, waited.is_confirmed)?;
+        self.answer_named(&waited.changes, reply, waited.answer);
         Ok(())
     }
 
@@ -75,7 +101,7 @@ impl Daemon {
             return Ok(refused(error));
         }
         self.take_settings()?;
-        Ok(self.told(changes, how.confirm))
+        self.told(changes, how.confirm)
     }
 
     /// Brings everything in line with settings that have changed.
@@ -158,11 +184,12 @@ impl Daemon {
     }
 
     /// What is so now, for people and for programs.
-    fn told(&self, changes: &Changes, is_confirmed: bool) -> Value {
+    fn told(&mut self, changes: &Changes, is_confirmed: bool) -> Result<Value, Fault> {
+        let way_out = crate::status::status(self)?["exit"].take();
         let settings = &self.state.kept.settings;
         let left = self.trial_until.map(|at| at.saturating_duration_since(Instant::now()));
         let left_s = left.map(|left| left.as_secs_f64().ceil());
-        let exit = exit_state(self.map.as_deref(), settings);
+        let exit = exit_state(self.map.as_deref(), settings, &way_out);
         let mut said = Vec::new();
         if is_confirmed {
             said.push("what was on trial stays".to_owned());
@@ -171,7 +198,7 @@ impl Daemon {
             || changes.exit_node.is_some()
             || changes.exit_node_allow_lan_access.is_some()
         {
-            said.push(sentence(settings, exit));
+            said.push(sentence(settings, exit, &way_out));
         }
         let mentioned = serde_json::to_value(changes).unwrap_or_default();
         for (field, value) in mentioned.as_object().into_iter().flatten() {
@@ -185,14 +212,15 @@ impl Daemon {
                 "this goes back in {seconds} s unless it is confirmed: warren set --confirm"
             ));
         }
-        json!({
+        Ok(json!({
             "schema": SCHEMA,
             "settings": settings,
             "exit": exit,
+            "through": way_out["through"],
             "reverts_in_s": left_s,
             "said": said,
             "warnings": self.gate.said().collect::<Vec<_>>(),
-        })
+        }))
     }
 }
 
@@ -208,24 +236,35 @@ fn shown(value: &Value) -> String {
 }
 
 /// How it stands with the way out.
-fn exit_state(map: Option<&Map>, settings: &Settings) -> &'static str {
+fn exit_state(map: Option<&Map>, settings: &Settings, way_out: &Value) -> &'static str {
     match (&settings.exit_node, map) {
         (None, _) => "none",
         (Some(_), None) => "unknown",
         (Some(name), Some(map)) if no_exit(map, name).is_some() => "closed",
+        (Some(name), _) if is_auto(name) && way_out["closed"] == true => "closed",
         (Some(_), Some(_)) => "used",
     }
 }
 
-fn sentence(settings: &Settings, exit: &str) -> String {
-    let name = settings.exit_node.as_deref().unwrap_or_default();
+fn sentence(settings: &Settings, exit: &str, way_out: &Value) -> String {
+    let name = match settings.exit_node.as_deref().unwrap_or_default() {
+        name if is_auto(name) => way_out["through"].as_str().unwrap_or("some exit node"),
+        name => name,
+    };
+    let why = match (is_free(settings), way_out["why"].as_str()) {
+        (true, Some(why)) => format!(": {why}"),
+        _ => String::new(),
+    };
     let lan =
         if settings.exit_node_allow_lan_access { ", but for private networks here" } else { "" };
     match exit {
         "none" => {
             "no exit node is used: traffic leaves as this machine's own routes say".to_owned()
         }
-        "used" => format!("all traffic goes through {name} now{lan}"),
+        "used" => format!("all traffic goes through {name} now{lan}{why}"),
+        "closed" if is_free(settings) => {
+            format!("nothing leaves this machine until an exit node is there{lan}{why}")
+        }
         "closed" => format!("nothing leaves this machine until {name} is an exit node{lan}"),
         _ => format!("all traffic will go through {name} once the network is there{lan}"),
     }
@@ -250,10 +289,13 @@ mod tests {
             exit_node_allow_lan_access: lan,
             ..Settings::default()
         };
-        let used = sentence(&settings(Some("vps"), true), "used");
+        let used = sentence(&settings(Some("vps"), true), "used", &Value::Null);
         assert_eq!(used, "all traffic goes through vps now, but for private networks here");
-        assert!(sentence(&settings(Some("vps"), false), "closed").starts_with("nothing leaves"));
-        assert_eq!(exit_state(None, &settings(None, false)), "none");
-        assert_eq!(exit_state(None, &settings(Some("vps"), false)), "unknown");
+        assert!(
+            sentence(&settings(Some("vps"), false), "closed", &Value::Null)
+                .starts_with("nothing leaves")
+        );
+        assert_eq!(exit_state(None, &settings(None, false), &Value::Null), "none");
+        assert_eq!(exit_state(None, &settings(Some("vps"), false), &Value::Null), "unknown");
     }
 }
