@@ -1,17 +1,14 @@
 //! Whether a node is an exit, whether rules let anything through it, and which one is used where
 //! any is meant.
 
-use control::{Map, NodeId, Peer, Prefix, Through};
+use control::{Map, NodeId, Peer, Prefix};
 use policy::{Ranges, Rules};
 use serde_json::{Value, json};
 
 use crate::Settings;
-use crate::plan::{Plan, is_called, is_elsewhere};
-use crate::through::hops;
-
-/// The word for whichever exit is best, and another one for it that users of Tailscale know. A node
-/// of that name is still meant by its full name or its address.
-const AUTO: [&str; 2] = ["auto", "auto:any"];
+use crate::called::is_called;
+use crate::plan::Plan;
+use crate::settings::is_auto;
 
 /// What to tell where there is none.
 const NONE: &str = "no exit node is there; one offers itself with `warren set \
@@ -19,32 +16,9 @@ const NONE: &str = "no exit node is there; one offers itself with `warren set \
 /// Exits that an answer names, at most.
 const NAMED_MAX: usize = 8;
 
-/// As settings keep the name of an exit.
-pub(crate) fn in_short(called: &str) -> &str {
-    if is_auto(called) { AUTO[0] } else { called }
-}
-
-/// Whether any exit is meant.
-pub(crate) fn is_auto(called: &str) -> bool {
-    AUTO.iter().any(|word| called.eq_ignore_ascii_case(word))
-}
-
 /// Whether the settings leave it to this node which exit it uses.
 pub(crate) fn is_free(settings: &Settings) -> bool {
     settings.exit_node.as_deref().is_some_and(is_auto)
-}
-
-/// Whether a peer is meant where an exit is called so: all with which this node has a link, or one.
-pub(crate) fn is_meant(peer: &Peer, called: &str, map: &Map, through: &[Through]) -> bool {
-    if !is_auto(called) {
-        return is_called(peer, called);
-    }
-    let is_behind = |route: &Prefix| {
-        let hops = hops(through, route);
-        !hops.is_empty() && !hops.iter().any(|hop| is_called(peer, hop))
-    };
-    let elsewhere = peer.routes.iter().filter(|route| is_elsewhere(map, route));
-    peer.gateway.is_none() && !elsewhere.copied().any(|route| is_behind(&route))
 }
 
 fn leads_out(peer: &&Peer) -> bool {
@@ -106,40 +80,40 @@ pub(crate) struct Why {
     pub(crate) is_dead: bool,
 }
 
-/// The way out as it is now, for `status`: null where no exit is wanted. `peers` are as `status`
-/// shows them.
+/// A peer that leads out now, and how it is reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Led<'m> {
+    pub(crate) peer: &'m Peer,
+    /// `direct`, `relay` or `none`.
+    pub(crate) kind: &'static str,
+    pub(crate) rtt_us: Option<u32>,
+}
+
+/// The way out as it is now: null where no exit is wanted. Who leads out by IPv4 comes first.
 pub(crate) fn shown(
     map: Option<&Map>,
     settings: &Settings,
-    plan: &Plan,
-    peers: &[Value],
+    led: [Option<Led<'_>>; 2],
     chosen: Why,
 ) -> Value {
     let Some(wanted) = &settings.exit_node else { return Value::Null };
-    let defaults = plan.routes.iter().filter(|route| route.is_default());
-    let led = |is_v4: bool| {
-        let default = defaults.clone().find(|route| route.address().is_ipv4() == is_v4);
-        default.and_then(|default| owner(plan, default))
-    };
-    let found = |id: Option<NodeId>| {
-        id.and_then(|id| peers.iter().find(|peer| peer["id"].as_u64() == Some(id.0)))
-    };
-    let used = found(led(true).or_else(|| led(false)));
-    let kind = used.and_then(|peer| peer["path"]["kind"].as_str()).unwrap_or("none");
-    let is_away = used.is_none_or(|peer| kind == "none" && peer["online"] != true);
+    let used = led[0].or(led[1]);
+    let kind = used.map_or("none", |led| led.kind);
+    let is_away = used.is_none_or(|led| kind == "none" && !led.peer.online);
     let why = match map.and_then(|map| no_exit(map, wanted)) {
         Some(none) => none,
         None if !is_auto(wanted) => "it was named".to_owned(),
         None if is_away || chosen.is_dead => "no exit node answers".to_owned(),
         None => chosen.text.to_owned(),
     };
+    let rtt_us = used.and_then(|led| led.rtt_us);
     json!({
         "wanted": wanted,
-        "through": used.map(|peer| &peer["name"]),
-        "through_v6": found(led(false)).map(|peer| &peer["name"]),
+        "through": used.map(|led| &led.peer.name),
+        "through_v6": led[1].map(|led| &led.peer.name),
         "closed": is_away || chosen.is_dead,
         "kind": kind,
-        "rtt_ms": used.map(|peer| &peer["rtt_ms"]),
+        "rtt_ms": rtt_us.map(|us| f64::from(us) / 1000.0),
         "why": why,
     })
 }
@@ -151,7 +125,6 @@ pub(crate) fn owner(plan: &Plan, route: &Prefix) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::net::IpAddr;
 
     use control::SelfNode;
@@ -262,25 +235,21 @@ mod tests {
         let why = no_exit(&none, "auto").unwrap();
         assert!(why.contains("--advertise-exit-node") && !why.contains("\"auto\""), "{why}");
         let settings = called("auto");
-        let plan = Plan::new(&none, &settings, 0, &BTreeMap::new());
-        let way = shown(Some(&none), &settings, &plan, &[], Why { text: "", is_dead: false });
+        let way = shown(Some(&none), &settings, [None; 2], Why { text: "", is_dead: false });
         assert_eq!((&way["closed"], &way["through"]), (&json!(true), &Value::Null));
         let one = map(vec![peer(2, "gw", &BOTH)]);
         assert_eq!(no_exit(&one, "auto"), None);
-        let plan = Plan::new(&one, &settings, 0, &BTreeMap::new());
-        let mut peers = vec![json!({ "id": 2, "name": "gw", "online": true, "rtt_ms": 12.0,
-                                     "path": { "kind": "direct" } })];
-        let way = |peers: &[Value], is_dead| {
+        let way = |kind, is_online, is_dead| {
+            let peer = Peer { online: is_online, ..one.peers[0].clone() };
+            let led = Some(Led { peer: &peer, kind, rtt_us: Some(12_000) });
             let why = Why { text: "it is the only exit node", is_dead };
-            shown(Some(&one), &settings, &plan, peers, why)
+            shown(Some(&one), &settings, [led; 2], why)
         };
         let due = json!({ "wanted": "auto", "through": "gw", "through_v6": "gw", "closed": false,
                           "kind": "direct", "rtt_ms": 12.0, "why": "it is the only exit node" });
-        assert_eq!(way(&peers, false), due);
-        assert_eq!(way(&peers, true)["why"], "no exit node answers");
-        peers[0]["path"]["kind"] = json!("none");
-        assert_eq!(way(&peers, false)["closed"], false, "it may answer");
-        peers[0]["online"] = json!(false);
-        assert_eq!(way(&peers, false)["closed"], true);
+        assert_eq!(way("direct", true, false), due);
+        assert_eq!(way("direct", true, true)["why"], "no exit node answers");
+        assert_eq!(way("none", true, false)["closed"], false, "it may answer");
+        assert_eq!(way("none", false, false)["closed"], true);
     }
 }

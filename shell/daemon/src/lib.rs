@@ -37,6 +37,7 @@ mod as_text;
 mod auto;
 mod bandwidth;
 mod begin;
+mod called;
 mod circuits;
 mod exits;
 mod failover;

@@ -35,6 +35,7 @@ use crate::trouble::told;
 mod bandwidth;
 mod circuits;
 mod ending;
+mod exit;
 mod mdns;
 mod naming;
 mod news;

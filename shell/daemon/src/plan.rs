@@ -8,6 +8,7 @@ use node::{AllowedIp, Candidate, Change, PeerChange};
 use noise::PublicKey;
 
 use crate::Settings;
+use crate::called::{is_called, is_elsewhere, is_meant};
 use crate::through::{hops, standing};
 
 /// Addresses of two nodes that are told of, at most.
@@ -247,11 +248,6 @@ pub(crate) fn elsewhere(map: &Map) -> impl Iterator<Item = &Peer> {
     map.peers.iter().filter(move |peer| peer.routes.iter().any(|route| is_elsewhere(map, route)))
 }
 
-/// Whether a route is a network that this node does not serve itself.
-pub(crate) fn is_elsewhere(map: &Map, route: &Prefix) -> bool {
-    !route.is_default() && !map.me.routes.contains(route) && !crate::circuits::is_offer(route)
-}
-
 /// The prefixes that are wanted and that several peers serve, whether they reach them now or not.
 pub(crate) fn served_by_several(
     map: &Map,
@@ -272,7 +268,7 @@ fn serving<'m>(live: &[&'m Peer], map: &Map, settings: &Settings) -> Vec<(Prefix
     let through = standing(map, settings).through;
     let mut serving = Vec::new();
     for peer in live {
-        let is_exit = exit.is_some_and(|exit| crate::exits::is_meant(peer, exit, map, through));
+        let is_exit = exit.is_some_and(|exit| is_meant(peer, exit, map, through));
         for route in &peer.routes {
             let is_wanted = if route.is_default() { is_exit } else { settings.accept_routes };
             let is_own = map.me.routes.contains(route);
@@ -348,14 +344,6 @@ fn routed(
         }
     }
     routed.into_iter().map(|(route, peer)| (route, peer.id)).collect()
-}
-
-/// Whether a peer is meant by a name or an address.
-#[must_use]
-pub fn is_called(peer: &Peer, called: &str) -> bool {
-    let name = called.split('.').next().unwrap_or_default();
-    peer.name.eq_ignore_ascii_case(name)
-        || called.parse::<IpAddr>().is_ok_and(|address| peer.addresses.contains(&address))
 }
 
 /// The same for those who do not know `control`.

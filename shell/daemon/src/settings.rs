@@ -13,6 +13,10 @@ use crate::circuits::{DirectoryAt, check_place};
 use crate::mdns::Mdns;
 use crate::offer::Offer;
 
+/// The word for whichever exit is best, and another one for it that users of Tailscale know. A node
+/// of that name is still meant by its full name or its address.
+const AUTO: [&str; 2] = ["auto", "auto:any"];
+
 /// Networks that are led into a circuit, at most: each packet is compared with each.
 const CIRCUIT_FOR_MAX: usize = 64;
 
@@ -325,7 +329,7 @@ impl Settings {
             accept_dns: or(changes.accept_dns, self.accept_dns),
             advertise_exit_node: or(changes.advertise_exit_node, self.advertise_exit_node),
             exit_node: match &changes.exit_node {
-                Some(name) => word(crate::exits::in_short(name)),
+                Some(name) => word(in_short(name)),
                 None => self.exit_node.clone(),
             },
             exit_node_allow_lan_access: or(
@@ -507,6 +511,16 @@ impl Settings {
         };
         self.flags().into_iter().filter(|(flag, _)| !mentioned(flag)).collect()
     }
+}
+
+/// As settings keep the name of an exit.
+pub(crate) fn in_short(called: &str) -> &str {
+    if is_auto(called) { AUTO[0] } else { called }
+}
+
+/// Whether any exit is meant.
+pub(crate) fn is_auto(called: &str) -> bool {
+    AUTO.iter().any(|word| called.eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use noise::{Instant, PublicKey};
 use serde_json::{Value, json};
 
 use crate::bandwidth::Bandwidths;
-use crate::exits;
 use crate::member::stun_names;
 use crate::member::{Daemon, Fault};
 use crate::plan::shared_addresses;
@@ -46,6 +45,7 @@ fn health(daemon: &Daemon) -> Vec<String> {
 /// What `warren status --json` prints.
 pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
     let circuits = daemon.shown_circuits()?;
+    let exit = daemon.way_out()?;
     let (node, now, links, paths, drops, reach, streams) = daemon.remote.call(|desk| {
         let status = desk.status();
         let (node, clock, _) = desk.node();
@@ -67,9 +67,6 @@ pub(crate) fn status(daemon: &mut Daemon) -> Result<Value, Fault> {
     let seen = Seen { node: &node, now, links: &links, paths: &paths, reach: &reach, bandwidths };
     let peers = peers(daemon.map.as_deref(), &seen, &carriers, &daemon.plan.behind);
     let me = daemon.map.as_deref().map(|map| &map.me);
-    let why = daemon.failover.why_exit();
-    let map = daemon.map.as_deref();
-    let exit = exits::shown(map, &kept.settings, &daemon.plan, &peers, why);
     Ok(json!({
         "schema": SCHEMA,
         "state": state(daemon),

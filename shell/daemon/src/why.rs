@@ -11,8 +11,9 @@ use control::{Map, Prefix};
 use policy::{Rule, Rules, in_family, pair};
 use serde_json::{Value, json};
 
+use crate::called::is_called;
 use crate::member::{Daemon, Fault};
-use crate::plan::{Plan, is_called};
+use crate::plan::Plan;
 use crate::protocol::{SCHEMA, refused};
 use crate::{status, system};
 

@@ -12,8 +12,9 @@ use control::{Map, Prefix};
 use serde_json::{Value, json};
 
 use super::{Daemon, Fault};
-use crate::exits::{is_auto, is_free, no_exit};
+use crate::exits::{is_free, no_exit};
 use crate::protocol::{How, SCHEMA, refused};
+use crate::settings::is_auto;
 use crate::{Changes, Offer, Settings};
 
 /// An exit that was approved a moment ago may not be in the map yet: so long it is waited for.
@@ -185,7 +186,7 @@ impl Daemon {
 
     /// What is so now, for people and for programs.
     fn told(&mut self, changes: &Changes, is_confirmed: bool) -> Result<Value, Fault> {
-        let way_out = crate::status::status(self)?["exit"].take();
+        let way_out = self.way_out()?;
         let settings = &self.state.kept.settings;
         let left = self.trial_until.map(|at| at.saturating_duration_since(Instant::now()));
         let left_s = left.map(|left| left.as_secs_f64().ceil());
