@@ -61,8 +61,16 @@ fn rebuilt(id: &str, at: usize) -> Result<()> {
             let changed = || list().is_ok_and(|circuit| circuit["state"] == state);
             eventually(&format!("it is {state}"), seconds(10), changed)
         };
-        // What is dead may be building again when it is looked at.
-        let is_over = || list().is_ok_and(|circuit| circuit["state"] != "open");
+        let names = |path: &Value| -> Vec<String> {
+            let hops = path.as_array().into_iter().flatten();
+            hops.filter_map(|hop| hop["name"].as_str().map(str::to_owned)).collect()
+        };
+        // What is dead may be building again when it is looked at, or have been built again.
+        let is_over = || {
+            list().is_ok_and(|circuit| {
+                circuit["state"] != "open" || !names(&circuit["hops"]).contains(&killed)
+            })
+        };
         let dead = eventually("it is told dead", seconds(10), is_over).map(|_| begin.elapsed());
         let open = is("open").map(|_| begin.elapsed());
         let (dead, open) = (dead?, open?);
@@ -71,10 +79,6 @@ fn rebuilt(id: &str, at: usize) -> Result<()> {
         ensure!(dead < seconds(3), "told dead after {dead:?}");
         ensure!(open - dead < seconds(1), "{:?} later another carries", open - dead);
         let again = list()?["hops"].clone();
-        let names = |path: &Value| -> Vec<String> {
-            let hops = path.as_array().into_iter().flatten();
-            hops.filter_map(|hop| hop["name"].as_str().map(str::to_owned)).collect()
-        };
         ensure!(!names(&again).contains(&killed), "over {again}");
         ensure!(at == 0 || names(&again)[0] == names(&path)[0], "another entry: {path} {again}");
         eventually("pages are served again", seconds(5), || pages() > after + 2)?;
