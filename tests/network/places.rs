@@ -192,10 +192,12 @@ fn source_002_on_starlink_the_way_changes_each_15_s_and_the_path_stays_direct() 
     eprintln!("the way changed at the pings {steps:?}");
     ensure!(!steps.is_empty(), "no handover is seen");
     for pair in steps.windows(2) {
-        // 15 s are 150 pings, or a few less where some were lost.
+        // 15 s are 150 pings, or a few less where some were lost. A small step is seen up to a
+        // second beside its place, at either end.
         let apart = pair[1] - pair[0];
         let periods = (apart + 75) / 150;
-        ensure!(periods > 0 && apart.abs_diff(150 * periods) <= 12 * periods, "{steps:?}");
+        let beside = 12 * periods + 10;
+        ensure!(periods > 0 && apart.abs_diff(150 * periods) <= beside, "{steps:?}");
     }
     there.joins(&[("lab", "direct")])
 }
