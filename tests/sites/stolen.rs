@@ -136,7 +136,7 @@ fn in_the_place_of_paris(thief: &Thief<'_>, whose: usize) -> Result<(usize, usiz
 }
 
 #[test]
-fn source_001_8_a_stolen_key_of_one_gateway_opens_no_other_link() -> Result<()> {
+fn si_12_source_001_8_a_stolen_key_of_one_gateway_opens_no_other_link() -> Result<()> {
     let Some(sshd) = sshd() else { return Ok(()) };
     scene("sites52", |scene| {
         let world = World::new(scene, "sites52", &sshd)?;
