@@ -6,6 +6,8 @@
 //! not hold the packet: it answers with a [`impair::Verdict`], the time of arrival or the
 //! reason why there is none, and whoever asked keeps the packet until then.
 //!
+//! What others send over the same line comes as [`cross`] says: evenly, by chance, or in bursts.
+//!
 //! On its way it may meet a [`nat::Nat`], which rewrites its addresses as the translators in
 //! homes and mobile networks do: each combination of mapping and filtering behaviour that
 //! RFC 4787 names, with expiry, port allocation and hairpinning.
@@ -32,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod cross;
 pub mod impair;
 pub mod nat;
 pub mod profile;

@@ -55,6 +55,11 @@ impl Rng {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// A number of the exponential distribution whose mean is 1.
+    pub fn exponential(&mut self) -> f64 {
+        -(1.0 - self.unit()).ln()
+    }
+
     /// True with probability `p`; never for `p <= 0`, always for `p >= 1`.
     pub fn chance(&mut self, p: f64) -> bool {
         self.unit() < p

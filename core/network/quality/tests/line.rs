@@ -4,6 +4,7 @@
 
 use noise::Instant;
 use quality::{Arrival, Discard, Estimator, Limits, Outcome, Probe, StreamPlan};
+use sim::cross::{Cross, Gaps};
 use sim::impair::{Impairment, Pipe, Verdict};
 use sim::rng::Rng;
 
@@ -17,21 +18,8 @@ const BEGIN: Instant = Instant(1_000_000_000);
 /// Bytes of a packet of others.
 const CROSS_LEN: usize = 1200;
 
-/// How packets of others come.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Cross {
-    Even,
-    Poisson,
-    /// 10 to 100 packets at the line's own rate, and a pause.
-    Bursts,
-    /// 50 to 200 ms at that rate: what is left changes within one stream.
-    LongBursts,
-}
-
-impl Cross {
-    fn is_bursts(self) -> bool {
-        matches!(self, Self::Bursts | Self::LongBursts)
-    }
+fn is_in_bursts(cross: Cross) -> bool {
+    matches!(cross, Cross::Bursts | Cross::LongBursts)
 }
 
 /// A line, its other traffic, and a receiver that batches.
@@ -40,11 +28,8 @@ struct Line {
     /// A line before it, which others do not use.
     before: Option<Pipe>,
     rng: Rng,
-    cross: Cross,
-    cross_gap_ns: f64,
+    cross: Gaps,
     next_cross_ns: f64,
-    /// Packets of a burst that are still to come.
-    burst_left: u32,
     /// What others sent since we began.
     cross_bytes: u64,
     /// Interrupts come at multiples of it.
@@ -67,11 +52,8 @@ impl Line {
         let line =
             Impairment { rate_bps, delay_us: 10_000, limit_packets: 1000, ..Impairment::NONE };
         let mut rng = Rng::new(seed);
-        let cross_gap_ns = match share {
-            0.0 => f64::INFINITY,
-            share => (CROSS_LEN * 8) as f64 * 1e9 / (rate_bps as f64 * share),
-        };
-        let next_cross_ns = cross_gap_ns * rng.unit();
+        let cross = Gaps::new(cross, CROSS_LEN, rate_bps as f64 * share, rate_bps as f64);
+        let next_cross_ns = cross.mean_ns() * rng.unit();
         let pipe = Pipe::new(line, seed).expect("a line that can be");
         let bucket = None;
         Self {
@@ -79,9 +61,7 @@ impl Line {
             before: None,
             rng,
             cross,
-            cross_gap_ns,
             next_cross_ns,
-            burst_left: 0,
             cross_bytes: 0,
             batch_ns: 0,
             pause_ns: 0,
@@ -91,34 +71,6 @@ impl Line {
             tokens: 0.0,
             last_ns: 0,
         }
-    }
-
-    fn exponential(&mut self) -> f64 {
-        -(1.0 - self.rng.unit()).ln()
-    }
-
-    /// From the packet of others that was sent to the next.
-    fn next_gap_ns(&mut self) -> f64 {
-        // Pareto: most bursts are short.
-        const SHAPE: f64 = 1.5;
-        match self.cross {
-            Cross::Even => return self.cross_gap_ns,
-            Cross::Poisson => return self.cross_gap_ns * self.exponential(),
-            Cross::Bursts | Cross::LongBursts => {}
-        }
-        let line_gap_ns = (CROSS_LEN * 8) as f64 * 1e9 / self.pipe.impairment().rate_bps as f64;
-        self.burst_left = self.burst_left.saturating_sub(1);
-        if self.burst_left > 0 {
-            return line_gap_ns;
-        }
-        let packets = match self.cross {
-            Cross::LongBursts => (50e6 + 150e6 * self.rng.unit()) / line_gap_ns,
-            _ => (10.0 / (1.0 - self.rng.unit()).powf(1.0 / SHAPE)).min(100.0),
-        };
-        self.burst_left = packets as u32;
-        // As long as the share wants it behind such a burst, on average.
-        let pause_ns = f64::from(self.burst_left) * (self.cross_gap_ns - line_gap_ns);
-        line_gap_ns + pause_ns * self.exponential()
     }
 
     /// What others left of it since we began.
@@ -139,7 +91,7 @@ impl Line {
             if self.next_cross_ns >= BEGIN.0 as f64 {
                 self.cross_bytes += CROSS_LEN as u64;
             }
-            self.next_cross_ns += self.next_gap_ns();
+            self.next_cross_ns += self.cross.next_ns(&mut self.rng);
         }
         let since = at_ns.saturating_sub(self.last_ns) as f64;
         self.last_ns = at_ns;
@@ -167,7 +119,7 @@ impl Line {
         let mut last = begin;
         for sequence in 0..plan.packets {
             let bulk_at = u64::from(sequence / plan.bulk * plan.bulk);
-            let late = (self.exponential() * 3000.0) as u64;
+            let late = (self.rng.exponential() * 3000.0) as u64;
             let behind = bulk_at.saturating_sub(u64::from(plan.lead));
             let pause = if sequence > plan.packets / 2 { self.pause_ns } else { 0 };
             let due = begin + pause + plan.gap.as_nanos() as u64 * behind + late;
@@ -221,7 +173,7 @@ struct Tally {
 
 fn tally(rate_bps: u64, share: f64, cross: Cross) -> Tally {
     let mean = rate_bps as f64 * (1.0 - share);
-    let (runs, batches_ns) = match cross.is_bursts() {
+    let (runs, batches_ns) = match is_in_bursts(cross) {
         true => (BURST_RUNS, &BURST_BATCHES_NS[..]),
         false => (RUNS, &BATCHES_NS[..]),
     };
@@ -231,7 +183,7 @@ fn tally(rate_bps: u64, share: f64, cross: Cross) -> Tally {
         line.batch_ns = batches_ns[seed as usize % batches_ns.len()];
         let (outcome, seconds, bytes) = estimate(&mut line, Limits::default());
         // A second of long bursts is not like the next one.
-        let truth = if cross.is_bursts() { line.left_bps() } else { mean };
+        let truth = if is_in_bursts(cross) { line.left_bps() } else { mean };
         tally.seconds.push(seconds);
         tally.bytes.push(bytes as f64 / (mean * 10.0 / 8.0));
         match outcome {
@@ -280,7 +232,7 @@ fn tried(rate: u64, share: f64, cross: Cross, all: &mut [u32; 3]) -> (String, bo
     let is_cheap = median(&mut one.bytes) <= 0.1 && most_cost <= 0.15;
     // Nothing is left to chance where nothing comes by chance.
     let is_found = one.holds == RUNS as u32 && median(&mut one.widths) <= 0.2;
-    (told, is_told && is_cheap && most_s <= 15.0 && (is_found || cross == Cross::Poisson))
+    (told, is_told && is_cheap && most_s <= 15.0 && (is_found || cross == Cross::Chance))
 }
 
 #[test]
@@ -289,7 +241,7 @@ fn source_001_11_source_001_12_ranges_hold_the_truth_and_cost_little() {
     let mut all = [0; 3];
     for rate in [10, 100, 500, 1000] {
         for share in [0.0, 0.4, 0.7] {
-            for cross in [Cross::Even, Cross::Poisson] {
+            for cross in [Cross::Even, Cross::Chance] {
                 if share > 0.0 || cross == Cross::Even {
                     let (told, is_good) = tried(rate, share, cross, &mut all);
                     println!("{told}");

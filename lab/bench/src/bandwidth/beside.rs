@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use lab::sys;
+use sim::cross::{self, Cross};
 use sim::rng::Rng;
 
 /// Bytes of an IP packet. Those of a flood are as long: a small bucket loses the more to late
@@ -22,10 +23,6 @@ const AT_ONCE_MAX: usize = 8;
 const LATE_NS_MAX: f64 = 2e6;
 /// A sleep is so long at least, so that this thread leaves the processor to others.
 const SLEEP_NS_MIN: f64 = 20_000.0;
-
-/// Packets of a burst: by a Pareto distribution, so most bursts are short.
-const BURST: [f64; 2] = [10.0, 100.0];
-const BURST_SHAPE: f64 = 1.5;
 
 /// How packets of others come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,50 +58,27 @@ impl Traffic {
     }
 }
 
-/// Between the beginnings of two packets.
+/// Between the beginnings of two packets, as a seed determines them.
 #[derive(Debug)]
 pub(super) struct Gaps {
-    traffic: Traffic,
-    mean_ns: f64,
-    /// At the line's own rate.
-    line_ns: f64,
-    /// What decides, where they are no equal ones.
+    cross: cross::Gaps,
     rng: Rng,
-    /// Packets of a burst that are still to come.
-    burst_left: u32,
 }
 
 impl Gaps {
-    /// For so many bits of IP packets a second on a line of so many. A seed determines them.
+    /// For so many bits of IP packets a second on a line of so many.
     pub(super) fn new(traffic: Traffic, rate_bps: f64, line_bps: f64, seed: u64) -> Self {
-        let [mean_ns, line_ns] =
-            [rate_bps, line_bps].map(|bps| (PACKET_LEN * 8) as f64 * 1e9 / bps);
-        Self { traffic, mean_ns, line_ns, rng: Rng::new(seed), burst_left: 0 }
+        let cross = match traffic {
+            Traffic::Even => Cross::Even,
+            Traffic::Chance => Cross::Chance,
+            Traffic::Bursts => Cross::Bursts,
+        };
+        let cross = cross::Gaps::new(cross, PACKET_LEN, rate_bps, line_bps);
+        Self { cross, rng: Rng::new(seed) }
     }
 
     fn next_ns(&mut self) -> f64 {
-        match self.traffic {
-            Traffic::Even => self.mean_ns,
-            Traffic::Chance => self.mean_ns * self.exponential(),
-            Traffic::Bursts => self.next_of_bursts_ns(),
-        }
-    }
-
-    fn exponential(&mut self) -> f64 {
-        -(1.0 - self.rng.unit()).ln()
-    }
-
-    fn next_of_bursts_ns(&mut self) -> f64 {
-        self.burst_left = self.burst_left.saturating_sub(1);
-        if self.burst_left > 0 {
-            return self.line_ns;
-        }
-        let [least, most] = BURST;
-        let packets = least / (1.0 - self.rng.unit()).powf(1.0 / BURST_SHAPE);
-        self.burst_left = packets.min(most) as u32;
-        // As long as the rate wants it behind such a burst, on average.
-        let pause_ns = f64::from(self.burst_left) * (self.mean_ns - self.line_ns);
-        self.line_ns + pause_ns * self.exponential()
+        self.cross.next_ns(&mut self.rng)
     }
 }
 
