@@ -9,7 +9,7 @@ use dial::http::{Answer, Connection};
 use dial::proxy::Proxies;
 use serde_json::Value;
 
-use crate::retry::{Failure, PATIENCE, PAUSE_MAX, SHORT_PATIENCE, chance, pause};
+use crate::retry::{Failure, PATIENCE, PAUSE_MAX, Patience, SHORT_PATIENCE, chance, pause};
 
 /// One request and its answer.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -65,10 +65,7 @@ impl Reply {
 pub(crate) struct Rest {
     proxies: Proxies,
     ca_file: Option<PathBuf>,
-    /// So long a call is sent again.
-    patience: Duration,
-    /// Whether the last call had no answer at all.
-    is_silent: bool,
+    patience: Patience,
     open: BTreeMap<String, Connection>,
 }
 
@@ -76,13 +73,17 @@ impl Rest {
     /// Trusts what is in a file, or else what this machine trusts.
     pub(crate) fn new(ca_file: Option<PathBuf>) -> Result<Self, String> {
         let proxies = Proxies::from_environment().map_err(|why| why.to_string())?;
-        Ok(Self { proxies, ca_file, patience: PATIENCE, is_silent: false, open: BTreeMap::new() })
+        Ok(Self { proxies, ca_file, patience: Patience::new(PATIENCE), open: BTreeMap::new() })
     }
 
     /// The same for a machine's own program: patient for a moment only, and under a mark for the
     /// machine's rules of routing.
     pub(crate) fn of_machine(self, mark: u32) -> Self {
-        Self { patience: SHORT_PATIENCE, proxies: self.proxies.with_mark(mark), ..self }
+        Self {
+            patience: Patience::new(SHORT_PATIENCE),
+            proxies: self.proxies.with_mark(mark),
+            ..self
+        }
     }
 
     /// Makes a call, again if it was not done or may be done twice.
@@ -92,21 +93,21 @@ impl Rest {
     pub(crate) fn call(&mut self, call: &Call<'_>) -> Result<Reply, Failure> {
         let begin = Instant::now();
         let is_safe = call.method != "POST";
-        let patience = if self.is_silent { SHORT_PATIENCE } else { self.patience };
+        let patience = self.patience.whole();
         let mut tries = 0;
         loop {
             let answer = self.once(call);
             let asked = answer.as_ref().ok().and_then(retry_after).unwrap_or_default();
             let failure = match answer.and_then(read) {
                 Ok(reply) => {
-                    self.is_silent = false;
+                    self.patience.hear();
                     return Ok(reply);
                 }
                 Err(failure) => failure,
             };
             let left = patience.saturating_sub(begin.elapsed());
             let wait = pause(tries, left, is_safe, &failure, chance());
-            self.is_silent = failure.is_silence() && left.is_zero();
+            self.patience.note(&failure, left);
             let Some(wait) = wait else { return Err(failure) };
             tries += 1;
             std::thread::sleep(wait.max(asked));

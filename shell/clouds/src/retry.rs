@@ -31,11 +31,6 @@ impl Failure {
         Self { code: code.to_owned(), what: what.into(), is_lost: false }
     }
 
-    /// Whether nobody said anything.
-    pub(crate) fn is_silence(&self) -> bool {
-        self.code.is_empty()
-    }
-
     /// One that may have been done.
     pub(crate) fn lost(action: &str, why: &str) -> Self {
         let what = format!("{action}: no answer: {why}");
@@ -53,6 +48,35 @@ impl std::fmt::Display for Failure {
 pub(crate) fn now_s() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
+}
+
+/// How long a client asks again; after a call that nobody answered for the whole time, for a moment
+/// only.
+pub(crate) struct Patience {
+    usual: Duration,
+    is_silent: bool,
+}
+
+impl Patience {
+    pub(crate) const fn new(usual: Duration) -> Self {
+        Self { usual, is_silent: false }
+    }
+
+    /// For a call that begins, with all that it is sent again.
+    pub(crate) const fn whole(&self) -> Duration {
+        if self.is_silent { SHORT_PATIENCE } else { self.usual }
+    }
+
+    /// Something was answered.
+    pub(crate) const fn hear(&mut self) {
+        self.is_silent = false;
+    }
+
+    /// A call failed, for which there was so much time left.
+    pub(crate) fn note(&mut self, failure: &Failure, left: Duration) {
+        // Without a code nobody said anything.
+        self.is_silent = failure.code.is_empty() && left.is_zero();
+    }
 }
 
 /// A number from 0 to 255, for pauses of several that were refused at once.

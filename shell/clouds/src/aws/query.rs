@@ -16,7 +16,7 @@ use super::credentials::{self, Keys, METADATA};
 use super::sign::{self, FORM};
 use crate::Error;
 use crate::rest::escaped;
-use crate::retry::{Failure, PATIENCE, SHORT_PATIENCE, chance, now_s, pause};
+use crate::retry::{Failure, PATIENCE, Patience, SHORT_PATIENCE, chance, now_s, pause};
 use crate::time::read_field;
 
 /// The version of the API.
@@ -44,10 +44,7 @@ pub(crate) struct Client {
     keys: Option<Keys>,
     /// Where keys are found.
     source: fn() -> Result<Keys, String>,
-    /// So long a call is sent again.
-    patience: Duration,
-    /// Whether the last call had no answer at all.
-    is_silent: bool,
+    patience: Patience,
     connection: Option<Connection>,
     /// Seconds that the provider's clock is before ours.
     ahead_s: i64,
@@ -74,8 +71,7 @@ impl Client {
             proxies,
             keys: None,
             source: || credentials::find(&|name| std::env::var(name).ok()),
-            patience: PATIENCE,
-            is_silent: false,
+            patience: Patience::new(PATIENCE),
             connection: None,
             ahead_s: 0,
         })
@@ -85,7 +81,12 @@ impl Client {
     /// moment only, and under a mark for the machine's rules of routing.
     pub(crate) fn of_machine(self, mark: u32) -> Self {
         let source = || credentials::of_instance(METADATA);
-        Self { source, patience: SHORT_PATIENCE, proxies: self.proxies.with_mark(mark), ..self }
+        Self {
+            source,
+            patience: Patience::new(SHORT_PATIENCE),
+            proxies: self.proxies.with_mark(mark),
+            ..self
+        }
     }
 
     /// Looks for keys again before the next call: those of a role end.
@@ -105,7 +106,7 @@ impl Client {
         let body = body(action, parameters);
         let is_safe = is_safe(action, parameters);
         let begin = Instant::now();
-        let patience = if self.is_silent { SHORT_PATIENCE } else { self.patience };
+        let patience = self.patience.whole();
         let mut skewed = false;
         for tries in 0.. {
             let answer = match self.once(action, body.as_bytes()) {
@@ -113,14 +114,14 @@ impl Client {
                 Err(failure) => {
                     self.connection = None;
                     let left = patience.saturating_sub(begin.elapsed());
-                    self.is_silent = failure.is_silence() && left.is_zero();
+                    self.patience.note(&failure, left);
                     let wait = pause(tries, left, is_safe, &failure, chance());
                     let Some(wait) = wait else { return Err(failure) };
                     std::thread::sleep(wait);
                     continue;
                 }
             };
-            self.is_silent = false;
+            self.patience.hear();
             let failure = match read(&answer) {
                 Ok(element) => return Ok(element),
                 Err(failure) => failure,
