@@ -19,12 +19,14 @@ pub(crate) fn is_meant(peer: &Peer, called: &str, map: &Map, through: &[Through]
     if !is_auto(called) {
         return is_called(peer, called);
     }
-    let is_behind = |route: &Prefix| {
-        let hops = hops(through, route);
-        !hops.is_empty() && !hops.iter().any(|hop| is_called(peer, hop))
-    };
-    let elsewhere = peer.routes.iter().filter(|route| is_elsewhere(map, route));
-    peer.gateway.is_none() && !elsewhere.copied().any(|route| is_behind(&route))
+    let mut elsewhere = peer.routes.iter().filter(|route| is_elsewhere(map, route));
+    peer.gateway.is_none() && elsewhere.all(|route| between(peer, route, through).is_empty())
+}
+
+/// Who stands between this node and a network of a peer; nobody where the peer is reached itself.
+pub(crate) fn between<'w>(peer: &Peer, route: &Prefix, through: &'w [Through]) -> Vec<&'w str> {
+    let hops = if route.is_default() { Vec::new() } else { hops(through, route) };
+    if hops.iter().any(|hop| is_called(peer, hop)) { Vec::new() } else { hops }
 }
 
 /// Whether a route is a network that this node does not serve itself.

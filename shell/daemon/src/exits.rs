@@ -3,6 +3,7 @@
 
 use control::{Map, NodeId, Peer, Prefix};
 use policy::{Ranges, Rules};
+use routes::Health;
 use serde_json::{Value, json};
 
 use crate::Settings;
@@ -84,8 +85,8 @@ pub(crate) struct Why {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Led<'m> {
     pub(crate) peer: &'m Peer,
-    /// `direct`, `relay` or `none`.
-    pub(crate) kind: &'static str,
+    /// How its path answers; none if it does not.
+    pub(crate) path: Option<Health>,
     pub(crate) rtt_us: Option<u32>,
 }
 
@@ -98,7 +99,11 @@ pub(crate) fn shown(
 ) -> Value {
     let Some(wanted) = &settings.exit_node else { return Value::Null };
     let used = led[0].or(led[1]);
-    let kind = used.map_or("none", |led| led.kind);
+    let kind = match used.and_then(|led| led.path) {
+        Some(Health::Direct) => "direct",
+        Some(Health::Relayed) => "relay",
+        Some(Health::Dead) | None => "none",
+    };
     let is_away = used.is_none_or(|led| kind == "none" && !led.peer.online);
     let why = match map.and_then(|map| no_exit(map, wanted)) {
         Some(none) => none,
@@ -239,17 +244,17 @@ mod tests {
         assert_eq!((&way["closed"], &way["through"]), (&json!(true), &Value::Null));
         let one = map(vec![peer(2, "gw", &BOTH)]);
         assert_eq!(no_exit(&one, "auto"), None);
-        let way = |kind, is_online, is_dead| {
+        let way = |path, is_online, is_dead| {
             let peer = Peer { online: is_online, ..one.peers[0].clone() };
-            let led = Some(Led { peer: &peer, kind, rtt_us: Some(12_000) });
+            let led = Some(Led { peer: &peer, path, rtt_us: Some(12_000) });
             let why = Why { text: "it is the only exit node", is_dead };
             shown(Some(&one), &settings, [led; 2], why)
         };
         let due = json!({ "wanted": "auto", "through": "gw", "through_v6": "gw", "closed": false,
                           "kind": "direct", "rtt_ms": 12.0, "why": "it is the only exit node" });
-        assert_eq!(way("direct", true, false), due);
-        assert_eq!(way("direct", true, true)["why"], "no exit node answers");
-        assert_eq!(way("none", true, false)["closed"], false, "it may answer");
-        assert_eq!(way("none", false, false)["closed"], true);
+        assert_eq!(way(Some(Health::Direct), true, false), due);
+        assert_eq!(way(Some(Health::Direct), true, true)["why"], "no exit node answers");
+        assert_eq!(way(None, true, false)["closed"], false, "it may answer");
+        assert_eq!(way(None, false, false)["closed"], true);
     }
 }

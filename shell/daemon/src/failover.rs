@@ -36,7 +36,7 @@ pub(crate) struct Seen {
     /// How its path answers; none if it does not, or there is none.
     pub(crate) path: Option<Health>,
     /// Its round trip, where it answers.
-    rtt_us: Option<u32>,
+    pub(crate) rtt_us: Option<u32>,
     pub(crate) tx_bytes: u64,
     rx_bytes: u64,
 }

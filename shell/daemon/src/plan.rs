@@ -8,8 +8,8 @@ use node::{AllowedIp, Candidate, Change, PeerChange};
 use noise::PublicKey;
 
 use crate::Settings;
-use crate::called::{is_called, is_elsewhere, is_meant};
-use crate::through::{hops, standing};
+use crate::called::{between, is_called, is_elsewhere, is_meant};
+use crate::through::standing;
 
 /// Addresses of two nodes that are told of, at most.
 const SHARED_TOLD_MAX: usize = 8;
@@ -297,8 +297,8 @@ fn ways<'m>(
     live: &[&'m Peer],
     through: &[Through],
 ) -> Vec<&'m Peer> {
-    let hops = if route.is_default() { Vec::new() } else { hops(through, route) };
-    if hops.is_empty() || hops.iter().any(|hop| is_called(peer, hop)) {
+    let hops = between(peer, route, through);
+    if hops.is_empty() {
         return vec![peer];
     }
     let is_hop = |other: &&&Peer| hops.iter().any(|hop| is_called(other, hop));
