@@ -168,12 +168,15 @@ rm -rf $(1).new && mkdir -p $(1).new
 mv $(1).new $(1)
 endef
 
-# Debian's Python makes no environment of its own where a package is missing.
-define with_venv
-if ! python3 -c 'import ensurepip' 2>/dev/null && command -v apt-get >/dev/null; then
-  printf 'setup: installing python3-venv\n'
-  $(ROOT) apt-get update -qq
-  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+# $(call unpacked_if_known,FOLDER,PACKAGES,NAME): the same where the system has these packages.
+define unpacked_if_known
+if ! test -d $(1) && command -v apt-get >/dev/null; then
+  known='apt-get download --print-uris -qq $(2)'
+  $$known >/dev/null 2>&1 || $(ROOT) apt-get update -qq || true
+  if $$known >/dev/null 2>&1; then
+    printf 'setup: %s, unpacked\n' '$(3)'
+    $(call unpacked,$(1),$(2))
+  fi
 fi
 endef
 
@@ -207,8 +210,13 @@ endef
 setup-demo:
 	$(call installed,$(FOR_DEMO))
 
+# Debian's Python makes no environment of its own where a package is missing.
 setup-python:
-	$(with_venv)
+	if ! python3 -c 'import ensurepip' 2>/dev/null && command -v apt-get >/dev/null; then
+	  printf 'setup: installing python3-venv\n'
+	  $(ROOT) apt-get update -qq
+	  $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+	fi
 
 # And to show sites: what plays AWS is a download of Python's, without which it does without.
 setup-sites: setup-python
@@ -274,23 +282,9 @@ setup: setup-python $(DENY) $(ANSIBLE)
 	  printf 'setup: nginx, unpacked\n'
 	  $(call unpacked,$(NGINX),nginx)
 	fi
-	if ! test -d $(ROS) && command -v apt-get >/dev/null; then
-	  known='apt-get download --print-uris -qq $(FOR_ROS)'
-	  $$known >/dev/null 2>&1 || $(ROOT) apt-get update -qq || true
-	  if $$known >/dev/null 2>&1; then
-	    printf 'setup: ROS 1, unpacked\n'
-	    $(call unpacked,$(ROS),$(FOR_ROS))
-	  fi
-	fi
+	$(call unpacked_if_known,$(ROS),$(FOR_ROS),ROS 1)
 	test -d $(ROS) || printf '\n*** NO ROS 1: this system has no packages of it, its test will be skipped ***\n\n' >&2
-	if ! test -d $(CLOUD_INIT) && command -v apt-get >/dev/null; then
-	  known='apt-get download --print-uris -qq $(FOR_CLOUD_INIT)'
-	  $$known >/dev/null 2>&1 || $(ROOT) apt-get update -qq || true
-	  if $$known >/dev/null 2>&1; then
-	    printf 'setup: cloud-init, unpacked\n'
-	    $(call unpacked,$(CLOUD_INIT),$(FOR_CLOUD_INIT))
-	  fi
-	fi
+	$(call unpacked_if_known,$(CLOUD_INIT),$(FOR_CLOUD_INIT),cloud-init)
 	test -d $(CLOUD_INIT) || printf '\n*** NO CLOUD-INIT: this system has no package of it, its test will be skipped ***\n\n' >&2
 
 # The built binary is a small download where Python's package index is at hand; otherwise it is
