@@ -132,9 +132,7 @@ struct Lan {
 
 /// Where `make setup` puts what it does not install.
 fn tools() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    target.join("tools")
+    target().join("tools")
 }
 
 /// Where the server listens and how it is reached: what follows `--listen`, `--url`, `--stun`.

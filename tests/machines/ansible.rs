@@ -24,9 +24,7 @@ const SSH: &str = "-o ControlMaster=auto -o ControlPersist=120s -o UserKnownHost
 const CONTROLLER: &str = "198.51.100.250/24";
 
 pub(crate) fn tools() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    target.join("tools")
+    target().join("tools")
 }
 
 /// A program of the tools, or of the machine; says so if there is none.

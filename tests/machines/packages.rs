@@ -11,9 +11,7 @@ use crate::{boot, can_boot, property, start_server, token};
 
 /// Where `make packages` puts them; a file whose name ends so.
 pub(crate) fn package(end: &str) -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let folder = target.join("packages/x86_64");
+    let folder = target().join("packages/x86_64");
     let files = std::fs::read_dir(&folder).context("there are no packages: make packages")?;
     let files = files.flatten().map(|entry| entry.path());
     let found = files.filter(|path| path.to_string_lossy().ends_with(end)).max();

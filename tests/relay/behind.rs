@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 use lab::process::Process;
 
 use super::daemons::{INSIDE, NOTHING, Network};
-use crate::support::{Scene, eventually, scene, seconds, traffic};
+use crate::support::{Scene, eventually, scene, seconds, target, traffic};
 
 const PROXY: &str = include_str!("proxy.py");
 /// Where the server is, for the proxy alone.
@@ -78,9 +78,7 @@ fn configuration(network: &Network, lines: &str) -> String {
 }
 
 fn nginx() -> Option<std::path::PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), Into::into);
-    let places = ["/usr/sbin/nginx".into(), target.join("tools/nginx/usr/sbin/nginx")];
+    let places = ["/usr/sbin/nginx".into(), target().join("tools/nginx/usr/sbin/nginx")];
     let found = places.into_iter().find(|place| place.exists());
     if found.is_none() {
         eprintln!("\n*** SKIPPED: there is no nginx; `make setup` unpacks one ***\n");

@@ -30,9 +30,7 @@ pub(crate) const REMOTE: &str = "10.4.0.1";
 
 /// The Python that has moto: installed, or put there by `make setup`; says so if there is none.
 pub(crate) fn moto() -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let python = Tools::find(&target.join("tools")).moto;
+    let python = Tools::find(&target().join("tools")).moto;
     if python.is_none() {
         eprintln!("\n*** SKIPPED: there is no moto, which plays AWS; `make setup` gets it ***\n");
     }

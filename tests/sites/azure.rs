@@ -48,9 +48,7 @@ pub(crate) struct Azure<'w> {
 
 /// A tool that `make setup` puts beside what is built.
 fn tool(name: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    target.join("tools").join(name)
+    target().join("tools").join(name)
 }
 
 impl<'w> Azure<'w> {

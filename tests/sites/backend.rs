@@ -15,9 +15,7 @@ const OWN_BIN: &str = "/run/bin";
 
 /// The `charon` of strongSwan, installed or unpacked by `make setup`.
 fn charon() -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let places = ["/usr".into(), target.join("tools/charon/usr")];
+    let places = ["/usr".into(), target().join("tools/charon/usr")];
     places.map(|at| at.join("lib/ipsec/charon")).into_iter().find(|path| path.exists())
 }
 

@@ -50,9 +50,7 @@ const MACHINES_OWN: [&str; 6] = [
 
 /// cloud-init, which `make setup` unpacks; says so if it is not there.
 fn unpacked() -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let folder = std::path::absolute(target.join("tools/cloud-init")).ok();
+    let folder = std::path::absolute(target().join("tools/cloud-init")).ok();
     let found = folder.filter(|folder| folder.join("usr/bin/cloud-init").exists());
     if found.is_none() {
         eprintln!("\n*** SKIPPED: there is no cloud-init; `make setup` unpacks it ***\n");

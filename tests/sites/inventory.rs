@@ -15,9 +15,7 @@ const CLOUD: &str =
 
 /// The folder of Ansible's programs, of the tools or of the machine; says so if there is none.
 fn ansible() -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let places = [target.join("tools/ansible/bin"), "/usr/local/bin".into(), "/usr/bin".into()];
+    let places = [target().join("tools/ansible/bin"), "/usr/local/bin".into(), "/usr/bin".into()];
     let found = places.into_iter().find(|place| place.join("ansible-playbook").exists());
     if found.is_none() {
         eprintln!("\n*** SKIPPED: there is no Ansible; `make setup` fetches one ***\n");

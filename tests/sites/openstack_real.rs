@@ -57,9 +57,7 @@ pub(crate) fn installed() -> Option<PathBuf> {
 }
 
 fn tools() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    target.join("tools")
+    target().join("tools")
 }
 
 pub(crate) struct Cloud<'w> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use lab::process::Process;
 use serde_json::Value;
 
 use crate::ssh::{SITES, World, sshd};
@@ -12,6 +13,14 @@ use crate::support::*;
 pub(crate) fn status(world: &World, gateway: usize) -> Result<Value> {
     let told = world.gateways[gateway].sh("/run/warren-bin/warren status --json")?;
     Ok(serde_json::from_str(&told)?)
+}
+
+/// How many of its echoes a `ping` lost, once it has ended.
+pub(crate) fn lost_percent(ping: &Process) -> Result<f64> {
+    ping.wait_for(|log| log.contains("packet loss"))?;
+    let log = ping.log();
+    let share = log.split(", ").find_map(|part| part.split_once("% packet loss"));
+    Ok(share.context(log.clone())?.0.parse()?)
 }
 
 /// A second `apply` finds nothing to do and ends within 5 s. The quickest of three counts: what
@@ -147,12 +156,9 @@ fn source_001_8_keys_of_gateways_rotate_under_load_and_nobody_notices() -> Resul
         }
         ensure!(seen.len() >= 6, "two gateways had {} keys in 30 s", seen.len());
         for ping in &pings {
-            ping.wait_for(|log| log.contains("packet loss"))?;
-            let log = ping.log();
-            let share = log.split(", ").find_map(|part| part.split_once("% packet loss"));
-            let lost: f64 = share.context(log.clone())?.0.parse()?;
+            let lost = lost_percent(ping)?;
             eprintln!("source_001_8: {} keys, {lost} % of 1,500 echoes lost", seen.len());
-            ensure!(lost < 0.5, "{log}");
+            ensure!(lost < 0.5, "{}", ping.log());
         }
         load.wait_for(|log| log.ends_with("}\n"))?;
         let told: Value = serde_json::from_str(&load.log())?;

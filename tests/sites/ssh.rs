@@ -16,9 +16,7 @@ pub(crate) const ALIKE: &str = "192.168.1";
 
 /// The server program of OpenSSH, installed or unpacked by `make setup`; says so if there is none.
 pub(crate) fn sshd() -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from);
-    let found = Tools::find(&target.join("tools")).sshd;
+    let found = Tools::find(&target().join("tools")).sshd;
     if found.is_none() {
         eprintln!("\n*** SKIPPED: there is no sshd; `make setup` unpacks one ***\n");
     }

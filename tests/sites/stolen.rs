@@ -2,7 +2,7 @@
 
 use lab::process::Process;
 
-use crate::proofs::status;
+use crate::proofs::{lost_percent, status};
 use crate::ssh::{SITES, World, sshd};
 use crate::support::capture::Capture;
 use crate::support::*;
@@ -150,12 +150,9 @@ fn si_12_source_001_8_a_stolen_key_of_one_gateway_opens_no_other_link() -> Resul
         is_only_nice(&thief, PARIS, LYON)?;
         is_only_nice(&thief, LYON, PARIS)?;
         ping.signal(libc::SIGINT)?;
-        ping.wait_for(|log| log.contains("packet loss"))?;
-        let log = ping.log();
-        eprintln!("source_001_8: {log}");
-        let share = log.split(", ").find_map(|part| part.split_once("% packet loss"));
-        let lost: f64 = share.context(log.clone())?.0.parse()?;
-        ensure!(lost < 1.0, "{log}");
+        let lost = lost_percent(&ping)?;
+        eprintln!("source_001_8: {}", ping.log());
+        ensure!(lost < 1.0, "{}", ping.log());
         for capture in captures {
             let packets = capture?.stop()?;
             ensure!(!packets.is_empty(), "the control: his own are there");

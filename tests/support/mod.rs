@@ -35,7 +35,14 @@ pub use pair::{Node, Outer, Pair, Plan};
 pub use scene::{Scene, scene};
 pub use sut::Sut;
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Where `make` puts what it builds and fetches.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target"), PathBuf::from)
+}
 
 /// Calls `check` every 10 ms until it holds, for at most `limit`; says `what` if it never does.
 pub fn eventually(what: &str, limit: Duration, check: impl Fn() -> bool) -> Result<Duration> {
@@ -62,7 +69,7 @@ pub fn snapshot(host: &Host) -> Result<String> {
 
 /// The hosts of a topology, in a lab that nobody else has: `id` is one test's.
 pub fn lab_of(id: &str, topology: &str, file: &str) -> Result<Lab> {
-    let mut plan = LabPlan::new(&Topology::parse(topology, std::path::Path::new(file))?)?;
+    let mut plan = LabPlan::new(&Topology::parse(topology, Path::new(file))?)?;
     plan.name = format!("wt-acc-{id}");
     Lab::up(plan)
 }
